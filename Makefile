@@ -1,0 +1,47 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check bench fidelity format lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## create .venv and install everything, servers included, from the lock
+
+$(INSTALLED): requirements/dev.lock pyproject.toml scripts/bootstrap.py
+	@$(PYTHON) scripts/bootstrap.py
+	@touch $@
+
+run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
+	@$(BIN)/kai demo $(if $(ONCE),--once)
+
+test: $(INSTALLED)  ## every test, on real Postgres and NATS
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED)  ## format, lint, types, import rules, dead code
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/vulture
+
+bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
+	@$(BIN)/python -m tests.fidelity $(VECTORS)
+
+format: $(INSTALLED)  ## format and fix what can be fixed
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix --quiet .
+
+lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		pyproject.toml -o requirements/runtime.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		--all-extras --group dev pyproject.toml -o requirements/dev.lock
+
+clean:  ## remove the environment and all caches (not data directories)
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The library of kai-ledger: every rule, no service."""
