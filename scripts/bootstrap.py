@@ -28,12 +28,17 @@ def create_venv() -> None:
     if made.returncode == 0:
         return
     virtualenv = subprocess.run(
-        [sys.executable, "-m", "virtualenv", "--clear", str(VENV)], check=False, capture_output=True, text=True
+        [sys.executable, "-m", "virtualenv", "--clear", str(VENV)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     if virtualenv.returncode == 0:
         return
     bare = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", "--without-pip", str(VENV)], check=False, capture_output=True
+        [sys.executable, "-m", "venv", "--clear", "--without-pip", str(VENV)],
+        check=False,
+        capture_output=True,
     )
     system_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], check=False, capture_output=True)
     if bare.returncode == 0 and system_pip.returncode == 0:

@@ -1,0 +1,111 @@
+"""Every error that kaicore raises on purpose.
+
+```
+KaiError
+├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
+│   └── InvalidQuantity      a resource quantity that is no quantity, negative or absurdly large
+├── LogError
+│   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
+│   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
+│   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
+│   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
+├── BusError
+│   ├── BusUnavailable       the bus does not answer
+│   └── Fenced               somebody else has published further than we have
+├── UnknownEvent             an event type or schema version that this version does not know
+├── ClusterError
+│   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
+│   └── ApiStatus            the Kubernetes API answered with a Status that is an error
+└── ConfigurationError       settings that cannot work, said before anything is started
+```
+
+Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.
+"""
+
+
+class KaiError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class InvalidObject(KaiError):
+    """An object says something impossible; names the object, the field and the value."""
+
+    def __init__(self, subject: str, field: str, value: object, problem: str) -> None:
+        super().__init__(f"{subject}: {field}: {problem}: {value!r}")
+        self.subject = subject
+        self.field = field
+        self.value = value
+        self.problem = problem
+
+
+class InvalidQuantity(InvalidObject):
+    """A resource quantity that is no quantity, negative, or beyond 2**62."""
+
+
+class LogError(KaiError):
+    """Something about the event log."""
+
+
+class LogUnavailable(LogError):
+    """The log's server does not answer; an append may be repeated with the same event ids."""
+
+
+class StaleExpectation(LogError):
+    """The append as a whole was conditional on stream versions that have moved on; nothing was appended."""
+
+    def __init__(self, cluster: str, stream: str, *, expected: int, actual: int) -> None:
+        super().__init__(f"cluster {cluster}: stream {stream} is at version {actual}, expected {expected}")
+        self.cluster = cluster
+        self.stream = stream
+        self.expected = expected
+        self.actual = actual
+
+
+class IdempotencyConflict(LogError):
+    """Some but not all events of a unit are in the log already, or an id stands for another event."""
+
+
+class CorruptLog(LogError):
+    """The log contradicts itself."""
+
+
+class BusError(KaiError):
+    """Something about the message bus."""
+
+
+class BusUnavailable(BusError):
+    """The bus does not answer."""
+
+
+class Fenced(BusError):
+    """Another publisher has moved the bus stream on."""
+
+
+class UnknownEvent(KaiError):
+    """An event type or schema version unknown to this version of kai-ledger."""
+
+
+class ClusterError(KaiError):
+    """Something about a Kubernetes API."""
+
+
+class ClusterUnavailable(ClusterError):
+    """The Kubernetes API does not answer, or answers 5xx or 429."""
+
+    def __init__(self, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ApiStatus(ClusterError):
+    """The Kubernetes API refused: HTTP code, reason and message of its Status."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+
+class ConfigurationError(KaiError):
+    """Settings that cannot work."""

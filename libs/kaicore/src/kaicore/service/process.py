@@ -1,0 +1,109 @@
+"""Run a service as a process: one event loop, a health server, and a clean end on SIGTERM or SIGINT."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import uvloop
+from aiohttp import web
+
+from kaicore.errors import ConfigurationError, KaiError
+from kaicore.service.health import Health, health_routes
+from kaicore.service.logs import Logger, configure_logging, get_logger
+from kaicore.service.settings import ServiceSettings, read_settings
+
+#: Seconds that a service's body has to end by itself after it was asked to.
+STOP_GRACE_S = 10.0
+
+
+@dataclass(slots=True)
+class ServiceContext:
+    """What a service's body gets: its health, its logger, and the wish that it stop."""
+
+    name: str
+    health: Health
+    log: Logger
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep, but wake at once when the service is to stop; return whether it is to stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        return self.stopping.is_set()
+
+
+_SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
+
+
+def run_service(
+    name: str,
+    settings_class: type[_SettingsT],
+    body: Callable[[ServiceContext, _SettingsT], Awaitable[None]],
+    *,
+    conditions: tuple[str, ...] = (),
+    serve_health: bool = True,
+    argv: list[str] | None = None,
+) -> int:
+    """Run `body` until it returns or the process is told to stop; return the exit code.
+
+    Args:
+        name: the service's name, in logs.
+        settings_class: read from flags and environment before anything starts.
+        body: the service; it is cancelled `STOP_GRACE_S` seconds after `stopping` was set.
+        conditions: what must be met before `/readyz` says so.
+        serve_health: False for a service that serves the health routes itself.
+        argv: arguments without the program's name; by default the process's.
+    """
+    try:
+        settings = read_settings(settings_class, argv)
+    except ConfigurationError as error:
+        sys.stderr.write(f"kai-{name}: {error}\n")
+        return 2
+    configure_logging(name, level=settings.log_level)
+    context = ServiceContext(name=name, health=Health(*conditions), log=get_logger())
+    try:
+        uvloop.run(_run(context, settings, body, serve_health=serve_health))
+    except KaiError as error:
+        context.log.error("service failed", error=str(error), kind=type(error).__name__)
+        return 1
+    return 0
+
+
+async def _run(
+    context: ServiceContext,
+    settings: _SettingsT,
+    body: Callable[[ServiceContext, _SettingsT], Awaitable[None]],
+    *,
+    serve_health: bool,
+) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, context.stopping.set)
+    runner: web.AppRunner | None = None
+    if serve_health:
+        app = web.Application()
+        app.add_routes(health_routes(context.health))
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, settings.http_host, settings.http_port)
+        await site.start()
+        context.log.info("health server listening", address=str(runner.addresses[0]))
+    task = asyncio.ensure_future(body(context, settings))
+    stopping = asyncio.ensure_future(context.stopping.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await asyncio.wait({task}, timeout=STOP_GRACE_S)
+        if not task.done():
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    finally:
+        stopping.cancel()
+        if runner is not None:
+            await runner.cleanup()
+        context.log.info("stopped")

@@ -1,0 +1,44 @@
+"""Settings of a service: from the environment (`KAI_…`) or from flags of the same names."""
+
+import sys
+from typing import TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kaicore.errors import ConfigurationError
+
+
+class ServiceSettings(BaseSettings):
+    """What every service understands; a service adds its own fields."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KAI_", cli_kebab_case=True, cli_hide_none_type=True, cli_avoid_json=True, extra="ignore"
+    )
+
+    http_host: str = Field("127.0.0.1", description="address of /healthz, /readyz and /metrics")
+    http_port: int = Field(0, ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0: any")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
+
+
+_SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
+
+
+def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _SettingsT:
+    """Read settings from flags and the environment; flags win.
+
+    Args:
+        cls: the service's settings.
+        argv: arguments without the program's name; by default the process's.
+
+    Raises:
+        ConfigurationError: naming each setting that is missing or impossible.
+    """
+    try:
+        return cls(_cli_parse_args=sys.argv[1:] if argv is None else argv)  # type: ignore[call-arg]
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']} (got {item.get('input')!r})"
+            for item in error.errors(include_url=False)
+        )
+        raise ConfigurationError(problems) from error
