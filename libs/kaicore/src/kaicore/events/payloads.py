@@ -1,0 +1,220 @@
+"""The facts and decisions that the log records, one class per event type.
+
+The class's name is the event's type. A field that is added gets a default; any other change raises the type's schema
+version in `kaicore.events.codec` and comes with an upcaster. No floats: milli-units, bytes, counts, microseconds.
+"""
+
+import msgspec
+
+from kaicore.model.node import Node, NodeTopology
+from kaicore.model.placement import Placement
+from kaicore.model.pod import Pod, PriorityClass
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an event says."""
+
+
+class NodeObserved(Payload, frozen=True):
+    """The watcher saw a node that is new or has changed in what scheduling needs."""
+
+    node: Node
+
+
+class NodeDeleted(Payload, frozen=True):
+    """The watcher saw a node go, or missed it on a relist."""
+
+    uid: str
+    name: str
+
+
+class TopologyObserved(Payload, frozen=True):
+    """The watcher saw a NodeResourceTopology that is new or has changed."""
+
+    topology: NodeTopology
+
+
+class TopologyDeleted(Payload, frozen=True):
+    """A NodeResourceTopology is gone."""
+
+    node: str
+
+
+class PodObserved(Payload, frozen=True):
+    """The watcher saw a pod that is new or has changed in what scheduling needs."""
+
+    pod: Pod
+
+
+class PodDeleted(Payload, frozen=True):
+    """The watcher saw a pod go, or missed it on a relist."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PodRejected(Payload, frozen=True):
+    """A kubelet refused the pod: its phase is Failed for good, and any successor is another pod.
+
+    Attributes:
+        reason: `TopologyAffinityError`, `UnexpectedAdmissionError`, `OutOfcpu`, …
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    reason: str
+    message: str = ""
+
+
+class PriorityClassObserved(Payload, frozen=True):
+    """The watcher saw a priority class that is new or has changed."""
+
+    priority_class: PriorityClass
+
+
+class PriorityClassDeleted(Payload, frozen=True):
+    """A priority class is gone."""
+
+    uid: str
+    name: str
+
+
+class PlacementObserved(Payload, frozen=True):
+    """What a pod really holds on its node.
+
+    Attributes:
+        source: `exporter` (podresources of the node's kubelet) or `annotation` (somebody else's record on the pod).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    placement: Placement
+    source: str = "exporter"
+
+
+class PodPlaced(Payload, frozen=True):
+    """A cycle decided where a pod is to run; the binder makes it so.
+
+    Attributes:
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        placement: the zones that the kubelet is predicted to give it, None where it aligns nothing.
+        rejected_here_before: how often a pod of its class was rejected by this node's kubelet before.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    placement: Placement | None = None
+    rejected_here_before: int = 0
+
+
+class NodeCharged(Payload, frozen=True):
+    """Decisions charged a node: what makes any other decision taken on an older state of that node stale."""
+
+    node: str
+    cycle: str
+    pods: tuple[str, ...]
+
+
+class PodBound(Payload, frozen=True):
+    """The API server took the binding."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    attempts: int = 1
+
+
+class BindFailed(Payload, frozen=True):
+    """The API server refused the binding for good, or did not take it in time; the pod is free again.
+
+    Attributes:
+        code: HTTP status, 0 when there was none.
+        gone: the pod exists no more, or is another pod's successor of the same name.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    code: int
+    reason: str
+    message: str = ""
+    attempts: int = 1
+    gone: bool = False
+
+
+class Reason(Payload, frozen=True):
+    """Why nodes were not for a class of pods, counted over nodes.
+
+    Attributes:
+        code: see `kaicore.engine.reasons`.
+        nodes: how many nodes said no for this reason first.
+        example: one of them: the first by name.
+        resource: what is short, if anything.
+        zone: where on the example, if in a zone.
+        need: how much is needed there, in the resource's unit.
+        free: how much is free there.
+        detail: a taint, a label, a policy: whatever else the code speaks of.
+    """
+
+    code: str
+    nodes: int = 0
+    example: str = ""
+    resource: str = ""
+    zone: str = ""
+    need: int = 0
+    free: int = 0
+    detail: str = ""
+
+
+class ClassPending(Payload, frozen=True):
+    """A class of pods of which a cycle left some unplaced, and why."""
+
+    pod_class: str
+    pods: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class CycleCompleted(Payload, frozen=True):
+    """A cycle: what it was decided on, and what it decided.
+
+    Attributes:
+        cycle: the cycle's id, `<shard>/<number>`.
+        input_position: the log's position up to which the cycle's state was folded.
+        config_digest: of the configuration, recorded in full by `ConfigRecorded`.
+        engine_version: of the rules.
+        now: the cycle's clock, microseconds since the epoch.
+        decisions_digest: SHA-256 over all decisions and reasons, those that came too late included.
+        pods: how many pods waited for a decision.
+        placed: how many it placed.
+        pending: the classes of the others, where the reasons differ from those last recorded for the class.
+    """
+
+    cycle: str
+    shard: str
+    input_position: int
+    config_digest: str
+    engine_version: str
+    now: int
+    decisions_digest: str
+    pods: int
+    placed: int
+    pending: tuple[ClassPending, ...] = ()
+
+
+class ConfigRecorded(Payload, frozen=True):
+    """A scheduler's configuration in full, recorded when first used."""
+
+    digest: str
+    shard: str
+    config: dict[str, object]

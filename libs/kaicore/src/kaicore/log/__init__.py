@@ -1,0 +1,1 @@
+"""The event log: the port, the hash chain, and its implementations."""

@@ -1,0 +1,123 @@
+"""Pods and priority classes, reduced to what scheduling needs."""
+
+from enum import StrEnum
+
+import msgspec
+
+#: Amounts by resource name, in canonical units (see `kaicore.model.quantity`).
+Amounts = dict[str, int]
+
+
+class ContainerKind(StrEnum):
+    """How the kubelet runs a container; `SIDECAR` is an init container with `restartPolicy: Always`."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class QosClass(StrEnum):
+    """Kubernetes' quality of service classes."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One container's requests and limits; `requests` are defaulted from limits as the API server does."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    requests: Amounts = {}
+    limits: Amounts = {}
+
+
+class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A toleration of node taints; empty `key` with `Exists` matches all, empty `effect` matches every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One expression of a node selector term, on a label or (`field`) on `metadata.name`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod as the scheduler knows it.
+
+    Attributes:
+        created_at: seconds since the epoch.
+        containers: in the kubelet's order, init containers (sidecars among them) before the others.
+        node_affinity: required terms: any of the terms, all requirements of a term.
+        pod_resources: pod-level requests (`spec.resources.requests`), None when the pod has none.
+        annotations: those that kai-ledger or a workload API it reads may care for.
+        deletion_at: `metadata.deletionTimestamp` in seconds since the epoch, None when not terminating.
+        unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    created_at: int
+    scheduler_name: str
+    qos: QosClass
+    containers: tuple[Container, ...]
+    phase: str = "Pending"
+    node_name: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    preemption_policy: str = "PreemptLowerPriority"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    overhead: Amounts = {}
+    pod_resources: Amounts | None = None
+    node_selector: dict[str, str] = {}
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+    owner: Owner | None = None
+    reason: str = ""
+    message: str = ""
+    deletion_at: int | None = None
+    nominated_node: str = ""
+    unsupported: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has reached a terminal phase."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class PriorityClass(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A priority class."""
+
+    uid: str
+    name: str
+    resource_version: str
+    value: int
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"

@@ -1,0 +1,105 @@
+"""Kubernetes resource quantities as integers.
+
+Every amount in kai-ledger is a whole number in the canonical unit of its resource: millicores for `cpu`, bytes for
+memory and hugepages, counts for everything else. A quantity that is not whole in that unit is rounded up, as
+Kubernetes' `Quantity.MilliValue()` and `Quantity.Value()` do.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from kaicore.errors import InvalidQuantity
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+HUGEPAGES_PREFIX = "hugepages-"
+
+#: Above this no amount is believed: sums of amounts must stay within 64 bits.
+MAX_AMOUNT = 2**53
+
+_SUFFIXES = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?")
+
+
+def is_hugepages(resource: str) -> bool:
+    """Tell whether the resource is a hugepage size, such as `hugepages-2Mi`."""
+    return resource.startswith(HUGEPAGES_PREFIX)
+
+
+def is_native(resource: str) -> bool:
+    """Tell whether Kubernetes itself defines the resource (no domain prefix, or `kubernetes.io/`)."""
+    return "/" not in resource or "kubernetes.io/" in resource
+
+
+def parse_amount(text: str | int, *, resource: str, subject: str, field: str) -> int:
+    """Parse a quantity into the canonical unit of `resource`.
+
+    Args:
+        text: a Kubernetes quantity, such as `500m`, `32Gi`, `8`, `1e3`.
+        resource: decides the unit: millicores for `cpu`, else bytes or counts.
+        subject: the object, for the error; for example `Pod default/train-0`.
+        field: the field's path, for the error.
+
+    Raises:
+        InvalidQuantity: when `text` is no quantity, is negative, or exceeds `MAX_AMOUNT`.
+    """
+    try:
+        amount = _parse(str(text), resource == CPU)
+    except ValueError as error:
+        raise InvalidQuantity(subject, field, text, str(error)) from None
+    return amount
+
+
+@lru_cache(maxsize=65536)
+def _parse(text: str, milli: bool) -> int:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError("not a Kubernetes quantity")
+    sign, number, exponent, suffix = match.groups()
+    value = Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+    if sign == "-" and value:
+        raise ValueError("negative quantity")
+    if milli:
+        value *= 1000
+    amount = -(-value.numerator // value.denominator)
+    if amount > MAX_AMOUNT:
+        raise ValueError("absurdly large quantity")
+    return amount
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Write an amount as a person would: `8`, `500m`, `32Gi`, `118.5Gi`."""
+    if resource == CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if resource == MEMORY or is_hugepages(resource):
+        for suffix, unit in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if abs(amount) >= unit:
+                tenths = amount * 10 // unit
+                return f"{tenths // 10}{suffix}" if tenths % 10 == 0 else f"{tenths // 10}.{abs(tenths) % 10}{suffix}"
+    return str(amount)
+
+
+def canonical_quantity(resource: str, amount: int) -> str:
+    """Write an amount as an exact Kubernetes quantity, as annotations carry it: `8`, `500m`, `1073741824`."""
+    if resource == CPU and amount % 1000:
+        return f"{amount}m"
+    return str(amount // 1000) if resource == CPU else str(amount)
