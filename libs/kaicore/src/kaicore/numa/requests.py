@@ -1,0 +1,90 @@
+"""What the kubelet aligns of a pod: which amounts of which containers ask its hint providers for zones.
+
+Rules, as the kubelet has them (`facts/numa-and-kubelet.md` sections 0 and 2.7; the seed's QoS gate is narrower):
+
+- devices are aligned for every QoS class (device manager, `GetTopologyHints`);
+- CPUs are aligned for Guaranteed pods, for containers with a whole number of CPUs (CPU manager, static policy);
+- memory and hugepages are aligned for Guaranteed pods (memory manager, Static policy);
+- a pod with pod-level resources has neither its CPUs nor its memory aligned (PodLevelResourceManagers is off);
+- pod overhead is not aligned;
+- pod scope asks once for the pod: the larger of the sum of its long-running containers and the peak while the init
+  containers run one after another beside the sidecars started before them.
+"""
+
+from dataclasses import dataclass
+
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
+from kaicore.model.quantity import CPU, MEMORY, PODS, is_hugepages
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedContainer:
+    """A container and what the kubelet aligns of it; explicit requests of 0 devices are kept, for they count."""
+
+    name: str
+    kind: ContainerKind
+    amounts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedRequest:
+    """What the kubelet aligns of a pod.
+
+    Attributes:
+        containers: in the order in which the kubelet admits them.
+        pod: what pod scope asks for.
+    """
+
+    containers: tuple[AlignedContainer, ...]
+    pod: tuple[tuple[str, int], ...]
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Names of all resources asked for, sorted."""
+        return tuple(sorted({name for container in self.containers for name, _ in container.amounts}))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of the pod is aligned."""
+        return not any(container.amounts for container in self.containers)
+
+
+def is_memory(resource: str) -> bool:
+    """Tell whether the memory manager accounts for the resource."""
+    return resource == MEMORY or is_hugepages(resource)
+
+
+def aligned_request(pod: Pod) -> AlignedRequest:
+    """Return what the kubelet would align of a pod on a node that reports every resource per zone."""
+    containers = tuple(
+        AlignedContainer(container.name, container.kind, _aligned_amounts(pod, container))
+        for container in pod.containers
+    )
+    return AlignedRequest(containers, _pod_scope(containers))
+
+
+def _aligned_amounts(pod: Pod, container: Container) -> tuple[tuple[str, int], ...]:
+    host_level = pod.qos is QosClass.GUARANTEED and pod.pod_resources is None
+    aligned: Amounts = {}
+    for resource, amount in container.requests.items():
+        if resource == CPU:
+            if host_level and amount and amount % 1000 == 0:
+                aligned[resource] = amount
+        elif is_memory(resource):
+            if host_level and amount:
+                aligned[resource] = amount
+        elif resource not in ("ephemeral-storage", PODS):
+            aligned[resource] = amount
+    return tuple(sorted(aligned.items()))
+
+
+def _pod_scope(containers: tuple[AlignedContainer, ...]) -> tuple[tuple[str, int], ...]:
+    running: Amounts = {}
+    peak: Amounts = {}
+    for container in containers:
+        for resource, amount in container.amounts:
+            before = running.get(resource, 0)
+            peak[resource] = max(peak.get(resource, 0), before + amount)
+            if container.kind is not ContainerKind.INIT:
+                running[resource] = before + amount
+    return tuple(sorted(peak.items()))
