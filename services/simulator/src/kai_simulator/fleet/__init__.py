@@ -1,0 +1,1 @@
+"""A fleet of simulated kubelets that joins any Kubernetes API server."""
