@@ -36,13 +36,16 @@ class Step:
     Attributes:
         before: what was free as its turn came, on the rows that had admitted all containers before it.
         merged: the verdict on those rows.
-        taken: what it newly takes, on the rows that admit it; shape (rows, zones, resources).
+        after: what is free afterwards, on the rows that admit it.
+        held: what it then holds, on the same rows, what it has from init containers included; shape (rows, zones,
+            resources).
     """
 
     container: AlignedContainer
     before: Headroom
     merged: Merged
-    taken: Ints
+    after: Headroom
+    held: Ints
 
 
 def admitted(
@@ -90,6 +93,8 @@ def predict(
 ) -> PredictedPlacement | None:
     """Predict which zones an admitted pod gets on one node; None when nothing of it is bound to zones.
 
+    What ordinary init containers lent and nobody took stays with the pod; it is recorded under the last of them.
+
     Splits over several zones are an assumption where the kubelet leaves them open: memory fills zones in ascending
     order (as the memory manager does), CPUs take entirely free zones first and then the fullest (as the static policy
     packs), devices ascending.
@@ -105,24 +110,34 @@ def predict(
     containers: list[ContainerPlacement] = []
     amounts: list[tuple[int, str, int]] = []
     masks: list[int] = []
+
+    def record(container: str, mask: int, held: Ints) -> None:
+        by_zone = []
+        for zone in range(zones):
+            amount = {names[column]: int(held[zone, column]) for column in np.flatnonzero(held[zone]).tolist()}
+            amounts.extend((zone, name, amount[name]) for name in sorted(amount))
+            if amount:
+                by_zone.append(ZoneAmount(zone_names[zone], {name: amount[name] for name in sorted(amount)}))
+        containers.append(
+            ContainerPlacement(container, tuple(zone_names[zone] for zone in zones_of(mask)), tuple(by_zone))
+        )
+
+    after = headroom
+    lender = ("", 0)
     for step in walk(headroom, request, policy, scope):
         if not step.merged.admit[0]:
             return None
-        mask = int(step.merged.mask[0])
+        after, mask = step.after, int(step.merged.mask[0])
         if not mask:
             continue
-        taken = step.taken[0]
-        by_zone = []
-        for zone in range(zones):
-            amount = {names[column]: int(taken[zone, column]) for column in np.flatnonzero(taken[zone]).tolist()}
-            amounts += [(zone, name, held) for name, held in sorted(amount.items())]
-            if amount:
-                by_zone.append(ZoneAmount(zone_names[zone], dict(sorted(amount.items()))))
-        if any(is_memory(name) and need for name, need in step.container.amounts if _reported(columns, row, name)):
+        if any(is_memory(name) and need and _reported(columns, row, name) for name, need in step.container.amounts):
             masks.append(mask)
-        containers.append(
-            ContainerPlacement(step.container.name, tuple(zone_names[zone] for zone in zones_of(mask)), tuple(by_zone))
-        )
+        if step.container.kind is ContainerKind.INIT:
+            lender = (step.container.name, lender[1] | mask)
+        else:
+            record(step.container.name, mask, step.held[0])
+    if after.reusable.any():
+        record(lender[0], lender[1], after.reusable[0])
     if not containers:
         return None
     return PredictedPlacement(
@@ -180,13 +195,14 @@ def walk(headroom: Headroom, request: AlignedRequest, policy: TopologyPolicy, sc
         staying = np.flatnonzero(merged.admit)
         headroom = before.take(staying)
         of_staying = Merged(merged.admit[staying], merged.mask[staying], merged.aligned[staying])
-        yield Step(container, before, merged, _allocate(headroom, container, of_staying))
+        yield Step(container, before, merged, headroom, _allocate(headroom, container, of_staying))
 
 
 def _allocate(headroom: Headroom, container: AlignedContainer, merged: Merged) -> Ints:
-    """Take a container's amounts within its mask; return what is newly taken, shape (rows, zones, resources)."""
+    """Take a container's amounts within its mask; return what it holds then, shape (rows, zones, resources)."""
     zones = headroom.table.zones
     taken = np.zeros_like(headroom.free)
+    from_lent = np.zeros_like(headroom.free)
     inside = (merged.mask[:, None] >> np.arange(zones)) & 1
     init = container.kind is ContainerKind.INIT
     for resource, need in container.amounts:
@@ -195,52 +211,42 @@ def _allocate(headroom: Headroom, container: AlignedContainer, merged: Merged) -
             continue
         bound = headroom.columns.reported[headroom.rows, column] & (merged.mask != 0)
         if is_memory(resource):
-            _allocate_memory(headroom, column, need * bound, inside, merged.mask, init=init, taken=taken)
+            lent = _lent_memory(headroom, column, need * bound, inside, merged.mask)
+            packed = False
         else:
-            wanted = need * (bound & merged.aligned)
-            _allocate_countable(headroom, column, wanted, inside, packed=resource == CPU, init=init, taken=taken)
+            lent = _fill(need * (bound & merged.aligned), headroom.reusable[:, :, column] * inside)
+            packed = resource == CPU
+        wanted = need * (bound & (merged.aligned | is_memory(resource))) - lent.sum(axis=1)
+        from_lent[:, :, column] = lent
+        taken[:, :, column] = _fill_free(headroom, column, wanted, inside, packed=packed)
     headroom.free = headroom.free - taken
+    # An ordinary init container lends all that it holds; what others have of it is lent no more.
+    headroom.reusable = headroom.reusable + (taken if init else -from_lent)
+    if init:
+        lending = taken[:, :, _memory_columns(headroom)].any(axis=(1, 2))
+        headroom.memory_lent_mask = np.where(lending, merged.mask, headroom.memory_lent_mask)
     held = [name for name, need in container.amounts if is_memory(name) and need]
     if held:
         _join_memory_groups(headroom, held, merged.mask, inside)
-    return taken
+    return taken + from_lent
 
 
-def _allocate_countable(
-    headroom: Headroom, column: int, wanted: Ints, inside: Ints, *, packed: bool, init: bool, taken: Ints
-) -> None:
-    lent = headroom.reusable[:, :, column] * inside
-    from_lent = _fill(wanted, lent, np.broadcast_to(np.arange(lent.shape[1]), lent.shape))
+def _lent_memory(headroom: Headroom, column: int, wanted: Ints, inside: Ints, mask: Ints) -> Ints:
+    same = (headroom.memory_lent_mask == mask) & (mask != 0)
+    return _fill(wanted * same, headroom.reusable[:, :, column] * inside)
+
+
+def _memory_columns(headroom: Headroom) -> list[int]:
+    return [column for name, column in headroom.columns.resources.items() if is_memory(name)]
+
+
+def _fill_free(headroom: Headroom, column: int, wanted: Ints, inside: Ints, *, packed: bool) -> Ints:
     free = headroom.free[:, :, column] * inside
-    zone = np.arange(free.shape[1])
-    order = np.broadcast_to(zone, free.shape)
-    if packed:
-        entire = (free == headroom.capacity_of(column, hardware=True)) & (free <= wanted[:, None])
-        order = np.where(entire, 0, 1 + np.maximum(free, 0)) * free.shape[1] + zone
-    new = _fill(wanted - from_lent.sum(axis=1), free, order)
-    taken[:, :, column] = new
-    if init:
-        headroom.reusable[:, :, column] += new
-    else:
-        headroom.reusable[:, :, column] -= from_lent
-
-
-def _allocate_memory(
-    headroom: Headroom, column: int, wanted: Ints, inside: Ints, mask: Ints, *, init: bool, taken: Ints
-) -> None:
-    lent = np.where(headroom.memory_lent_mask == mask, headroom.memory_lent[:, column], 0)
-    from_lent = np.minimum(lent, wanted)
-    free = headroom.free[:, :, column] * inside
-    new = _fill(wanted - from_lent, free, np.broadcast_to(np.arange(free.shape[1]), free.shape))
-    taken[:, :, column] = new
-    if init:
-        total = new.sum(axis=1)
-        headroom.memory_lent[:, column] = np.where(
-            headroom.memory_lent_mask == mask, headroom.memory_lent[:, column] + total, total
-        )
-        headroom.memory_lent_mask = np.where(total > 0, mask, headroom.memory_lent_mask)
-    else:
-        headroom.memory_lent[:, column] -= from_lent
+    if not packed:
+        return _fill(wanted, free)
+    entire = (free == headroom.capacity_of(column, hardware=True)) & (free <= wanted[:, None])
+    order = np.where(entire, 0, 1 + np.maximum(free, 0)) * free.shape[1] + np.arange(free.shape[1])
+    return _fill(wanted, free, order)
 
 
 def _join_memory_groups(headroom: Headroom, resources: list[str], mask: Ints, inside: Ints) -> None:
@@ -251,12 +257,14 @@ def _join_memory_groups(headroom: Headroom, resources: list[str], mask: Ints, in
     headroom.memory_group = headroom.memory_group | (inside * mask[:, None] * (bound & wide)[:, None])
 
 
-def _fill(wanted: Ints, free: Ints, order: Ints) -> Ints:
-    """Draw `wanted` (rows,) from `free` (rows, zones), zones with the smallest `order` first."""
-    sequence = np.argsort(order, axis=1, kind="stable")
-    ordered = np.maximum(np.take_along_axis(free, sequence, axis=1), 0)
+def _fill(wanted: Ints, free: Ints, order: Ints | None = None) -> Ints:
+    """Draw `wanted` (rows,) from `free` (rows, zones): ascending zones, or those with the smallest `order` first."""
+    sequence = None if order is None else np.argsort(order, axis=1, kind="stable")
+    ordered = np.maximum(free if sequence is None else np.take_along_axis(free, sequence, axis=1), 0)
     before = np.cumsum(ordered, axis=1) - ordered
     drawn: Ints = np.clip(wanted[:, None] - before, 0, ordered)
+    if sequence is None:
+        return drawn
     result = np.empty_like(drawn)
     np.put_along_axis(result, sequence, drawn, axis=1)
     return result

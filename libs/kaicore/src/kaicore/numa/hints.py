@@ -26,7 +26,7 @@ class Headroom:
         rows: the nodes' rows; all have the same number of zones.
         free: shape (rows, zones, resources).
         reusable: what ordinary init containers hold and lend to the containers after them.
-        memory_lent: memory that init containers lend, by resource, only under the mask `memory_lent_mask`.
+        memory_lent_mask: the mask under which memory is lent, and only under which it can be taken.
     """
 
     columns: ZoneColumns
@@ -36,7 +36,6 @@ class Headroom:
     reusable: Ints
     memory_single: Ints
     memory_group: Ints
-    memory_lent: Ints
     memory_lent_mask: Ints
 
     @classmethod
@@ -52,7 +51,6 @@ class Headroom:
         """
         window = (rows, slice(0, zones))
         free = columns.allocatable[window] - columns.used[window] if reconstruct else columns.published[window]
-        resources = free.shape[2]
         return cls(
             columns=columns,
             rows=rows,
@@ -61,7 +59,6 @@ class Headroom:
             reusable=np.zeros_like(free),
             memory_single=columns.memory_single[window],
             memory_group=columns.memory_group[window],
-            memory_lent=np.zeros((len(rows), resources), np.int64),
             memory_lent_mask=np.zeros(len(rows), np.int64),
         )
 
@@ -75,7 +72,6 @@ class Headroom:
             reusable=self.reusable[which],
             memory_single=self.memory_single[which],
             memory_group=self.memory_group[which],
-            memory_lent=self.memory_lent[which],
             memory_lent_mask=self.memory_lent_mask[which],
         )
 
@@ -142,7 +138,8 @@ def _memory_hints(headroom: Headroom, needs: list[tuple[str, int]]) -> Hints:
         silent &= ~reported
         total = headroom.capacity_of(column, hardware=False) @ members.T
         enough &= (total >= need) | ~reported[:, None]
-        free = headroom.free[:, :, column] @ members.T + same_mask * headroom.memory_lent[:, column, None]
+        lent = same_mask * headroom.reusable[:, :, column].sum(axis=1)[:, None]
+        free = headroom.free[:, :, column] @ members.T + lent
         feasible &= (free >= need) | ~reported[:, None]
     feasible &= ~_group_conflicts(headroom)
     width = np.where(enough, widths, _NO_WIDTH).min(axis=1)

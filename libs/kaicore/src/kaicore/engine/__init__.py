@@ -1,0 +1,1 @@
+"""The decision: a cycle over a snapshot of the cluster, pure and deterministic."""

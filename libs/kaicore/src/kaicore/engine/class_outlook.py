@@ -1,0 +1,221 @@
+"""One class of pods against all nodes: who could take one, who is best, and why the others cannot.
+
+Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
+"""
+
+import numpy as np
+
+from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.node_filters import affine, selected, tolerates
+from kaicore.engine.pod_class import PodClass
+from kaicore.engine.reasons import Code
+from kaicore.events.payloads import Reason
+from kaicore.model.quantity import is_native
+from kaicore.numa.admission import admitted
+from kaicore.numa.columns import Flags, Ints
+from kaicore.numa.explain import explain
+
+#: Score of a row that cannot take the pod.
+_NO = np.int64(-(2**62))
+#: Scores are per mille; this keeps a place for the name's order below them.
+_PLACE = 2**24
+
+
+class ClassOutlook:
+    """What a cycle knows of a class."""
+
+    def __init__(
+        self, pod_class: PodClass, columns: NodeColumns, config: EngineConfig, *, rejecting: dict[int, str]
+    ) -> None:
+        """Evaluate the class on all rows.
+
+        Args:
+            pod_class: the class.
+            columns: the cycle's own copy.
+            config: the shard's settings.
+            rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
+        """
+        self._class = pod_class
+        self._columns = columns
+        self._config = config
+        self._rejecting = rejecting
+        self._need = columns.vector(pod_class.requests)
+        self._asked = np.flatnonzero(self._need)
+        self._ignore = frozenset(config.ignore_list)
+        self._eligible = self._eligible_rows()
+        self._ranking = np.full(len(columns.present), _NO)
+        #: How many of the cycle's charges are taken into account.
+        self.charges_seen = 0
+        self._evaluate(np.flatnonzero(self._eligible))
+
+    def best(self) -> int | None:
+        """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none."""
+        if not len(self._ranking):
+            return None
+        row = int(self._ranking.argmax())
+        return None if self._ranking[row] == _NO else row
+
+    def refresh(self, rows: list[int]) -> None:
+        """Evaluate rows again that were charged."""
+        distinct = np.unique(np.array(rows, np.int64))
+        self._evaluate(distinct[self._eligible[distinct]])
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """Say why no node can take a pod of the class, counted over nodes, most frequent first."""
+        return _Explanation(self).reasons()
+
+    def _eligible_rows(self) -> Flags:
+        columns = self._columns
+        eligible = columns.present & columns.ready & ~columns.unschedulable
+        eligible &= selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
+        eligible &= columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
+        eligible[list(self._rejecting)] = False
+        return eligible
+
+    def _evaluate(self, rows: Ints) -> None:
+        columns = self._columns
+        idle = (columns.allocatable - columns.used)[rows]
+        fits = (idle[:, self._asked] >= self._need[self._asked]).all(axis=1)
+        self._ranking[rows] = _NO
+        rows = rows[fits]
+        if self._config.numa and len(rows):
+            rows = rows[
+                admitted(
+                    columns.zones,
+                    rows,
+                    self._class.aligned,
+                    ignore=self._ignore,
+                    reconstruct=self._config.reconstruct_available,
+                )
+            ]
+        if len(rows):
+            self._ranking[rows] = self._scores(rows) * _PLACE - columns.name_order()[rows]
+
+    def _scores(self, rows: Ints) -> Ints:
+        """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""
+        columns = self._columns
+        devices = [name for name in self._class.requests if not is_native(name)]
+        weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
+        allocatable = columns.allocatable[rows][:, weighed]
+        after = columns.used[rows][:, weighed] + self._need[weighed]
+        full: Ints = (after * 1000 // np.maximum(allocatable, 1)).sum(axis=1) // max(len(weighed), 1)
+        if self._config.placement_strategy is PlacementStrategy.SPREAD:
+            full = -full
+        if devices:
+            return full
+        return full - 10_000 * columns.allocatable[rows][:, columns.device_columns()].any(axis=1)
+
+
+class _Explanation:
+    """Finds for each node the first rule that it fails."""
+
+    def __init__(self, outlook: ClassOutlook) -> None:
+        self._outlook = outlook
+        self._columns = outlook._columns  # noqa: SLF001 - one thing in two classes: the outlook and why
+        self._class = outlook._class  # noqa: SLF001
+        self._left = self._columns.present.copy()
+        self._reasons: list[Reason] = []
+
+    def reasons(self) -> tuple[Reason, ...]:
+        columns, pod_class = self._columns, self._class
+        if not self._left.any():
+            return (Reason(code=Code.NO_NODES),)
+        self._strike(~columns.ready, Code.NODE_NOT_READY)
+        self._strike(columns.unschedulable, Code.NODE_UNSCHEDULABLE)
+        self._strike(~selected(columns, pod_class.node_selector), Code.NODE_SELECTOR)
+        self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
+        self._strike_taints()
+        self._strike_rejecting()
+        self._strike_short()
+        self._strike_unaligned()
+        return tuple(
+            sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
+        )
+
+    def _strike(self, failing: Flags, code: Code, *, detail: str = "") -> None:
+        failing = failing & self._left
+        if failing.any():
+            self._reasons.append(
+                Reason(code=code, nodes=int(failing.sum()), example=self._first(failing), detail=detail)
+            )
+            self._left &= ~failing
+
+    def _first(self, failing: Flags) -> str:
+        rows = np.flatnonzero(failing)
+        return self._columns.names[int(rows[self._columns.name_order()[rows].argmin()])]
+
+    def _strike_taints(self) -> None:
+        columns = self._columns
+        _, offending = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))
+        for index, taint in enumerate(offending):
+            if taint is not None:
+                detail = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+                self._strike(columns.taint_set == index, Code.UNTOLERATED_TAINT, detail=detail)
+
+    def _strike_rejecting(self) -> None:
+        by_reason: dict[str, list[int]] = {}
+        for row, reason in self._outlook._rejecting.items():  # noqa: SLF001
+            by_reason.setdefault(reason, []).append(row)
+        for reason, rows in sorted(by_reason.items()):
+            failing = np.zeros(len(self._left), np.bool_)
+            failing[rows] = True
+            self._strike(failing, Code.REJECTED_HERE, detail=reason)
+
+    def _strike_short(self) -> None:
+        columns = self._columns
+        for resource in sorted(self._class.requests):
+            column, need = columns.resources[resource], self._class.requests[resource]
+            for code, free in (
+                (Code.TOO_SMALL, columns.allocatable[:, column]),
+                (Code.INSUFFICIENT, columns.allocatable[:, column] - columns.used[:, column]),
+            ):
+                failing = (free < need) & self._left
+                if not failing.any():
+                    continue
+                example = columns.rows[self._first(failing)]
+                leaving = int(columns.releasing[example, column])
+                detail = "enough with what is being released" if free[example] + leaving >= need else ""
+                self._reasons.append(
+                    Reason(
+                        code=code,
+                        nodes=int(failing.sum()),
+                        example=columns.names[example],
+                        resource=resource,
+                        need=need,
+                        free=max(int(free[example]), 0),
+                        detail=detail if code is Code.INSUFFICIENT else "",
+                    )
+                )
+                self._left &= ~failing
+
+    def _strike_unaligned(self) -> None:
+        columns, config = self._columns, self._outlook._config  # noqa: SLF001
+        if not config.numa:
+            return
+        refusals = explain(
+            columns.zones,
+            np.flatnonzero(self._left),
+            self._class.aligned,
+            ignore=frozenset(config.ignore_list),
+            reconstruct=config.reconstruct_available,
+        )
+        groups: dict[tuple[str, str], list[int]] = {}
+        for index, refusal in enumerate(refusals):
+            groups.setdefault((refusal.code, refusal.resource), []).append(index)
+        order = columns.name_order()
+        for (code, resource), members in sorted(groups.items()):
+            refusal = min((refusals[index] for index in members), key=lambda item: int(order[item.row]))
+            node = columns.topologies[refusal.row]
+            self._reasons.append(
+                Reason(
+                    code=code,
+                    nodes=len(members),
+                    example=columns.names[refusal.row],
+                    resource=resource,
+                    zone=node.zones[refusal.zone].name if node is not None and refusal.zone >= 0 else "",
+                    need=refusal.need,
+                    free=refusal.free,
+                    detail=refusal.detail,
+                )
+            )

@@ -1,0 +1,162 @@
+"""All nodes as columns, updated in place as events are folded; a cycle works on its own copy.
+
+A row belongs to a name for good. Free is allocatable - used; `releasing` is the
+part of `used` that terminating pods still hold, for such a pod holds its amounts until it is gone.
+"""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kaicore.model.node import Node, NodeTopology, Taint
+from kaicore.model.pod import Amounts
+from kaicore.model.quantity import is_native
+from kaicore.numa.columns import Flags, Ints, ZoneColumns
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class NodeColumns:
+    """Nodes by row: whole-node amounts, what filters look at, and the zones."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[Node | None] = []
+        self.topologies: list[NodeTopology | None] = []
+        self.resources: dict[str, int] = {}
+        self.present: Flags = np.zeros(0, np.bool_)
+        self.ready: Flags = np.zeros(0, np.bool_)
+        self.unschedulable: Flags = np.zeros(0, np.bool_)
+        self.allocatable: Ints = np.zeros((0, 0), np.int64)
+        self.used: Ints = np.zeros((0, 0), np.int64)
+        self.releasing: Ints = np.zeros((0, 0), np.int64)
+        self.taint_set: Ints = np.zeros(0, np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.zones = ZoneColumns()
+        self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._label_values: dict[str, tuple[Ints, list[str]]] = {}
+        self._order: Ints | None = None
+
+    def row(self, name: str) -> int:
+        """Return the row of a name, making one if it has none."""
+        row = self.rows.get(name)
+        if row is None:
+            row = self.rows[name] = len(self.names)
+            self.names.append(name)
+            self.facts.append(None)
+            self.topologies.append(None)
+            self._reserve(row + 1)
+            self.zones.reserve(rows=row + 1)
+            self._order = None
+        return row
+
+    def set_node(self, node: Node | None, row: int) -> None:
+        """Take over a node's facts, or forget them with None; what its pods hold stays charged."""
+        self.facts[row] = node
+        self.present[row] = node is not None
+        self.allocatable[row] = 0
+        self._label_values.clear()
+        if node is None:
+            return
+        self._know(node.allocatable)
+        for resource, amount in node.allocatable.items():
+            self.allocatable[row, self.resources[resource]] = amount
+        self.ready[row] = node.ready
+        self.unschedulable[row] = node.unschedulable
+        self.taint_set[row] = self._taint_id(node.taints)
+
+    def set_topology(self, topology: NodeTopology | None, row: int) -> None:
+        """Take over a node's zones, or forget them with None; what its pods hold there must be charged again."""
+        self.topologies[row] = topology
+        self.zones.set_topology(row, topology)
+
+    def charge(self, row: int, amounts: Amounts, *, sign: int = 1, releasing: bool = False) -> None:
+        """Add a pod's amounts to a row, or take them off again with `sign=-1`."""
+        self._know(amounts)
+        for resource, amount in amounts.items():
+            column = self.resources[resource]
+            self.used[row, column] += sign * amount
+            if releasing:
+                self.releasing[row, column] += sign * amount
+
+    def vector(self, amounts: Amounts) -> Ints:
+        """Return amounts as a vector over the resources; unknown resources are made known."""
+        self._know(amounts)
+        vector = np.zeros(self.used.shape[1], np.int64)
+        for resource, amount in amounts.items():
+            vector[self.resources[resource]] = amount
+        return vector
+
+    def label_values(self, key: str) -> tuple[Ints, list[str]]:
+        """Return each row's value of a label as an index into the list of values; -1 without the label."""
+        cached = self._label_values.get(key)
+        if cached is None or len(cached[0]) != len(self.present):
+            values: dict[str, int] = {}
+            codes = np.full(len(self.present), -1, np.int64)
+            for row, node in enumerate(self.facts):
+                value = None if node is None else node.labels.get(key)
+                if value is not None:
+                    codes[row] = values.setdefault(value, len(values))
+            cached = self._label_values[key] = (codes, list(values))
+        return cached
+
+    def name_order(self) -> Ints:
+        """Return each row's place among all names, ascending."""
+        if self._order is None:
+            order = np.zeros(len(self.present), np.int64)
+            for place, row in enumerate(sorted(range(len(self.names)), key=self.names.__getitem__)):
+                order[row] = place
+            self._order = order
+        return self._order
+
+    def device_columns(self) -> list[int]:
+        """Return the columns of extended resources, in order of name."""
+        return [self.resources[name] for name in sorted(self.resources) if not is_native(name)]
+
+    def taints_where(self, tolerated: Callable[[Taint], bool]) -> tuple[Flags, list[Taint | None]]:
+        """Return per row whether every taint is tolerated, and per taint set the first that is not."""
+        offending = [next((taint for taint in taints if not tolerated(taint)), None) for taints in self.taint_sets]
+        fine = np.array([taint is None for taint in offending], np.bool_)
+        return fine[self.taint_set], offending
+
+    def copy(self) -> "NodeColumns":
+        """Return columns that a cycle can charge; what no cycle changes is shared."""
+        other = copy(self)
+        other.used = self.used.copy()
+        other.releasing = self.releasing.copy()
+        other.resources = dict(self.resources)
+        other.zones = self.zones.copy()
+        return other
+
+    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        key = tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect, taint.value)))
+        if key not in self._taint_ids:
+            self._taint_ids[key] = len(self.taint_sets)
+            self.taint_sets.append(key)
+        return self._taint_ids[key]
+
+    def _know(self, resources: Iterable[str]) -> None:
+        for resource in resources:
+            if resource not in self.resources:
+                self.resources[resource] = len(self.resources)
+                self._reserve(len(self.names))
+
+    def _reserve(self, rows: int) -> None:
+        old_rows, old_columns = self.used.shape
+        new_rows = old_rows if rows <= old_rows else max(rows, 2 * old_rows, 16)
+        new_columns = max(old_columns, len(self.resources))
+        if (new_rows, new_columns) == (old_rows, old_columns):
+            return
+        for name in ("present", "ready", "unschedulable", "taint_set"):
+            setattr(self, name, _padded(getattr(self, name), (new_rows,)))
+        for name in ("allocatable", "used", "releasing"):
+            setattr(self, name, _padded(getattr(self, name), (new_rows, new_columns)))
+        self._order = None
+
+
+def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
+    return np.pad(array, [(0, new - old) for new, old in zip(shape, array.shape, strict=True)])

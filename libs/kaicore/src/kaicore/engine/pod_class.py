@@ -1,0 +1,101 @@
+"""Classes: pods with equal requests and constraints are evaluated once."""
+
+from hashlib import sha256
+
+import msgspec
+
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration
+from kaicore.model.quantity import CPU, MEMORY, PODS
+from kaicore.numa.requests import AlignedRequest, aligned_request
+
+
+class PodClass(msgspec.Struct, frozen=True):
+    """What all pods of a class share.
+
+    Attributes:
+        key: identifies the class; equal on every machine.
+        requests: what a node must have free for one of its pods, `pods: 1` included.
+        aligned: what kubelets align of it.
+        gated: the pod's scheduling gates.
+        unsupported: constraints that this version cannot honour.
+    """
+
+    key: str
+    requests: Amounts
+    aligned: AlignedRequest
+    node_selector: dict[str, str] = {}
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    gated: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    qos: QosClass
+    containers: tuple[Container, ...]
+    overhead: Amounts
+    pod_resources: Amounts | None
+    node_selector: dict[str, str]
+    node_affinity: tuple[tuple[Requirement, ...], ...]
+    tolerations: tuple[Toleration, ...]
+    gated: tuple[str, ...]
+    unsupported: tuple[str, ...]
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def class_identity(pod: Pod) -> bytes:
+    """Return bytes that are equal for two pods exactly when they are of one class."""
+    return _encoder.encode(
+        _Identity(
+            pod.qos,
+            pod.containers,
+            pod.overhead,
+            pod.pod_resources,
+            pod.node_selector,
+            pod.node_affinity,
+            pod.tolerations,
+            pod.scheduling_gates,
+            pod.unsupported,
+        )
+    )
+
+
+def pod_class(pod: Pod, identity: bytes) -> PodClass:
+    """Return a pod's class, `identity` being its `class_identity`."""
+    return PodClass(
+        key=sha256(identity).hexdigest()[:12],
+        requests=node_requests(pod),
+        aligned=aligned_request(pod),
+        node_selector=pod.node_selector,
+        node_affinity=pod.node_affinity,
+        tolerations=pod.tolerations,
+        gated=pod.scheduling_gates,
+        unsupported=pod.unsupported,
+    )
+
+
+def node_requests(pod: Pod) -> Amounts:
+    """Return what a pod takes of a node as a whole, as kube-scheduler counts it.
+
+    The larger of the long-running containers' sum and the peak while init containers run beside the sidecars started
+    before them; pod-level requests instead of that for CPU and memory; plus overhead; and one pod slot.
+    """
+    running: Amounts = {}
+    peak: Amounts = {}
+    for container in pod.containers:
+        for resource, amount in container.requests.items():
+            now = running.get(resource, 0) + amount
+            peak[resource] = max(peak.get(resource, 0), now)
+            if container.kind is not ContainerKind.INIT:
+                running[resource] = now
+    if pod.pod_resources is not None:
+        for resource, amount in pod.pod_resources.items():
+            if resource in (CPU, MEMORY) or resource.startswith("hugepages-"):
+                peak[resource] = amount
+    for resource, amount in pod.overhead.items():
+        peak[resource] = peak.get(resource, 0) + amount
+    requests = {resource: peak[resource] for resource in sorted(peak) if peak[resource]}
+    requests[PODS] = 1
+    return requests

@@ -1,0 +1,85 @@
+"""Why a pod was not placed: codes with fields, rendered only when somebody asks."""
+
+from enum import StrEnum
+
+from kaicore.events.payloads import Reason
+from kaicore.model.quantity import format_amount
+from kaicore.numa.explain import NumaRefusal
+
+
+class Code(StrEnum):
+    """Reasons besides those of the NUMA rules (`kaicore.numa.explain.NumaRefusal`)."""
+
+    SCHEDULING_GATED = "SchedulingGated"
+    UNSUPPORTED = "Unsupported"
+    NO_NODES = "NoNodes"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_SELECTOR = "NodeSelectorMismatch"
+    NODE_AFFINITY = "NodeAffinityMismatch"
+    UNTOLERATED_TAINT = "UntoleratedTaint"
+    REJECTED_HERE = "RejectedByKubelet"
+    INSUFFICIENT = "InsufficientResource"
+    TOO_SMALL = "NodeTooSmall"
+
+
+def render(reason: Reason) -> str:
+    """Say a reason in words, for an operator."""
+    where = f" (such as {reason.example})" if reason.example else ""
+    nodes = f"{reason.nodes} node{'' if reason.nodes == 1 else 's'}"
+    need = format_amount(reason.resource, reason.need)
+    free = format_amount(reason.resource, reason.free)
+    at_zone = f" on zone {reason.zone}" if reason.zone else ""
+    match reason.code:
+        case Code.SCHEDULING_GATED:
+            return f"held back by scheduling gates: {reason.detail}"
+        case Code.UNSUPPORTED:
+            return f"waits, for kai-ledger cannot honour yet: {reason.detail}"
+        case Code.NO_NODES:
+            return "the cluster has no nodes"
+        case Code.NODE_NOT_READY:
+            return f"{nodes} not ready{where}"
+        case Code.NODE_UNSCHEDULABLE:
+            return f"{nodes} cordoned{where}"
+        case Code.NODE_SELECTOR:
+            return f"{nodes} without the labels of the pod's node selector{where}"
+        case Code.NODE_AFFINITY:
+            return f"{nodes} outside the pod's required node affinity{where}"
+        case Code.UNTOLERATED_TAINT:
+            return f"{nodes} with the untolerated taint {reason.detail}{where}"
+        case Code.REJECTED_HERE:
+            return f"{nodes} whose kubelet rejected such a pod ({reason.detail}) and where nothing changed since{where}"
+        case Code.TOO_SMALL:
+            return f"{nodes} too small: {reason.resource}: {need} needed, {free} in all{where}"
+        case Code.INSUFFICIENT:
+            more = f", {reason.detail}" if reason.detail else ""
+            return f"{nodes} short of {reason.resource}: {need} needed, {free} free{more}{where}"
+        case NumaRefusal.NEVER_FITS:
+            return (
+                f"{nodes} can never align it: {reason.resource}: {need} needed, "
+                f"{free} in the largest zone{f' ({reason.zone})' if reason.zone else ''}{where}"
+            )
+        case NumaRefusal.WIDTHS_DIFFER:
+            return f"{nodes} can never align it (restricted): {reason.detail}{where}"
+        case NumaRefusal.ZONE_SHORT:
+            return f"{nodes} with no zone that fits: {reason.resource}: {need} needed, {free} free{at_zone}{where}"
+        case NumaRefusal.ZONES_APART | NumaRefusal.MEMORY_GROUPS:
+            return f"{nodes} cannot align it now: {reason.resource}: {reason.detail}{where}"
+        case _:
+            return f"{reason.code}: {reason.detail or reason.resource}{where}"
+
+
+#: Reasons that no pod's end can remove: the pod waits for the cluster or itself to be changed.
+UNRESOLVABLE = frozenset(
+    {
+        Code.SCHEDULING_GATED,
+        Code.UNSUPPORTED,
+        Code.NO_NODES,
+        Code.NODE_SELECTOR,
+        Code.NODE_AFFINITY,
+        Code.UNTOLERATED_TAINT,
+        Code.TOO_SMALL,
+        NumaRefusal.NEVER_FITS,
+        NumaRefusal.WIDTHS_DIFFER,
+    }
+)

@@ -1,0 +1,444 @@
+"""The state of one cluster, folded from its log: the only way it changes.
+
+`fold` is deterministic: the same events give the same state on any machine, and a state restored from a snapshot goes
+on exactly like the one that was saved. Nothing here reads a clock; where time matters it is the event's recorded time.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle import CycleInput, WaitingPod
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.pod_class import PodClass, class_identity, pod_class
+from kaicore.errors import CorruptLog
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.model.node import NodeTopology
+from kaicore.model.pod import Pod
+from kaicore.numa.columns import ZoneCharge
+from kaicore.state.pod_entry import PodEntry, Stage, compare, is_kubelet_rejection
+from kaicore.state.resolve import zone_charge
+from kaicore.state.tally import Tally, add
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A node's kubelet rejected pods of a class.
+
+    Attributes:
+        changes: the node's count of changes at the last rejection; as long as it stands there, the class is not offered
+            to the node again.
+        count: how many so far.
+        reason: the last one's.
+    """
+
+    changes: int = -1
+    count: int = 0
+    reason: str = ""
+
+
+class ClusterState:
+    """Everything that decisions, explanations and figures need, at one position of a cluster's log."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.position = 0
+        #: Recorded time of the last event, microseconds since the epoch.
+        self.recorded_at = 0
+        self.columns = NodeColumns()
+        self.pods: dict[str, PodEntry] = {}
+        self.classes: dict[str, PodClass] = {}
+        self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
+        #: Versions of the streams that decisions are conditional on: nodes, pods and shards' cycles.
+        self.versions: dict[str, int] = {}
+        #: Pods by uid on each node that has any.
+        self.on_node: dict[str, set[str]] = {}
+        #: Uids of pods without a node that nobody has decided on.
+        self.waiting: set[str] = set()
+        #: Per node, how often something there changed that may change a kubelet's mind.
+        self.changes: dict[str, int] = {}
+        #: Rejections by node and class.
+        self.rejections: dict[str, dict[str, Rejection]] = {}
+        #: Configurations by digest.
+        self.configs: dict[str, dict[str, object]] = {}
+        #: The reasons last recorded per class and shard.
+        self.reasons: dict[str, dict[str, payloads.ClassPending]] = {}
+        #: Grows whenever something happened that can make the next cycle decide otherwise than the last.
+        self.stirred = 0
+        self.tally = Tally()
+        self._class_by_identity: dict[bytes, str] = {}
+        self._identity_of_class: dict[str, bytes] = {}
+        self._class_refs: dict[str, int] = {}
+
+    def fold(self, event: Event) -> None:
+        """Take in the next event.
+
+        Raises:
+            CorruptLog: the event is not the next one of this cluster.
+            UnknownEvent: this program is too old for it.
+        """
+        if event.cluster != self.cluster or event.position != self.position + 1:
+            raise CorruptLog(
+                f"cluster {self.cluster}: event {event.position} of cluster {event.cluster} "
+                f"cannot follow position {self.position}"
+            )
+        payload = decode_payload(event)
+        if event.stream.startswith(("node/", "pod/", "cycle/")):
+            self.versions[event.stream] = event.version
+        self.position = event.position
+        self.recorded_at = event.recorded_at
+        _HANDLERS[type(payload)](self, payload, event)
+
+    def fold_all(self, events: Iterable[Event]) -> "ClusterState":
+        """Take in events in order; returns the state itself."""
+        for event in events:
+            self.fold(event)
+        return self
+
+    def cycle_input(self, config: EngineConfig, *, now: int) -> CycleInput:
+        """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
+        waiting = []
+        for uid in self.waiting:
+            entry = self.pods[uid]
+            if entry.pod.scheduler_name != config.scheduler_name or now < retry_at(entry, config):
+                continue
+            pod = entry.pod
+            waiting.append(
+                WaitingPod(
+                    pod.uid, pod.namespace, pod.name, pod.priority, pod.created_at, self.classes[entry.class_key]
+                )
+            )
+        rejecting: dict[str, dict[int, str]] = {}
+        for node, by_class in self.rejections.items():
+            changes = self.changes.get(node, 0)
+            for key, rejection in by_class.items():
+                if rejection.changes == changes:
+                    rejecting.setdefault(key, {})[self.columns.row(node)] = rejection.reason
+        return CycleInput(self.columns, waiting, rejecting)
+
+    def next_retry(self, config: EngineConfig, *, now: int) -> int | None:
+        """Return when the next pod that waits after a failed bind may be tried, None if none does."""
+        times = [
+            retry_at(entry, config)
+            for entry in (self.pods[uid] for uid in self.waiting)
+            if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
+        ]
+        return min((time for time in times if time > now), default=None)
+
+    def rejected_before(self, node: str, class_key: str) -> int:
+        """Return how often the node's kubelet has rejected pods of a class."""
+        return self.rejections.get(node, {}).get(class_key, Rejection()).count
+
+    # For snapshots.
+
+    def class_record(self, key: str) -> tuple[bytes, int]:
+        """Return a class's identity and how many pods are of it."""
+        return self._identity_of_class[key], self._class_refs.get(key, 0)
+
+    def restore_class(self, known: PodClass, identity: bytes, references: int) -> None:
+        """Put a class back."""
+        self.classes[known.key] = known
+        self._class_by_identity[identity] = known.key
+        self._identity_of_class[known.key] = identity
+        self._class_refs[known.key] = references
+
+    def restore_pod(self, entry: PodEntry) -> None:
+        """Put a pod back with its charges; its node and class are there already."""
+        self.pods[entry.pod.uid] = entry
+        if entry.charged:
+            row = self.columns.row(entry.node)
+            self.columns.charge(row, entry.requests, releasing=entry.releasing)
+            self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
+            self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
+        self._set_waiting(entry)
+
+    # Facts about nodes.
+
+    def _node_observed(self, payload: payloads.NodeObserved, _: Event) -> None:
+        self.columns.set_node(payload.node, self.columns.row(payload.node.name))
+        self._changed(payload.node.name)
+
+    def _node_deleted(self, payload: payloads.NodeDeleted, _: Event) -> None:
+        row = self.columns.row(payload.name)
+        node = self.columns.facts[row]
+        if node is not None and node.uid == payload.uid:
+            self.columns.set_node(None, row)
+            self._changed(payload.name)
+            self.rejections.pop(payload.name, None)
+
+    def _topology_observed(self, payload: payloads.TopologyObserved, _: Event) -> None:
+        topology = payload.topology
+        row = self.columns.row(topology.node)
+        before = self.columns.topologies[row]
+        if before is not None and _shape(before) == _shape(topology):
+            self.columns.topologies[row] = topology
+            self.columns.zones.set_published(row, topology)
+            return
+        self._set_topology(topology.node, topology)
+
+    def _topology_deleted(self, payload: payloads.TopologyDeleted, _: Event) -> None:
+        self._set_topology(payload.node, None)
+
+    def _set_topology(self, node: str, topology: NodeTopology | None) -> None:
+        row = self.columns.row(node)
+        self.columns.set_topology(topology, row)
+        for uid in sorted(self.on_node.get(node, ())):
+            entry = self.pods[uid]
+            entry.zone_charge = self._resolve(entry)
+            self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
+        self._changed(node)
+
+    # Facts about pods.
+
+    def _pod_observed(self, payload: payloads.PodObserved, _: Event) -> None:
+        pod = payload.pod
+        entry = self.pods.get(pod.uid)
+        if entry is None:
+            key = self._class_key(pod)
+            entry = PodEntry(pod=pod, class_key=key, requests=self.classes[key].requests)
+            self.pods[pod.uid] = entry
+            self._class_refs[key] = self._class_refs.get(key, 0) + 1
+        else:
+            self._set_pod(entry, pod)
+        if pod.finished:
+            was_held = entry.charged
+            self._release(entry)
+            if was_held and not is_kubelet_rejection(pod):
+                self._changed(entry.node)
+            entry.stage, entry.node = Stage.FINISHED, pod.node_name or entry.node
+        elif pod.node_name:
+            self._hold(entry, pod.node_name)
+            entry.stage = Stage.BOUND
+        self._set_releasing(entry)
+        self._set_waiting(entry)
+
+    def _set_pod(self, entry: PodEntry, pod: Pod) -> None:
+        entry.pod = pod
+        if entry.stage is Stage.WAITING:
+            # Gates fall, tolerations are added: a pod that waits may change class. One with a node keeps its charges.
+            key = self._class_key(pod)
+            self._class_refs[key] = self._class_refs.get(key, 0) + 1
+            self._unclass(entry)
+            entry.class_key, entry.requests = key, self.classes[key].requests
+
+    def _pod_deleted(self, payload: payloads.PodDeleted, _: Event) -> None:
+        entry = self.pods.pop(payload.uid, None)
+        if entry is None:
+            return
+        if entry.charged:
+            self._release(entry)
+            self._changed(entry.node)
+        self._unclass(entry)
+        self.waiting.discard(payload.uid)
+        self.versions.pop(f"pod/{payload.uid}", None)
+
+    def _pod_rejected(self, payload: payloads.PodRejected, _: Event) -> None:
+        add(self.tally.rejections, payload.reason)
+        entry = self.pods.get(payload.uid)
+        if entry is None:
+            return
+        self._release(entry)
+        entry.stage, entry.node = Stage.FINISHED, payload.node
+        self._set_waiting(entry)
+        by_class = self.rejections.setdefault(payload.node, {})
+        before = by_class.get(entry.class_key, Rejection())
+        by_class[entry.class_key] = Rejection(self.changes.get(payload.node, 0), before.count + 1, payload.reason)
+
+    def _placement_observed(self, payload: payloads.PlacementObserved, _: Event) -> None:
+        entry = self.pods.get(payload.uid)
+        if entry is None or entry.stage is Stage.FINISHED or (entry.node and entry.node != payload.node):
+            return
+        if entry.predicted is not None:
+            agreement = compare(entry.predicted, payload.placement)
+            if entry.agreement is not None:
+                add(self.tally.agreement, entry.agreement, -1)
+            add(self.tally.agreement, agreement)
+            entry.agreement = agreement
+        entry.observed = payload.placement
+        if not entry.charged:
+            return
+        row = self.columns.row(entry.node)
+        self.columns.zones.charge(row, entry.zone_charge, sign=-1, releasing=entry.releasing)
+        before, entry.zone_charge = entry.zone_charge, self._resolve(entry)
+        self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
+        if entry.zone_charge != before:
+            self._changed(entry.node)
+
+    # Decisions and outcomes.
+
+    def _pod_placed(self, payload: payloads.PodPlaced, event: Event) -> None:
+        self.tally.placed += 1
+        self.tally.reselections += payload.rejected_here_before > 0
+        entry = self.pods.get(payload.uid)
+        if entry is None or entry.stage is not Stage.WAITING:
+            return
+        entry.predicted = payload.placement
+        entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
+        self._hold(entry, payload.node)
+        self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
+        self._set_releasing(entry)
+        self._set_waiting(entry)
+
+    def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
+        """The charge itself is in `PodPlaced`; this raises the version of the node's stream."""
+
+    def _pod_bound(self, payload: payloads.PodBound, _: Event) -> None:
+        self.tally.bound += 1
+        entry = self.pods.get(payload.uid)
+        if entry is not None and entry.stage is Stage.PLACED:
+            entry.stage = Stage.BOUND
+
+    def _bind_failed(self, payload: payloads.BindFailed, event: Event) -> None:
+        add(self.tally.bind_failures, payload.reason)
+        entry = self.pods.get(payload.uid)
+        if entry is None or entry.stage is not Stage.PLACED or entry.node != payload.node:
+            return
+        self._release(entry)
+        self._changed(entry.node)
+        entry.stage, entry.node, entry.predicted = Stage.WAITING, "", None
+        entry.bind_failures += 1
+        entry.failed_at = event.recorded_at
+        entry.gone = payload.gone
+        self._set_waiting(entry)
+
+    def _cycle_completed(self, payload: payloads.CycleCompleted, _: Event) -> None:
+        self.tally.cycles += 1
+        for item in payload.pending:
+            self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
+
+    def _config_recorded(self, payload: payloads.ConfigRecorded, _: Event) -> None:
+        self.configs[payload.digest] = payload.config
+
+    def _priority_class_observed(self, payload: payloads.PriorityClassObserved, _: Event) -> None:
+        self.priority_classes[payload.priority_class.name] = payload
+
+    def _priority_class_deleted(self, payload: payloads.PriorityClassDeleted, _: Event) -> None:
+        self.priority_classes.pop(payload.name, None)
+
+    # Charges.
+
+    def _class_key(self, pod: Pod) -> str:
+        identity = class_identity(pod)
+        key = self._class_by_identity.get(identity)
+        if key is None:
+            known = pod_class(pod, identity)
+            key = self._class_by_identity[identity] = known.key
+            self._identity_of_class[key] = identity
+            self.classes[key] = known
+        return key
+
+    def _unclass(self, entry: PodEntry) -> None:
+        """Forget a class with its last pod, unless a node still remembers to have rejected it."""
+        key = entry.class_key
+        self._class_refs[key] -= 1
+        if self._class_refs[key] or any(key in by_class for by_class in self.rejections.values()):
+            return
+        del self._class_refs[key], self.classes[key], self._class_by_identity[self._identity_of_class.pop(key)]
+        self.reasons.pop(key, None)
+
+    def _resolve(self, entry: PodEntry) -> ZoneCharge:
+        row = self.columns.row(entry.node)
+        return zone_charge(
+            self.columns.zones,
+            row,
+            self.columns.topologies[row],
+            pod=entry.pod,
+            predicted=entry.predicted,
+            observed=entry.observed,
+        )
+
+    def _hold(self, entry: PodEntry, node: str) -> None:
+        """Charge a pod to a node, once; another node than decided wins, for Kubernetes knows where its pods are."""
+        if entry.charged and entry.node == node:
+            return
+        if entry.charged:
+            self._release(entry)
+            self._changed(entry.node)
+            entry.predicted = entry.observed = None
+        entry.node = node
+        row = self.columns.row(node)
+        entry.zone_charge = self._resolve(entry)
+        self.columns.charge(row, entry.requests)
+        self.columns.zones.charge(row, entry.zone_charge)
+        entry.charged, entry.releasing = True, False
+        self.on_node.setdefault(node, set()).add(entry.pod.uid)
+
+    def _release(self, entry: PodEntry) -> None:
+        if not entry.charged:
+            return
+        row = self.columns.row(entry.node)
+        self.columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
+        self.columns.zones.charge(row, entry.zone_charge, sign=-1, releasing=entry.releasing)
+        entry.charged = entry.releasing = False
+        entry.zone_charge = ZoneCharge()
+        pods = self.on_node[entry.node]
+        pods.discard(entry.pod.uid)
+        if not pods:
+            del self.on_node[entry.node]
+
+    def _set_releasing(self, entry: PodEntry) -> None:
+        """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
+        releasing = entry.pod.deletion_at is not None
+        if not entry.charged or entry.releasing == releasing:
+            return
+        row = self.columns.row(entry.node)
+        for sign, flag in ((-1, entry.releasing), (1, releasing)):
+            self.columns.charge(row, entry.requests, sign=sign, releasing=flag)
+            self.columns.zones.charge(row, entry.zone_charge, sign=sign, releasing=flag)
+        entry.releasing = releasing
+
+    def _set_waiting(self, entry: PodEntry) -> None:
+        if entry.stage is Stage.WAITING and entry.pod.deletion_at is None and not entry.gone:
+            self.waiting.add(entry.pod.uid)
+            self.stirred += 1
+        else:
+            self.waiting.discard(entry.pod.uid)
+
+    def _changed(self, node: str) -> None:
+        self.changes[node] = self.changes.get(node, 0) + 1
+        self.stirred += 1
+
+
+def retry_at(entry: PodEntry, config: EngineConfig) -> int:
+    """Return when a pod may be decided on again after failed binds, microseconds since the epoch; 0 without any."""
+    if not entry.bind_failures:
+        return 0
+    wait = config.bind_backoff_us << min(entry.bind_failures - 1, 32)
+    return entry.failed_at + min(wait, config.bind_backoff_max_us)
+
+
+def _shape(topology: NodeTopology) -> tuple[Any, ...]:
+    """What of a topology matters besides what the exporter saw free."""
+    zones = tuple(
+        (
+            zone.name,
+            zone.numa_id,
+            tuple(sorted(zone.costs.items())),
+            tuple(sorted((name, item.capacity, item.allocatable) for name, item in zone.resources.items())),
+        )
+        for zone in topology.zones
+    )
+    return topology.policy, topology.scope, tuple(sorted(topology.options.items())), zones
+
+
+_HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {
+    payloads.NodeObserved: ClusterState._node_observed,  # noqa: SLF001
+    payloads.NodeDeleted: ClusterState._node_deleted,  # noqa: SLF001
+    payloads.TopologyObserved: ClusterState._topology_observed,  # noqa: SLF001
+    payloads.TopologyDeleted: ClusterState._topology_deleted,  # noqa: SLF001
+    payloads.PodObserved: ClusterState._pod_observed,  # noqa: SLF001
+    payloads.PodDeleted: ClusterState._pod_deleted,  # noqa: SLF001
+    payloads.PodRejected: ClusterState._pod_rejected,  # noqa: SLF001
+    payloads.PriorityClassObserved: ClusterState._priority_class_observed,  # noqa: SLF001
+    payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
+    payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
+    payloads.PodPlaced: ClusterState._pod_placed,  # noqa: SLF001
+    payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
+    payloads.PodBound: ClusterState._pod_bound,  # noqa: SLF001
+    payloads.BindFailed: ClusterState._bind_failed,  # noqa: SLF001
+    payloads.CycleCompleted: ClusterState._cycle_completed,  # noqa: SLF001
+    payloads.ConfigRecorded: ClusterState._config_recorded,  # noqa: SLF001
+}

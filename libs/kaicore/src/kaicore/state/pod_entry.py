@@ -1,0 +1,133 @@
+"""A pod in the state: what is known of it, and what it is charged with."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from kaicore.model.placement import ContainerPlacement, Placement
+from kaicore.model.pod import Amounts, Pod
+from kaicore.numa.columns import ZoneCharge
+from kaicore.numa.requests import is_memory
+
+#: Reasons of a kubelet's refusal, in the pod's status; `OutOf…` (OutOfcpu, OutOfpods, …) besides.
+REJECTION_REASONS = frozenset(
+    {
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "SMTAlignmentError",
+        "EmptyPodSharedPoolError",
+        "NodeAffinity",
+        "NodePorts",
+        "PodLevelResourcesNotAdmittedError",
+        "AppArmor",
+        "SysctlForbidden",
+        "NodeShutdown",
+        "Evicted",
+    }
+)
+_REJECTED_MESSAGE = "Pod was rejected: "
+
+
+def is_kubelet_rejection(pod: Pod) -> bool:
+    """Tell whether a kubelet refused to start the pod; such a pod never held anything."""
+    if pod.phase != "Failed" or not pod.node_name:
+        return False
+    if pod.message.startswith(_REJECTED_MESSAGE):
+        return True
+    return (pod.reason in REJECTION_REASONS and pod.reason != "Evicted") or pod.reason.startswith("OutOf")
+
+
+class Stage(StrEnum):
+    """How far a pod has come.
+
+    ```
+    WAITING ──PodPlaced──▶ PLACED ──PodBound / nodeName seen──▶ BOUND ──phase──▶ FINISHED
+       ▲                      │                                   ▲
+       └──────BindFailed──────┘        (other schedulers' pods) ──┘
+    ```
+    """
+
+    WAITING = "waiting"
+    PLACED = "placed"
+    BOUND = "bound"
+    FINISHED = "finished"
+
+
+class Agreement(StrEnum):
+    """How an observed placement compares with the predicted one."""
+
+    EXACT = "exact"
+    SAME_ZONES = "same-zones"
+    DIFFERENT = "different"
+
+
+class PodEntry(msgspec.Struct):
+    """A pod and its charges.
+
+    Attributes:
+        class_key: of its class.
+        node: where it is placed or bound; empty while it waits.
+        requests: what it takes of a node as a whole.
+        charged: whether `requests` and `zone_charge` are charged to `node`.
+        releasing: whether they are charged as being released.
+        zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
+        bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
+        cycle: the cycle that placed it.
+        placed_at: when that was recorded, microseconds since the epoch.
+        gone: the API server no longer knows it, as a failed bind told.
+    """
+
+    pod: Pod
+    class_key: str
+    requests: Amounts
+    stage: Stage = Stage.WAITING
+    node: str = ""
+    charged: bool = False
+    releasing: bool = False
+    predicted: Placement | None = None
+    observed: Placement | None = None
+    zone_charge: ZoneCharge = ZoneCharge()
+    agreement: Agreement | None = None
+    bind_failures: int = 0
+    failed_at: int = 0
+    cycle: str = ""
+    placed_at: int = 0
+    gone: bool = False
+
+
+def compare(predicted: Placement, observed: Placement) -> Agreement:
+    """Compare placements: by amounts per zone, then by which zones serve each resource.
+
+    Memory that is bound to several zones counts by its mask, for podresources shows no more of it. What it does not
+    show at all, ordinary init containers, is left out of the prediction first.
+    """
+    shown = {container.container for container in observed.containers}
+    told_apart = "" not in shown and all(container.container for container in predicted.containers)
+    expected = _holdings(item for item in predicted.containers if not told_apart or item.container in shown)
+    actual = _holdings(observed.containers)
+    if expected == actual:
+        return Agreement.EXACT
+    return Agreement.SAME_ZONES if _zones(expected) == _zones(actual) else Agreement.DIFFERENT
+
+
+_Holdings = dict[tuple[tuple[str, ...], str], int]
+
+
+def _holdings(containers: Iterable[ContainerPlacement]) -> _Holdings:
+    holdings: _Holdings = {}
+    for container in containers:
+        parts: list[tuple[tuple[str, ...], Amounts]] = [((zone.zone,), zone.amount) for zone in container.zones]
+        parts += [(tuple(sorted(span.zones)), span.amount) for span in container.spans]
+        for zones, amounts in parts:
+            for resource, amount in amounts.items():
+                bound = tuple(sorted(container.mask)) if is_memory(resource) and len(container.mask) > 1 else zones
+                holdings[bound, resource] = holdings.get((bound, resource), 0) + amount
+    return {key: amount for key, amount in holdings.items() if amount}
+
+
+def _zones(holdings: _Holdings) -> dict[str, frozenset[str]]:
+    zones: dict[str, frozenset[str]] = {}
+    for names, resource in holdings:
+        zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
+    return zones

@@ -1,0 +1,32 @@
+"""Counts over a whole log: what reports and metrics say of decisions and of what became of them."""
+
+import msgspec
+
+
+class Tally(msgspec.Struct):
+    """Counters since the log's first event.
+
+    Attributes:
+        placed: decisions.
+        bound: of them, those that the API server took.
+        bind_failures: by reason.
+        rejections: kubelets' refusals by reason.
+        reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
+        agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
+        cycles: recorded cycles.
+    """
+
+    placed: int = 0
+    bound: int = 0
+    bind_failures: dict[str, int] = {}
+    rejections: dict[str, int] = {}
+    reselections: int = 0
+    agreement: dict[str, int] = {}
+    cycles: int = 0
+
+
+def add(counts: dict[str, int], key: str, by: int = 1) -> None:
+    """Count up, or down; a count of 0 is left out."""
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]

@@ -1,0 +1,155 @@
+"""Why a pod is where it is, or nowhere: its story, from the log alone."""
+
+from dataclasses import dataclass, field
+
+from kaicore.engine.reasons import render
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.model.placement import Placement
+from kaicore.model.pod import Amounts, Pod
+from kaicore.model.quantity import format_amount
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import PodEntry, Stage, compare
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One event of a pod's story."""
+
+    position: int
+    recorded_at: int
+    text: str
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Why a pod is where it is.
+
+    Attributes:
+        verdict: one sentence.
+        reasons: why no node was for it, as last recorded; empty unless it waits.
+        story: its events in order.
+    """
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    verdict: str
+    reasons: list[payloads.Reason] = field(default_factory=list)
+    reasons_position: int = 0
+    story: list[StoryLine] = field(default_factory=list)
+
+
+def tell(events: list[Event]) -> list[StoryLine]:
+    """Tell a pod's story from the events of its stream; facts that changed nothing worth telling are left out."""
+    lines: list[StoryLine] = []
+    before: Pod | None = None
+    predicted: Placement | None = None
+    for event in events:
+        payload = decode_payload(event)
+        text = ""
+        match payload:
+            case payloads.PodObserved(pod):
+                text = _pod_news(before, pod)
+                before = pod
+            case payloads.PodPlaced():
+                predicted = payload.placement
+                text = f"cycle {payload.cycle} placed it on {payload.node}{_zones(predicted)}"
+                if payload.rejected_here_before:
+                    text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
+            case payloads.PodBound():
+                text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
+            case payloads.BindFailed():
+                text = f"binding to {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+            case payloads.PodRejected():
+                text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
+            case payloads.PlacementObserved():
+                text = f"observed on {payload.node}{_zones(payload.placement)}"
+                if predicted is not None:
+                    text += f", as predicted: {compare(predicted, payload.placement)}"
+            case payloads.PodDeleted():
+                text = "deleted"
+            case _:
+                pass
+        if text:
+            lines.append(StoryLine(event.position, event.recorded_at, text))
+    return lines
+
+
+def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:
+    """Say in one sentence where a pod stands."""
+    if entry is None:
+        return "the pod is gone"
+    pod = entry.pod
+    match entry.stage:
+        case Stage.FINISHED if pod.phase == "Failed":
+            return f"failed on {entry.node or 'no node'}: {pod.reason or 'its containers failed'}"
+        case Stage.FINISHED:
+            return f"finished on {entry.node}"
+        case Stage.BOUND:
+            return f"{pod.phase.lower() if pod.phase != 'Pending' else 'bound, not yet started'} on {entry.node}"
+        case Stage.PLACED:
+            return f"placed on {entry.node}, being bound"
+        case _:
+            pass
+    if pod.scheduler_name != scheduler_name:
+        return f"waits for another scheduler: {pod.scheduler_name}"
+    if pod.deletion_at is not None:
+        return "is being deleted before it was placed"
+    if entry.bind_failures:
+        return f"waits after {entry.bind_failures} failed binds"
+    return "pending" if state.reasons.get(entry.class_key) else "waits for its first cycle"
+
+
+def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
+    """Return why no node was for a waiting pod, as last recorded for its class."""
+    if entry.stage is not Stage.WAITING:
+        return []
+    by_shard = state.reasons.get(entry.class_key, {})
+    return [reason for shard in sorted(by_shard) for reason in by_shard[shard].reasons]
+
+
+def render_text(explanation: Explanation) -> str:
+    """Write an explanation for a terminal."""
+    lines = [f"{explanation.namespace}/{explanation.name}: {explanation.verdict}"]
+    lines += [f"  - {render(reason)}" for reason in explanation.reasons]
+    if explanation.story:
+        lines.append("story:")
+        lines += [f"  {line.position:>8}  {line.text}" for line in explanation.story]
+    return "\n".join(lines)
+
+
+def _pod_news(before: Pod | None, pod: Pod) -> str:
+    if before is None:
+        asked = ", ".join(
+            f"{container.name}: "
+            + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
+            for container in pod.containers
+        )
+        where = f", already on {pod.node_name}" if pod.node_name else ""
+        return f"seen: {pod.qos} pod, {asked or 'no containers'}{where}"
+    if pod.deletion_at is not None and before.deletion_at is None:
+        return "deletion began"
+    if pod.phase != before.phase:
+        return f"{pod.phase.lower()}" + (f": {pod.reason}" if pod.reason else "")
+    if pod.scheduling_gates != before.scheduling_gates:
+        return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
+    return ""
+
+
+def _zones(placement: Placement | None) -> str:
+    if placement is None or not placement.containers:
+        return ""
+    parts = [f"{zone.zone} ({_amounts(zone.amount)})" for zone in placement.zone_amounts()]
+    parts += [
+        f"{'+'.join(span.zones)} ({_amounts(span.amount)})"
+        for container in placement.containers
+        for span in container.spans
+    ]
+    return " zones " + ", ".join(parts) if parts else ""
+
+
+def _amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()))

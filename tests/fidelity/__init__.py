@@ -1,0 +1,1 @@
+"""Our prediction against recorded decisions of the real kubelet."""

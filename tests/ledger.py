@@ -1,0 +1,75 @@
+"""A log for tests: payloads in, events out, without a server."""
+
+from collections.abc import Iterator
+
+import msgspec
+from kaicore.events.codec import encode_payload, schema_version
+from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.events.payloads import Payload
+from kaicore.log.chain import GENESIS, event_hash
+from kaicore.state.cluster_state import ClusterState
+
+
+class Ledger:
+    """Appends payloads one after another, each folded into `state` at once."""
+
+    def __init__(self, cluster: str = "test", *, hashes: bool = False) -> None:
+        self.cluster = cluster
+        self.events: list[Event] = []
+        self.state = ClusterState(cluster)
+        self.now = 1_700_000_000_000_000
+        self._versions: dict[str, int] = {}
+        self._hashes = hashes
+
+    def record(self, stream: str, payload: Payload, *, subject: str = "") -> Event:
+        """Append a payload to a stream."""
+        number = len(self.events) + 1
+        return self._append(
+            NewEvent(
+                id=derived_id(self.cluster, str(number)),
+                stream=stream,
+                payload=payload,
+                actor="test",
+                occurred_at=self.now,
+                subject=subject,
+            )
+        )
+
+    def append(self, units: tuple[Unit, ...]) -> None:
+        """Append units as the log would, dropping the stale ones."""
+        before = dict(self._versions)
+        for unit in units:
+            if all(before.get(stream, 0) == version for stream, version in unit.expect.items()):
+                for event in unit.events:
+                    self._append(event)
+
+    def _append(self, new: NewEvent) -> Event:
+        self.now += 1000
+        name = type(new.payload).__name__
+        version = self._versions[new.stream] = self._versions.get(new.stream, 0) + 1
+        event = Event(
+            cluster=self.cluster,
+            position=len(self.events) + 1,
+            stream=new.stream,
+            version=version,
+            type=name,
+            schema=schema_version(name),
+            id=new.id,
+            actor=new.actor,
+            occurred_at=new.occurred_at,
+            recorded_at=self.now,
+            body=msgspec.Raw(encode_payload(new.payload)),
+            hash=b"",
+            subject=new.subject,
+            cause=new.cause,
+            correlation=new.correlation,
+        )
+        if self._hashes:
+            previous = self.events[-1].hash if self.events else GENESIS
+            event = msgspec.structs.replace(event, hash=event_hash(previous, event))
+        self.events.append(event)
+        self.state.fold(event)
+        return event
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
