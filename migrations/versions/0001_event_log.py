@@ -61,7 +61,7 @@ STATEMENTS = (
         cluster     text   NOT NULL,
         id          uuid   NOT NULL,
         position    bigint NOT NULL,
-        fingerprint bigint NOT NULL,
+        fingerprint bytea  NOT NULL CHECK (length(fingerprint) = 8),
         PRIMARY KEY (cluster, id)
     )
     """,

@@ -8,6 +8,7 @@ KaiError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
 │   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
 │   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
+│   ├── EventsRetired        the events asked for were detached with an old month; a snapshot must lead past them
 │   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
 ├── BusError
 │   ├── BusUnavailable       the bus does not answer
@@ -64,6 +65,17 @@ class StaleExpectation(LogError):
 
 class IdempotencyConflict(LogError):
     """Some but not all events of a unit are in the log already, or an id stands for another event."""
+
+
+class EventsRetired(LogError):
+    """Events up to and including `position` were detached with an old month; only a later snapshot leads past them."""
+
+    def __init__(self, cluster: str, position: int) -> None:
+        super().__init__(
+            f"cluster {cluster}: events up to {position} have been retired; start from a snapshot at or after it"
+        )
+        self.cluster = cluster
+        self.position = position
 
 
 class CorruptLog(LogError):

@@ -7,37 +7,69 @@ can also rewrite all hashes, so seals (position and hash) belong somewhere that 
 
 import struct
 from hashlib import sha256
+from uuid import UUID
 
 from kaicore.events.envelope import Event
 
 #: The hash before the first event of a cluster.
 GENESIS = bytes(32)
 
+_PLACE = struct.Struct(">qqqqq")
+_LENGTHS = struct.Struct(">9q")
+
+
+def content(
+    *,
+    cluster: str,
+    stream: str,
+    type: str,  # noqa: A002  # named as in Event
+    id: UUID,  # noqa: A002
+    subject: str,
+    actor: str,
+    cause: UUID | None,
+    correlation: str,
+    body: bytes,
+) -> bytes:
+    """Return the part of a hash's input that is known before the event has its place in the log."""
+    fields = (
+        cluster.encode(),
+        stream.encode(),
+        type.encode(),
+        id.bytes,
+        subject.encode(),
+        actor.encode(),
+        cause.bytes if cause else b"",
+        correlation.encode(),
+        body,
+    )
+    return _LENGTHS.pack(*map(len, fields)) + b"".join(fields)
+
+
+def link(
+    previous: bytes, *, position: int, version: int, schema: int, occurred_at: int, recorded_at: int, content: bytes
+) -> bytes:
+    """Return the hash of an event after an event with hash `previous`."""
+    return sha256(previous + _PLACE.pack(position, version, schema, occurred_at, recorded_at) + content).digest()
+
 
 def event_hash(previous: bytes, event: Event) -> bytes:
     """Return the hash that `event` must carry after an event with hash `previous`; its own `hash` is not looked at."""
-    digest = sha256(previous)
-    fields = (
-        event.cluster.encode(),
-        event.stream.encode(),
-        event.type.encode(),
-        event.id.bytes,
-        event.subject.encode(),
-        event.actor.encode(),
-        event.cause.bytes if event.cause else b"",
-        event.correlation.encode(),
-        bytes(event.body),
+    return link(
+        previous,
+        position=event.position,
+        version=event.version,
+        schema=event.schema,
+        occurred_at=event.occurred_at,
+        recorded_at=event.recorded_at,
+        content=content(
+            cluster=event.cluster,
+            stream=event.stream,
+            type=event.type,
+            id=event.id,
+            subject=event.subject,
+            actor=event.actor,
+            cause=event.cause,
+            correlation=event.correlation,
+            body=bytes(event.body),
+        ),
     )
-    digest.update(
-        struct.pack(
-            f">qqqqq{len(fields)}q",
-            event.position,
-            event.version,
-            event.schema,
-            event.occurred_at,
-            event.recorded_at,
-            *map(len, fields),
-        )
-    )
-    digest.update(b"".join(fields))
-    return digest.digest()

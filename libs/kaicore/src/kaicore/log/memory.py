@@ -4,21 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
-from kaicore.errors import IdempotencyConflict, LogUnavailable, StaleExpectation
-from kaicore.events.codec import encode_payload, schema_version
-from kaicore.events.envelope import Event, NewEvent, Stale, Unit, UnitOutcome
-from kaicore.log.chain import GENESIS, event_hash
+from kaicore.errors import LogUnavailable
+from kaicore.events.envelope import Event, Unit, UnitOutcome
+from kaicore.log.appending import Tail, draft
+from kaicore.log.chain import GENESIS
 from kaicore.log.port import Filter, Head, Snapshot
 
 
 @dataclass(slots=True)
 class _Cluster:
+    tail: Tail
     events: list[Event] = field(default_factory=list)
-    by_id: dict[bytes, Event] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-    snapshots: dict[tuple[str, str], list[Snapshot]] = field(default_factory=dict)
+    snapshots: dict[tuple[str, str], Snapshot] = field(default_factory=dict)
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -34,44 +31,26 @@ class MemoryLog:
     def _cluster(self, name: str) -> _Cluster:
         if self._closed:
             raise LogUnavailable("the log is closed")
-        return self._clusters.setdefault(name, _Cluster())
+        if name not in self._clusters:
+            self._clusters[name] = _Cluster(Tail(name, Head(0, GENESIS, 0), {}, {}))
+        return self._clusters[name]
 
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
         """See `EventLog.append`."""
+        call = draft(cluster, units, expect=expect)
         log = self._cluster(cluster)
-        before = dict(log.versions)
-        known = [_found(log, cluster, unit) for unit in units]
-        if not all(known):
-            for stream, expected in (expect or {}).items():
-                if before.get(stream, 0) != expected:
-                    raise StaleExpectation(cluster, stream, expected=expected, actual=before.get(stream, 0))
-        outcomes = []
-        recorded_at = max(self._clock(), log.events[-1].recorded_at if log.events else 0)
-        for unit, positions in zip(units, known, strict=True):
-            stale = next(
-                (
-                    Stale(stream, expected, before.get(stream, 0))
-                    for stream, expected in unit.expect.items()
-                    if before.get(stream, 0) != expected
-                ),
-                None,
-            )
-            if positions:
-                outcomes.append(UnitOutcome(positions=positions, duplicate=True))
-            elif stale:
-                outcomes.append(UnitOutcome(stale=stale))
-            else:
-                outcomes.append(UnitOutcome(tuple(_record(log, cluster, new, recorded_at) for new in unit.events)))
-        log.grown.set()
-        log.grown = asyncio.Event()
+        outcomes, events = log.tail.take(call, now=self._clock())
+        log.events += events
+        if events:
+            log.grown.set()
+            log.grown = asyncio.Event()
         return outcomes
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""
-        events = self._cluster(cluster).events
-        return Head(events[-1].position, events[-1].hash, events[-1].recorded_at) if events else Head(0, GENESIS, 0)
+        return self._cluster(cluster).tail.head
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
@@ -100,60 +79,26 @@ class MemoryLog:
 
     async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
         """See `EventLog.stream_versions`."""
-        versions = self._cluster(cluster).versions
+        versions = self._cluster(cluster).tail.versions
         return {stream: versions.get(stream, 0) for stream in streams}
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
         """See `EventLog.save_snapshot`."""
-        self._cluster(cluster).snapshots[snapshot.name, snapshot.schema] = [snapshot]
+        kept = self._cluster(cluster).snapshots
+        old = kept.get((snapshot.name, snapshot.schema))
+        if old is None or old.position <= snapshot.position:
+            kept[snapshot.name, snapshot.schema] = snapshot
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
         """See `EventLog.load_snapshot`."""
-        kept = self._cluster(cluster).snapshots.get((name, schema), [])
-        return next((item for item in reversed(kept) if upto is None or item.position <= upto), None)
+        kept = self._cluster(cluster).snapshots.get((name, schema))
+        return kept if kept is not None and (upto is None or kept.position <= upto) else None
 
     async def close(self) -> None:
         """See `EventLog.close`."""
         self._closed = True
-
-
-def _found(log: _Cluster, cluster: str, unit: Unit) -> tuple[int, ...]:
-    found = [log.by_id.get(new.id.bytes) for new in unit.events]
-    if not any(found):
-        return ()
-    for new, event in zip(unit.events, found, strict=True):
-        if event is None or (event.stream, event.type) != (new.stream, type(new.payload).__name__):
-            raise IdempotencyConflict(
-                f"cluster {cluster}: event {new.id} of stream {new.stream} is in the log in part or as another event"
-            )
-    return tuple(event.position for event in found if event is not None)
-
-
-def _record(log: _Cluster, cluster: str, new: NewEvent, recorded_at: int) -> int:
-    name = type(new.payload).__name__
-    version = log.versions.get(new.stream, 0) + 1
-    unsealed = Event(
-        cluster=cluster,
-        position=len(log.events) + 1,
-        stream=new.stream,
-        version=version,
-        type=name,
-        schema=schema_version(name),
-        id=new.id,
-        actor=new.actor,
-        occurred_at=new.occurred_at,
-        recorded_at=recorded_at,
-        body=msgspec.Raw(encode_payload(new.payload)),
-        hash=b"",
-        subject=new.subject,
-        cause=new.cause,
-        correlation=new.correlation,
-    )
-    event = msgspec.structs.replace(unsealed, hash=event_hash(log.events[-1].hash if log.events else GENESIS, unsealed))
-    log.events.append(event)
-    log.by_id[new.id.bytes] = event
-    log.versions[new.stream] = version
-    return event.position
+        for log in self._clusters.values():
+            log.grown.set()
 
 
 def _passes(event: Event, where: Filter) -> bool:

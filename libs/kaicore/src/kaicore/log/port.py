@@ -66,8 +66,10 @@ class EventLog(Protocol):
             One outcome per unit, in order.
 
         Raises:
-            StaleExpectation: `expect` does not hold, and the units are not in the log already.
-            IdempotencyConflict: a unit is in the log in part, or an id stands for another event.
+            StaleExpectation: `expect` does not hold, and no unit is in the log already. Where some are, the others are
+                refused as stale instead: then this very call may have succeeded before, and only its answer was lost.
+            IdempotencyConflict: a unit is in the log in part, or an id stands for another event; nothing was appended.
+            InvalidObject: an event that no log can take (see `kaicore.log.appending.draft`).
             LogUnavailable: nothing is known of the outcome; append again with the same ids to learn it.
         """
         ...
@@ -79,7 +81,12 @@ class EventLog(Protocol):
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
     ) -> list[Event]:
-        """Read events in order of position: those after `after`, up to and including `upto`, `limit` at most."""
+        """Read events in order of position: those after `after`, up to and including `upto`, `limit` at most.
+
+        Raises:
+            EventsRetired: no filter is given, and the events right after `after` were detached with an old month.
+            CorruptLog: no filter is given, and the log has a gap.
+        """
         ...
 
     async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
@@ -99,11 +106,11 @@ class EventLog(Protocol):
         ...
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot, replacing an older one of the same name and schema."""
+        """Keep a snapshot, replacing the one of the same name and schema unless that is newer."""
         ...
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot of that name and schema, at or before `upto`; None when there is none."""
+        """Return the snapshot of that name and schema if it is at or before `upto`; else None."""
         ...
 
     async def close(self) -> None:
