@@ -1,0 +1,254 @@
+"""The months of the log: made ahead, and detached when they are old enough.
+
+The table `event` is partitioned by the month of `recorded_at`, in UTC. Months are made some way ahead, so that a
+DEFAULT partition, which would take whatever fits nowhere else, stays empty. Retention is by detaching a month: a
+statement of some milliseconds that leaves an ordinary table behind, to be dumped and dropped at leisure. In the same
+transaction a seal is written for each cluster, the hash of the last event that has gone, so that the chain of the rest
+can still be verified.
+
+`PostgresLog` has all of this as methods; here psycopg's exceptions come through.
+"""
+
+import calendar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import structlog
+from psycopg import AsyncConnection, errors, sql
+
+from kaicore.errors import ConfigurationError
+
+_logger = structlog.get_logger()
+
+#: Months that exist beyond the present one.
+AHEAD = 3
+
+#: Key of the advisory lock under which months are made and detached.
+_LOCK = 0x6B61692D6D6F6E
+
+#: A waiting ALTER makes all readers wait behind it; so it waits but shortly, and is tried again another time.
+_LOCK_TIMEOUT = "500ms"
+
+#: After its end a month must have rested so long, microseconds, for clocks that are slow and transactions under way.
+_REST = 24 * 3600 * 1_000_000
+
+_MONTHS = """
+    SELECT child.relname FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+    WHERE inhparent = 'event'::regclass AND child.relname <> 'event_default'
+    ORDER BY child.relname
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Month:
+    """A month in UTC."""
+
+    year: int
+    month: int
+
+    @classmethod
+    def of(cls, time: int) -> Self:
+        """Return the month of a time, microseconds since the epoch."""
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time)
+        return cls(moment.year, moment.month)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `2026-11`.
+
+        Raises:
+            ConfigurationError: it is no month.
+        """
+        try:
+            moment = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+        except ValueError as error:
+            raise ConfigurationError(f"not a month, as in 2026-11: {text!r}") from error
+        return cls(moment.year, moment.month)
+
+    @property
+    def start(self) -> int:
+        """When it begins, microseconds since the epoch."""
+        return calendar.timegm((self.year, self.month, 1, 0, 0, 0)) * 1_000_000
+
+    @property
+    def table(self) -> str:
+        """Name of its partition."""
+        return f"event_{self.year:04}_{self.month:02}"
+
+    def __add__(self, months: int) -> "Month":
+        count = self.year * 12 + self.month - 1 + months
+        return Month(count // 12, count % 12 + 1)
+
+    def __str__(self) -> str:
+        return f"{self.year:04}-{self.month:02}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a detached month held of a cluster.
+
+    Attributes:
+        position: of the last event that has gone.
+        first_position: of the first one in that month.
+        hash: of the last one: what the first event that is left is chained to.
+        recorded_at: of the last one, microseconds since the epoch.
+        detached: the table that holds them now, unless it was dropped.
+        sealed_at: when, microseconds since the epoch.
+    """
+
+    cluster: str
+    position: int
+    first_position: int
+    hash: bytes
+    recorded_at: int
+    detached: str
+    sealed_at: int
+
+
+async def ensure_months(connection: AsyncConnection[Any], *, now: int, ahead: int = AHEAD) -> int:
+    """Make the partitions of the present month and the next ones, where missing; return the end of the last one.
+
+    Safe to call from any number of processes. The connection must be in autocommit mode.
+
+    Args:
+        connection: whose role owns the table `event`.
+        now: microseconds since the epoch.
+        ahead: how many months beyond the present one.
+    """
+    first = Month.of(now)
+    wanted = [first + offset for offset in range(ahead + 1)]
+    if not {month.table for month in wanted} <= set(await _tables(connection)):
+        async with connection.transaction():
+            await _lock(connection)
+            present = set(await _tables(connection))
+            for month in wanted:
+                if month.table not in present:
+                    await _make(connection, month)
+    return (wanted[-1] + 1).start
+
+
+async def detach_month(
+    connection: AsyncConnection[Any], month: Month, *, now: int, without_snapshot: bool = False
+) -> list[Seal]:
+    """Detach a month, oldest first, and seal it; its events stay behind in a table of their own.
+
+    Args:
+        connection: in autocommit mode, of the owner of the table `event`.
+        month: the oldest month that is still there.
+        now: microseconds since the epoch.
+        without_snapshot: detach even where no snapshot lets a reader start behind the month's last event.
+
+    Returns:
+        One seal per cluster with events in that month.
+
+    Raises:
+        ConfigurationError: there is no such month, an older one is left, it is not over, or no snapshot is there.
+    """
+    async with connection.transaction():
+        await _lock(connection)
+        await _check_detachable(connection, month, now)
+        rows = await connection.execute(
+            sql.SQL(
+                """
+                SELECT span.cluster, span.last, span.first, event.hash, event.recorded_at, %s, %s::bigint
+                FROM (SELECT cluster, min(position) AS first, max(position) AS last FROM {0} GROUP BY cluster) AS span
+                JOIN {0} AS event ON event.cluster = span.cluster AND event.position = span.last
+                ORDER BY span.cluster
+                """
+            ).format(sql.Identifier(month.table)),
+            [month.table, now],
+        )
+        made = [Seal(*row) for row in await rows.fetchall()]
+        for seal in made:
+            if not without_snapshot:
+                await _check_snapshot(connection, seal)
+            await connection.execute(
+                "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                [
+                    seal.cluster,
+                    seal.position,
+                    seal.first_position,
+                    seal.hash,
+                    seal.recorded_at,
+                    seal.detached,
+                    seal.sealed_at,
+                ],
+            )
+        await connection.execute(sql.SQL("ALTER TABLE event DETACH PARTITION {}").format(sql.Identifier(month.table)))
+    return made
+
+
+async def months(connection: AsyncConnection[Any]) -> list[Month]:
+    """Return the months that are there, in order."""
+    return [Month.parse(table.removeprefix("event_").replace("_", "-")) for table in await _tables(connection)]
+
+
+async def seals(connection: AsyncConnection[Any], cluster: str) -> list[Seal]:
+    """Return a cluster's seals in order of position."""
+    rows = await connection.execute(
+        "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal "
+        "WHERE cluster = %s ORDER BY position",
+        [cluster],
+    )
+    return [Seal(*row) for row in await rows.fetchall()]
+
+
+async def _tables(connection: AsyncConnection[Any]) -> list[str]:
+    rows = await connection.execute(_MONTHS)
+    return [name for (name,) in await rows.fetchall()]
+
+
+async def _lock(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    await connection.execute("SELECT set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
+
+
+async def _make(connection: AsyncConnection[Any], month: Month) -> None:
+    table = sql.Identifier(month.table)
+    try:
+        async with connection.transaction():
+            # Attaching locks readers and writers out of the DEFAULT partition only; PARTITION OF would of all.
+            await connection.execute(
+                sql.SQL("CREATE TABLE {} (LIKE event INCLUDING DEFAULTS INCLUDING CONSTRAINTS)").format(table)
+            )
+            await connection.execute(
+                sql.SQL(
+                    "CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {} "
+                    "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
+                ).format(table)
+            )
+            await connection.execute(
+                sql.SQL("ALTER TABLE event ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
+                    table, sql.Literal(month.start), sql.Literal((month + 1).start)
+                )
+            )
+    except errors.CheckViolation:
+        # Nobody made the month in time. Its events are safe where they are, but it cannot be detached.
+        _logger.warning("events of a month are in the default partition", month=str(month))
+
+
+async def _check_detachable(connection: AsyncConnection[Any], month: Month, now: int) -> None:
+    present = await months(connection)
+    if month not in present:
+        raise ConfigurationError(f"month {month} is not in the log; its months are {', '.join(map(str, present))}")
+    if present[0] != month:
+        raise ConfigurationError(f"month {present[0]} is older than {month} and must be detached first")
+    end = (month + 1).start
+    if now < end + _REST:
+        raise ConfigurationError(f"month {month} may be detached a day after its end")
+    stray = await connection.execute("SELECT FROM event_default WHERE recorded_at < %s LIMIT 1", [end])
+    if await stray.fetchone() is not None:
+        raise ConfigurationError(f"the default partition has events that are older than the end of month {month}")
+
+
+async def _check_snapshot(connection: AsyncConnection[Any], seal: Seal) -> None:
+    found = await connection.execute(
+        "SELECT FROM snapshot WHERE cluster = %s AND position >= %s LIMIT 1", [seal.cluster, seal.position]
+    )
+    if await found.fetchone() is None:
+        raise ConfigurationError(
+            f"cluster {seal.cluster} has no snapshot at or after position {seal.position}: "
+            "once its events are gone, its state could not be built again"
+        )

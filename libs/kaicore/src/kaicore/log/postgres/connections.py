@@ -1,0 +1,188 @@
+"""Connections to the log's Postgres: a small pool, session settings that the log relies on, and patience.
+
+A connection that breaks is not the caller's business as long as the server comes back soon: work is repeated on a new
+connection, which is safe because reading changes nothing and appending is idempotent. Only when the server stays away
+does the caller learn of it, as `LogUnavailable`.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from kaicore.errors import ConfigurationError, LogError, LogUnavailable
+from kaicore.log.postgres.rows import register_loaders
+
+Connection = psycopg.AsyncConnection[TupleRow]
+_T = TypeVar("_T")
+
+#: What every session sets, in Postgres' own units.
+_SESSION = {
+    # An appender that stalls in its transaction keeps its cluster's head: it is thrown out, not waited for.
+    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": "2s",
+    # A dead client's transaction is noticed even while it waits for a lock.
+    "client_connection_check_interval": "1s",
+    # Each statement must see what was committed before it got its lock.
+    "default_transaction_isolation": "read committed",
+}
+
+#: Said by libpq: a server that vanished without a word is noticed within half a minute.
+_TRANSPORT = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+#: Seconds between attempts: the first and the longest.
+_FIRST_DELAY_S = 0.05
+_LAST_DELAY_S = 1.0
+
+#: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
+_HOPELESS_CLASSES = ("54", "28")
+
+#: Errors of other classes that a repetition cures: thrown out while idle, and on a server that is being replaced.
+_PASSING = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout, errors.ReadOnlySqlTransaction)
+
+
+class Connections:
+    """A pool of autocommit connections to one database."""
+
+    def __init__(self, url: str, *, size: int, patience_s: float, application: str) -> None:
+        """Args:
+        url: `postgresql://…`.
+        size: most connections at once.
+        patience_s: how long work is repeated before `LogUnavailable`.
+        application: how the sessions are called in `pg_stat_activity`.
+        """
+        self._url = url
+        self._patience_s = patience_s
+        self._options: dict[str, Any] = {**_TRANSPORT, "application_name": application, "autocommit": True}
+        self._pool = AsyncConnectionPool(
+            url,
+            kwargs=self._options,
+            configure=_configure,
+            min_size=1,
+            max_size=size,
+            num_workers=1,
+            open=False,
+            # Both short, because `run` has the patience.
+            timeout=2.0,
+            reconnect_timeout=2.0,
+        )
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            ConfigurationError: the url is none, the server refuses us, or the database has no log in it.
+            LogUnavailable: the server does not answer.
+        """
+        connection = await self.connect()
+        try:
+            await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        finally:
+            await connection.close()
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close all connections; further work raises `LogUnavailable`."""
+        await self._pool.close()
+
+    async def connect(self) -> Connection:
+        """Return a connection outside the pool, with the same settings.
+
+        Raises:
+            ConfigurationError: the url is none, or the server refuses us.
+            LogUnavailable: the server does not answer.
+        """
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url, **self._options)
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None and error.sqlstate[:2] in {"28", "3D"}:
+                raise ConfigurationError(f"Postgres refuses us: {error}") from error
+            raise LogUnavailable(f"Postgres does not answer: {error}") from error
+        try:
+            await _configure(connection)
+        except psycopg.Error as error:
+            await connection.close()
+            raise _translated(error) from error
+        return connection
+
+    async def run(self, work: Callable[[Connection], Awaitable[_T]]) -> _T:
+        """Do work on a connection, again on another one when it breaks.
+
+        `work` must bear repetition, also after it succeeded without our learning of it.
+
+        Raises:
+            LogUnavailable: the server stays away, or the pool is closed.
+            LogError: the server refuses the work; `ConfigurationError` where the database is not a log.
+        """
+        deadline = asyncio.get_running_loop().time() + self._patience_s
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                async with self._pool.connection() as connection:
+                    return await work(connection)
+            except PoolClosed as error:
+                raise LogUnavailable("the log is closed") from error
+            except psycopg.Error as error:
+                if not _passes(error):
+                    raise _translated(error) from error
+                if asyncio.get_running_loop().time() + delay_s > deadline:
+                    raise LogUnavailable(f"Postgres does not answer: {error}") from error
+                if not isinstance(error, PoolTimeout):
+                    # Where one connection broke, the idle ones broke too.
+                    await self._pool.check()
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(2 * delay_s, _LAST_DELAY_S)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """Give a connection of its own in a read-only transaction that sees one state of the database.
+
+        It is not repeated: psycopg's errors come out as errors of the log.
+        """
+        connection = await self.connect()
+        try:
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield connection
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        finally:
+            await connection.close()
+
+
+async def _configure(connection: Connection) -> None:
+    settings = [part for setting in _SESSION.items() for part in setting]
+    calls = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
+    await connection.execute(f"SELECT {calls}", settings)
+    register_loaders(connection)
+
+
+def _passes(error: psycopg.Error) -> bool:
+    if isinstance(error, psycopg.OperationalError):
+        return error.sqlstate is None or error.sqlstate[:2] not in _HOPELESS_CLASSES
+    return isinstance(error, (psycopg.InterfaceError, *_PASSING))
+
+
+def _translated(error: psycopg.Error) -> LogError | ConfigurationError:
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
+        return ConfigurationError(f"the database has no log of this version, migrate it: {error}")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return ConfigurationError(f"the database role may not do this: {error}")
+    if _passes(error):
+        return LogUnavailable(f"Postgres does not answer: {error}")
+    return LogError(f"Postgres refuses: {error}")
