@@ -2,17 +2,20 @@
 
 `database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms. NATS is one server for
 the session; tests keep apart by `cluster_name`, which is part of every stream and subject. Where the servers come from
-is in `tests/servers.py`. Nothing is started before a test asks for it.
+is in `tests/servers.py`. Nothing is started before a test asks for it, as an argument: `getfixturevalue` inside a
+coroutine comes too late, because servers are started by an event loop of their own.
 """
 
+import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 from kaicore.log.migrate import upgrade
+from kaicore.log.postgres import PostgresLog
 from psycopg import sql
 
 from tests.servers import nats_server, postgres_server
@@ -42,7 +45,9 @@ def cluster_name() -> str:
 def _migrated_template(postgres_url: str) -> Iterator[str]:
     """A migrated database that nobody is connected to, so that it can be copied."""
     with _new_database(postgres_url, template="template1") as name:
-        upgrade(_of_database(postgres_url, name))
+        url = _of_database(postgres_url, name)
+        upgrade(url)
+        asyncio.run(_make_months(url))
         yield name
 
 
@@ -53,11 +58,30 @@ def database_url(postgres_url: str, _migrated_template: str) -> Iterator[str]:
         yield _of_database(postgres_url, name)
 
 
+@pytest.fixture(scope="module")
+def module_database_url(postgres_url: str, _migrated_template: str) -> Iterator[str]:
+    """A migrated database that the tests of a module share, for property tests."""
+    with _new_database(postgres_url, template=_migrated_template) as name:
+        yield _of_database(postgres_url, name)
+
+
 @pytest.fixture
 def empty_database_url(postgres_url: str) -> Iterator[str]:
     """A database of the test's own that is not migrated."""
     with _new_database(postgres_url, template="template1") as name:
         yield _of_database(postgres_url, name)
+
+
+@pytest.fixture
+async def postgres_log(database_url: str) -> AsyncIterator[PostgresLog]:
+    """An open log in a database of the test's own."""
+    async with await PostgresLog.open(database_url) as log:
+        yield log
+
+
+async def _make_months(url: str) -> None:
+    async with await PostgresLog.open(url):
+        pass
 
 
 @contextmanager

@@ -29,11 +29,14 @@ class MemoryLog:
         self._closed = False
 
     def _cluster(self, name: str) -> _Cluster:
-        if self._closed:
-            raise LogUnavailable("the log is closed")
+        self._check_open()
         if name not in self._clusters:
             self._clusters[name] = _Cluster(Tail(name, Head(0, GENESIS, 0), {}, {}))
         return self._clusters[name]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogUnavailable("the log is closed")
 
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
@@ -75,6 +78,7 @@ class MemoryLog:
 
     async def clusters(self) -> list[str]:
         """See `EventLog.clusters`."""
+        self._check_open()
         return sorted(name for name, log in self._clusters.items() if log.events)
 
     async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:

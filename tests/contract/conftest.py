@@ -1,0 +1,27 @@
+"""The log that a contract test runs against: in memory, and in Postgres."""
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from kaicore.log.memory import MemoryLog
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def log_url(request: pytest.FixtureRequest) -> str | None:
+    """The database of the log under test; None for the log in memory."""
+    return request.getfixturevalue("database_url") if request.param == "postgres" else None
+
+
+@pytest.fixture
+async def log(log_url: str | None) -> AsyncIterator[EventLog]:
+    made: EventLog
+    if log_url is None:
+        made = MemoryLog(clock=lambda: time.time_ns() // 1000)
+    else:
+        # Polling so rarely that a test which passes was woken.
+        made = await PostgresLog.open(log_url, poll_s=3600)
+    yield made
+    await made.close()
