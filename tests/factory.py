@@ -1,0 +1,130 @@
+"""Nodes, zones and pods for tests, in few words."""
+
+from typing import Any
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle import CycleResult
+from kaicore.events import payloads
+from kaicore.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
+from kaicore.state.decide import decide
+
+from tests.ledger import Ledger
+
+GI = 2**30
+GPU = "nvidia.com/gpu"
+NIC = "rdma/hca"
+
+
+def amounts(
+    *, cpu: float = 0, memory: int = 0, gpu: int | None = None, nic: int | None = None, **others: int
+) -> Amounts:
+    """CPUs in cores, memory in GiB, the rest as counts."""
+    every = {"cpu": int(cpu * 1000), "memory": memory * GI, GPU: gpu, NIC: nic, **others}
+    return {name: amount for name, amount in every.items() if amount or (amount == 0 and name in (GPU, NIC))}
+
+
+def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, **kwargs: Any) -> Container:
+    """A container whose limits equal its requests."""
+    held = amounts(**kwargs)
+    return Container(name=name, kind=kind, requests=held, limits=held)
+
+
+def pod(name: str, *containers: Container, qos: QosClass = QosClass.GUARANTEED, **kwargs: Any) -> Pod:
+    """A pod of ours, its uid made of its name; amounts without a container go to one called main."""
+    fields = set(Pod.__struct_fields__)
+    given = {key: kwargs.pop(key) for key in list(kwargs) if key in fields}
+    values: dict[str, Any] = {
+        "uid": f"uid-{name}",
+        "namespace": "default",
+        "name": name,
+        "resource_version": "1",
+        "created_at": 0,
+        "scheduler_name": "kai-ledger",
+        "qos": qos,
+        "containers": containers or (container(**kwargs),),
+    }
+    return Pod(**(values | given))
+
+
+def node(name: str, *, ready: bool = True, pods: int = 110, **kwargs: Any) -> Node:
+    """A node; amounts are whole-node totals."""
+    fields = set(Node.__struct_fields__)
+    given = {key: kwargs.pop(key) for key in list(kwargs) if key in fields}
+    held = {**amounts(**kwargs), "pods": pods}
+    values: dict[str, Any] = {
+        "uid": f"uid-{name}",
+        "name": name,
+        "resource_version": "1",
+        "allocatable": held,
+        "capacity": held,
+        "ready": ready,
+    }
+    return Node(**(values | given))
+
+
+def topology(
+    name: str,
+    *zones: Amounts,
+    policy: str = "single-numa-node",
+    scope: str = "container",
+    capacity: Amounts | None = None,
+    available: tuple[Amounts, ...] | None = None,
+) -> NodeTopology:
+    """A NodeResourceTopology; `capacity` is each zone's where it is more than allocatable."""
+    return NodeTopology(
+        node=name,
+        resource_version="1",
+        policy=TopologyPolicy(policy),
+        scope=TopologyScope(scope),
+        zones=tuple(
+            Zone(
+                name=f"node-{index}",
+                numa_id=index,
+                resources={
+                    resource: ZoneResource(
+                        capacity=(capacity or {}).get(resource, amount),
+                        allocatable=amount,
+                        available=available[index].get(resource, 0) if available else amount,
+                    )
+                    for resource, amount in held.items()
+                },
+            )
+            for index, held in enumerate(zones)
+        ),
+    )
+
+
+class Cluster(Ledger):
+    """A ledger with words for what happens in a cluster."""
+
+    def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
+        """Add a node whose totals are the sums of its zones, or `kwargs` where there are none."""
+        topology_kwargs = {key: kwargs.pop(key) for key in ("scope", "capacity", "available") if key in kwargs}
+        totals: Amounts = {}
+        for zone in zones:
+            for resource, amount in zone.items():
+                totals[resource] = totals.get(resource, 0) + amount
+        facts = {**kwargs}
+        if totals:
+            facts.setdefault("allocatable", {**totals, "pods": 110})
+        self.record(f"node/{name}", payloads.NodeObserved(node(name, **facts)))
+        if zones:
+            found = topology(name, *zones, policy=policy, **topology_kwargs)
+            self.record(f"nrt/{name}", payloads.TopologyObserved(found))
+
+    def add_pod(self, one: Pod) -> Pod:
+        """The watcher sees a pod, or sees it changed."""
+        self.record(f"pod/{one.uid}", payloads.PodObserved(one), subject=one.subject)
+        return one
+
+    def delete_pod(self, one: Pod) -> None:
+        """The watcher sees a pod go."""
+        self.record(f"pod/{one.uid}", payloads.PodDeleted(one.uid, one.namespace, one.name), subject=one.subject)
+
+    def cycle(self, config: EngineConfig | None = None) -> CycleResult:
+        """Run a cycle on the present state and record it, as the scheduler does."""
+        used = config or EngineConfig()
+        proposal = decide(self.state, used, shard="default", now=self.now, actor="scheduler")
+        self.append(proposal.units)
+        return proposal.result

@@ -1,0 +1,222 @@
+"""Whatever happens, in whatever order: the accounts are right, nothing is promised twice, and replay agrees."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.engine.config import EngineConfig
+from kaicore.events import payloads
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.model.pod import ContainerKind, QosClass
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.decide import decide
+from kaicore.state.pod_entry import Stage
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import Cluster, amounts, container, pod
+
+POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
+
+zones = st.lists(
+    st.builds(amounts, cpu=st.integers(2, 16), memory=st.integers(4, 64), gpu=st.integers(0, 4), nic=st.integers(0, 2)),
+    min_size=1,
+    max_size=4,
+)
+nodes = st.lists(
+    st.tuples(zones, st.sampled_from(POLICIES), st.sampled_from(("container", "pod"))), min_size=1, max_size=3
+)
+asked = st.fixed_dictionaries(
+    {"cpu": st.sampled_from((0.5, 1, 2, 3, 5, 8, 12, 20)), "memory": st.sampled_from((0, 1, 8, 20, 60))},
+    optional={"gpu": st.integers(0, 6), "nic": st.integers(0, 2)},
+)
+kinds = st.sampled_from((ContainerKind.APP, ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR))
+pods = st.tuples(
+    st.lists(st.tuples(kinds, asked), min_size=1, max_size=3),
+    st.sampled_from((QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE)),
+    st.integers(0, 1),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    what: str
+    pick: int
+    detail: Any = None
+
+
+happenings = st.builds(
+    Step,
+    st.sampled_from(
+        ("delete", "finish", "terminate", "reject", "bind-fails", "observe", "cordon", "published", "restart")
+    ),
+    st.integers(0, 99),
+)
+rounds = st.tuples(
+    st.lists(st.tuples(st.integers(1, 4), pods), min_size=1, max_size=3),
+    st.builds(Step, st.sampled_from(("cycle", "cycle", "late-cycle")), st.integers(0, 99)),
+    st.lists(st.builds(Step, st.just("bound"), st.integers(0, 99)), max_size=4),
+    st.lists(happenings, max_size=4),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Step]:
+    """Rounds of new pods, a cycle, and what becomes of its decisions."""
+    steps: list[Step] = []
+    for added, cycle, bound, happened in draw(st.lists(rounds, min_size=1, max_size=6)):
+        steps += [Step("pod", 0, spec) for copies, spec in added for _ in range(copies)]
+        steps += [cycle, *bound, *happened]
+    return [*steps, Step("cycle", 0)]
+
+
+class Story:
+    """A cluster to which the steps happen."""
+
+    def __init__(self, layout: list[Any]) -> None:
+        self.cluster = Cluster()
+        self.count = 0
+        self.layout = {f"n{index}": spec for index, spec in enumerate(layout)}
+        for name, (held, policy, scope) in self.layout.items():
+            self.cluster.add_node(name, *held, policy=policy, scope=scope)
+
+    @property
+    def state(self) -> ClusterState:
+        return self.cluster.state
+
+    def entry(self, pick: int, *stages: Stage) -> Any:
+        entries = [self.state.pods[uid] for uid in sorted(self.state.pods) if self.state.pods[uid].stage in stages]
+        return entries[pick % len(entries)] if entries else None
+
+    def take(self, step: Step) -> None:
+        getattr(self, "_" + step.what.replace("-", "_"))(step)
+
+    def _pod(self, step: Step) -> None:
+        containers, qos, priority = step.detail
+        ordered = sorted(enumerate(containers), key=lambda item: item[1][0] is ContainerKind.APP)
+        self.count += 1
+        self.cluster.add_pod(
+            pod(
+                f"p{self.count}",
+                *(container(f"c{index}", kind, **spec) for index, (kind, spec) in ordered),
+                qos=qos,
+                priority=priority,
+                created_at=self.count,
+            )
+        )
+
+    def _cycle(self, _: Step) -> None:
+        self.cluster.cycle()
+
+    def _late_cycle(self, step: Step) -> None:
+        """A cycle whose record comes after something else has happened: some decisions come too late."""
+        proposal = decide(self.state, EngineConfig(), shard="default", now=self.cluster.now, actor="scheduler")
+        for what in ("cordon", "delete"):
+            self.take(Step(what, step.pick))
+        self.cluster.append(proposal.units)
+
+    def _restart(self, _: Step) -> None:
+        saved = encode_state(self.state)
+        self.cluster.state = decode_state(saved)
+        assert encode_state(self.state) == saved
+
+    def _delete(self, step: Step) -> None:
+        if entry := self.entry(step.pick, *Stage):
+            self.cluster.delete_pod(entry.pod)
+
+    def _status(self, entry: Any, **status: Any) -> None:
+        fields = {name: getattr(entry.pod, name) for name in entry.pod.__struct_fields__}
+        self.cluster.add_pod(type(entry.pod)(**(fields | {"node_name": entry.node} | status)))
+
+    def _finish(self, step: Step) -> None:
+        if entry := self.entry(step.pick, Stage.BOUND):
+            self._status(entry, phase="Succeeded")
+
+    def _terminate(self, step: Step) -> None:
+        if entry := self.entry(step.pick, Stage.PLACED, Stage.BOUND):
+            self._status(entry, deletion_at=1)
+
+    def _reject(self, step: Step) -> None:
+        if entry := self.entry(step.pick, Stage.BOUND):
+            reason = "TopologyAffinityError"
+            self._status(entry, phase="Failed", reason=reason)
+            rejected = payloads.PodRejected(entry.pod.uid, "default", entry.pod.name, entry.node, reason)
+            self.cluster.record(f"pod/{entry.pod.uid}", rejected)
+
+    def _bind_fails(self, step: Step) -> None:
+        if entry := self.entry(step.pick, Stage.PLACED):
+            failed = payloads.BindFailed(entry.pod.uid, "default", entry.pod.name, entry.node, 500, "InternalError")
+            self.cluster.record(f"pod/{entry.pod.uid}", failed)
+
+    def _bound(self, step: Step) -> None:
+        if entry := self.entry(step.pick, Stage.PLACED):
+            bound = payloads.PodBound(entry.pod.uid, "default", entry.pod.name, entry.node)
+            self.cluster.record(f"pod/{entry.pod.uid}", bound)
+
+    def _observe(self, step: Step) -> None:
+        """What was predicted is observed, or half of it elsewhere."""
+        entry = self.entry(step.pick, Stage.BOUND)
+        if entry is None or entry.predicted is None:
+            return
+        containers = entry.predicted.containers
+        if step.pick % 2:
+            held = {"cpu": 1000}
+            containers = (ContainerPlacement(containers[0].container, zones=(ZoneAmount("node-0", held),)),)
+        placement = Placement(Provenance.OBSERVED, containers)
+        seen = payloads.PlacementObserved(entry.pod.uid, "default", entry.pod.name, entry.node, placement)
+        self.cluster.record(f"pod/{entry.pod.uid}", seen)
+
+    def _cordon(self, step: Step) -> None:
+        name = f"n{step.pick % len(self.layout)}"
+        fact = self.state.columns.facts[self.state.columns.rows[name]]
+        assert fact is not None
+        fields = {field: getattr(fact, field) for field in fact.__struct_fields__}
+        changed = type(fact)(**(fields | {"unschedulable": not fact.unschedulable}))
+        self.cluster.record(f"node/{name}", payloads.NodeObserved(changed))
+
+    def _published(self, step: Step) -> None:
+        name = f"n{step.pick % len(self.layout)}"
+        held, policy, scope = self.layout[name]
+        self.cluster.add_node(name, *held, policy=policy, scope=scope)
+
+
+def check_accounts(state: ClusterState, *, observed: bool) -> None:
+    """The columns are the sums of what the pods are charged with, and no zone and no node is promised twice."""
+    columns, zoned = state.columns, state.columns.zones
+    whole, held = np.zeros_like(columns.used), np.zeros_like(zoned.used)
+    for entry in state.pods.values():
+        if entry.charged:
+            row = columns.rows[entry.node]
+            for resource, amount in entry.requests.items():
+                whole[row, columns.resources[resource]] += amount
+            for zone, resource, amount in entry.zone_charge.amounts:
+                held[row, zone, zoned.resources[resource]] += amount
+        assert entry.charged == (entry.stage in (Stage.PLACED, Stage.BOUND))
+    assert (columns.used == whole).all()
+    assert (zoned.used == held).all()
+    assert (columns.releasing <= columns.used).all()
+    assert (columns.used <= columns.allocatable).all() or not columns.present.all()
+    if not observed:
+        assert (zoned.used <= zoned.allocatable).all()
+        assert not ((zoned.memory_single > 0) & (zoned.memory_group > 0)).any()
+
+
+@settings(max_examples=150, deadline=None)
+@given(nodes, stories())
+def test_accounts_replay_and_snapshots(layout: list[Any], sequence: list[Step]) -> None:
+    story = Story(layout)
+    observed = False
+    for step in sequence:
+        story.take(step)
+        observed |= step.what == "observe"
+        check_accounts(story.state, observed=observed)
+    events = story.cluster.events
+    assert encode_state(ClusterState("test").fold_all(events)) == encode_state(story.state)
+    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
+    for event in events:
+        replay.take(event)
+    report = replay.finish()
+    assert report.differences == []
+    assert report.cycles == sum(event.type == "CycleCompleted" for event in events)

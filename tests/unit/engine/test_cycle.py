@@ -1,0 +1,227 @@
+"""What a cycle decides, and the reasons that it gives."""
+
+import pytest
+from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.engine.reasons import Code, render
+from kaicore.events import payloads
+from kaicore.model.node import Taint
+from kaicore.model.pod import QosClass, Requirement, Toleration
+from kaicore.numa.explain import NumaRefusal
+
+from tests.factory import GPU, Cluster, amounts, node, pod
+
+
+def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, payloads.Reason]:
+    """Run a cycle that must leave one class pending; its reasons by code."""
+    (pending,) = cluster.cycle(config).pending
+    return {reason.code: reason for reason in pending.reasons}
+
+
+def test_one_cycle_never_over_commits_a_zone() -> None:
+    """The seed's example: 3 + 3 + 2 cores on 2 zones of 4 fit the node, but exactly two are placed."""
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
+        cluster.add_pod(pod(name, cpu=cpu))
+    result = cluster.cycle()
+    assert [decision.name for decision in result.decisions] == ["a", "b"]
+    reason = result.pending[0].reasons[0]
+    assert reason == payloads.Reason(
+        code=NumaRefusal.ZONE_SHORT,
+        nodes=1,
+        example="n1",
+        resource="cpu",
+        zone="node-0",
+        need=2000,
+        free=1000,
+        detail="no zone has enough free",
+    )
+    assert render(reason) == "1 node with no zone that fits: cpu: 2 needed, 1 free on zone node-0 (such as n1)"
+
+
+def test_blind_to_numa_all_three_go() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
+        cluster.add_pod(pod(name, cpu=cpu))
+    assert len(cluster.cycle(EngineConfig(numa=False)).decisions) == 3
+
+
+def test_order_is_priority_then_age_then_name() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", cpu=4)
+    cluster.add_pod(pod("young", cpu=1, created_at=2))
+    cluster.add_pod(pod("b", cpu=1, created_at=1))
+    cluster.add_pod(pod("a", cpu=1, created_at=1))
+    cluster.add_pod(pod("vip", cpu=1, created_at=3, priority=10))
+    assert [decision.name for decision in cluster.cycle().decisions] == ["vip", "a", "b", "young"]
+
+
+def test_gpu_pods_fill_nodes_and_others_stay_off_them() -> None:
+    cluster = Cluster()
+    cluster.add_node("gpu-1", cpu=64, gpu=8)
+    cluster.add_node("gpu-2", cpu=64, gpu=8)
+    cluster.add_node("cpu-1", cpu=64)
+    cluster.add_pod(pod("first", cpu=1, gpu=2))
+    assert cluster.cycle().decisions[0].node == "gpu-1", "equal score: the first by name"
+    cluster.add_pod(pod("second", cpu=1, gpu=2))
+    cluster.add_pod(pod("plain", cpu=1))
+    assert {d.name: d.node for d in cluster.cycle().decisions} == {"second": "gpu-1", "plain": "cpu-1"}
+    cluster.add_pod(pod("third", cpu=1, gpu=2))
+    spread = EngineConfig(placement_strategy=PlacementStrategy.SPREAD)
+    assert cluster.cycle(spread).decisions[0].node == "gpu-2"
+
+
+def test_node_rules_name_what_is_wrong() -> None:
+    cluster = Cluster()
+    cluster.record("node/a", payloads.NodeObserved(node("a", ready=False, cpu=8)))
+    cluster.record("node/b", payloads.NodeObserved(node("b", unschedulable=True, cpu=8)))
+    cluster.record("node/c", payloads.NodeObserved(node("c", cpu=8, labels={"pool": "other"})))
+    cluster.record("node/d", payloads.NodeObserved(node("d", cpu=8, labels={"pool": "x"})))
+    tainted = node("e", cpu=8, labels={"pool": "x", "zone": "z"}, taints=(Taint("k", "NoSchedule", "v"),))
+    cluster.record("node/e", payloads.NodeObserved(tainted))
+    small = node("f", cpu=1, labels={"pool": "x", "zone": "z"})
+    cluster.record("node/f", payloads.NodeObserved(small))
+    required = ((Requirement("zone", "In", ("z",)),),)
+    cluster.add_pod(pod("p", cpu=2, node_selector={"pool": "x"}, node_affinity=required))
+    found = reasons_of(cluster)
+    assert {code: (reason.nodes, reason.example) for code, reason in found.items()} == {
+        Code.NODE_NOT_READY: (1, "a"),
+        Code.NODE_UNSCHEDULABLE: (1, "b"),
+        Code.NODE_SELECTOR: (1, "c"),
+        Code.NODE_AFFINITY: (1, "d"),
+        Code.UNTOLERATED_TAINT: (1, "e"),
+        Code.TOO_SMALL: (1, "f"),
+    }
+    assert found[Code.UNTOLERATED_TAINT].detail == "k=v:NoSchedule"
+    cluster.add_pod(pod("q", cpu=2, node_selector={"zone": "z"}, tolerations=(Toleration("k", "Exists"),)))
+    assert [decision.node for decision in cluster.cycle().decisions] == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "nodes"),
+    [
+        (Requirement("size", "In", ("3", "5")), {"n3", "n5"}),
+        (Requirement("size", "NotIn", ("3",)), {"n5", "n7", "bare"}),
+        (Requirement("size", "Exists"), {"n3", "n5", "n7"}),
+        (Requirement("size", "DoesNotExist"), {"bare"}),
+        (Requirement("size", "Gt", ("4",)), {"n5", "n7"}),
+        (Requirement("size", "Lt", ("5",)), {"n3"}),
+        (Requirement("metadata.name", "In", ("n7",), field=True), {"n7"}),
+        (Requirement("metadata.name", "NotIn", ("n7",), field=True), {"n3", "n5", "bare"}),
+    ],
+)
+def test_node_affinity_operators(requirement: Requirement, nodes: set[str]) -> None:
+    cluster = Cluster()
+    for name, labels in {"n3": {"size": "3"}, "n5": {"size": "5"}, "n7": {"size": "7"}, "bare": {}}.items():
+        cluster.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=1, labels=labels)))
+    for number in range(4):
+        cluster.add_pod(pod(f"p{number}", cpu=1, node_affinity=((requirement,),)))
+    assert {decision.node for decision in cluster.cycle().decisions} == nodes
+
+
+def test_pod_slots_and_unknown_resources_are_resources() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", cpu=8, pods=1)
+    cluster.add_pod(pod("a", cpu=1))
+    cluster.add_pod(pod("b", cpu=1))
+    result = cluster.cycle()
+    assert len(result.decisions) == 1
+    assert result.pending[0].reasons[0].resource == "pods"
+    cluster.add_pod(pod("fpga", **{"example.com/fpga": 1}))
+    fpga = next(item for item in cluster.cycle().pending if item.reasons[0].resource != "pods")
+    assert fpga.reasons[0].code == Code.TOO_SMALL
+
+
+def test_pods_of_others_count_as_usage() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", cpu=8)
+    cluster.add_pod(pod("foreign", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running"))
+    cluster.add_pod(pod("theirs", cpu=1, scheduler_name="default-scheduler"))
+    cluster.add_pod(pod("p", cpu=4))
+    assert reasons_of(cluster)[Code.INSUFFICIENT].free == 2000
+
+
+def test_a_terminating_pod_holds_what_it_holds() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    going = pod("going", cpu=3)
+    cluster.add_pod(going)
+    cluster.cycle()
+    cluster.add_pod(pod("going", cpu=3, node_name="n1", phase="Running", deletion_at=5))
+    cluster.add_pod(pod("small", cpu=1, created_at=1))
+    cluster.add_pod(pod("p", cpu=4, created_at=2))
+    cluster.add_pod(pod("q", cpu=4, created_at=3))
+    result = cluster.cycle()
+    assert {decision.name for decision in result.decisions} == {"small", "p"}
+    cluster.delete_pod(going)
+    assert cluster.cycle().decisions == (), "one CPU of zone 0 is taken"
+
+
+def test_held_back_pods_say_so() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", cpu=8)
+    cluster.add_pod(pod("gated", cpu=1, scheduling_gates=("team/quota",)))
+    assert reasons_of(cluster)[Code.SCHEDULING_GATED].detail == "team/quota"
+    cluster.add_pod(pod("gated", cpu=1))
+    assert len(cluster.cycle().decisions) == 1
+    cluster.add_pod(pod("spread", cpu=1, unsupported=("topologySpreadConstraints",)))
+    assert reasons_of(cluster)[Code.UNSUPPORTED].detail == "topologySpreadConstraints"
+
+
+def test_an_empty_cluster_says_so() -> None:
+    cluster = Cluster()
+    cluster.add_pod(pod("p", cpu=1))
+    assert Code.NO_NODES in reasons_of(cluster)
+
+
+def test_ignored_resources_are_not_aligned() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4, memory=10), amounts(cpu=4, memory=10))
+    cluster.add_pod(pod("p", cpu=2, memory=15))
+    assert NumaRefusal.NEVER_FITS in reasons_of(cluster)
+    result = cluster.cycle(EngineConfig(ignore_list=("memory",)))
+    assert [decision.name for decision in result.decisions] == ["p"]
+
+
+def test_stale_available_is_ignored_unless_trusted() -> None:
+    """Appendix A: what the exporter saw free is late in both directions."""
+    full, empty = amounts(cpu=4), amounts(cpu=0)
+    cluster = Cluster()
+    cluster.add_node("n1", full, full, available=(empty, full))
+    cluster.add_pod(pod("p", cpu=3))
+    trusting = EngineConfig(reconstruct_available=False)
+    placement = cluster.cycle(trusting).decisions[0].placement
+    assert placement is not None
+    assert placement.containers[0].mask == ("node-1",)
+    cluster.add_pod(pod("q", cpu=3))
+    assert cluster.cycle(trusting).decisions == (), "the decision of before is taken off what was published"
+    placement = cluster.cycle().decisions[0].placement
+    assert placement is not None
+    assert placement.containers[0].mask == ("node-0",)
+
+
+def test_a_pod_that_can_never_fit_names_resource_and_zone() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=32, gpu=4), amounts(cpu=32, gpu=4))
+    cluster.add_pod(pod("p", qos=QosClass.BURSTABLE, cpu=1, gpu=5))
+    reason = reasons_of(cluster)[NumaRefusal.NEVER_FITS]
+    assert (reason.resource, reason.zone, reason.need, reason.free) == (GPU, "node-0", 5, 4)
+    assert "5 needed, 4 in the largest zone (node-0)" in render(reason)
+
+
+def test_restricted_names_the_widths_that_differ() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4), policy="restricted")
+    cluster.add_pod(pod("p", cpu=10, gpu=6))
+    reason = reasons_of(cluster)[NumaRefusal.WIDTHS_DIFFER]
+    assert f"{GPU} needs 2" in render(reason)
+    assert "cpu needs 1" in render(reason)
+
+
+def test_free_on_different_zones_is_said() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
+    cluster.add_pod(pod("p", cpu=4, gpu=1))
+    reason = reasons_of(cluster)[NumaRefusal.ZONES_APART]
+    assert reason.detail == "cpu and nvidia.com/gpu are free, but not on the same zones"

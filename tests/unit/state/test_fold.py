@@ -1,0 +1,223 @@
+"""How events change the state: stages of a pod, charges, rejections, back-off, snapshots."""
+
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code
+from kaicore.errors import CorruptLog
+from kaicore.events import payloads
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.model.pod import ContainerKind
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import Agreement, Stage, compare
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import GI, GPU, Cluster, amounts, container, pod
+
+SECOND = 1_000_000
+
+
+def used(cluster: Cluster, resource: str = "cpu", node: str = "n1") -> list[int]:
+    zones = cluster.state.columns.zones
+    row = cluster.state.columns.rows[node]
+    return zones.used[row, : zones.zone_count[row], zones.resources[resource]].tolist()
+
+
+def observe(cluster: Cluster, name: str, *containers: ContainerPlacement, node: str = "n1") -> None:
+    placement = Placement(Provenance.OBSERVED, containers)
+    cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, node, placement))
+
+
+def reject(cluster: Cluster, name: str, node: str = "n1", **spec: float) -> None:
+    failed = pod(name, node_name=node, phase="Failed", reason="TopologyAffinityError", **spec)
+    cluster.add_pod(failed)
+    cluster.record(
+        f"pod/uid-{name}",
+        payloads.PodRejected(f"uid-{name}", "default", name, node, "TopologyAffinityError", "no locality"),
+    )
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.add_node("n1", amounts(cpu=8, memory=32, gpu=4), amounts(cpu=8, memory=32, gpu=4))
+    return made
+
+
+def test_the_stages_of_a_pod(cluster: Cluster) -> None:
+    one = cluster.add_pod(pod("p", cpu=4))
+    entry = cluster.state.pods[one.uid]
+    assert entry.stage is Stage.WAITING
+    cluster.cycle()
+    assert (entry.stage, entry.node, used(cluster)) == (Stage.PLACED, "n1", [4000, 0])
+    cluster.record(f"pod/{one.uid}", payloads.PodBound(one.uid, "default", "p", "n1"))
+    assert entry.stage is Stage.BOUND
+    cluster.add_pod(pod("p", cpu=4))
+    assert entry.stage is Stage.BOUND, "a late fact of before the bind does not undo it"
+    cluster.add_pod(pod("p", cpu=4, node_name="n1", phase="Succeeded"))
+    assert (entry.stage, used(cluster)) == (Stage.FINISHED, [0, 0])
+    cluster.delete_pod(one)
+    assert cluster.state.pods == {}
+
+
+def test_an_observation_wins_over_the_prediction(cluster: Cluster) -> None:
+    cluster.add_pod(pod("p", cpu=4, gpu=1))
+    cluster.cycle()
+    assert used(cluster) == [4000, 0]
+    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 4000, GPU: 1}),)))
+    assert (used(cluster), used(cluster, GPU)) == ([0, 4000], [0, 1])
+    assert cluster.state.tally.agreement == {Agreement.DIFFERENT: 1}
+    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 4000, GPU: 1}),)))
+    assert cluster.state.tally.agreement == {Agreement.EXACT: 1}, "counted once per pod, by the last observation"
+
+
+def test_an_observation_with_an_unknown_zone_is_of_no_use(cluster: Cluster) -> None:
+    cluster.add_pod(pod("p", cpu=4))
+    cluster.cycle()
+    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("socket-7", {"cpu": 4000}),)))
+    assert used(cluster) == [4000, 0]
+
+
+def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster) -> None:
+    one = pod("p", container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2))
+    cluster.add_pod(one)
+    cluster.cycle()
+    assert used(cluster) == [6000, 0]
+    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))
+    assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that nobody took over"
+    assert cluster.state.tally.agreement == {Agreement.EXACT: 1}
+
+
+def test_memory_of_several_zones_fills_them_in_order() -> None:
+    cluster = Cluster()
+    zone = amounts(cpu=8, memory=32)
+    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster.add_pod(pod("p", memory=40, cpu=10))
+    cluster.cycle()
+    predicted = cluster.state.pods["uid-p"].predicted
+    span = SpanAmount(("node-0", "node-1"), {"memory": 40 * GI})
+    cpus = (ZoneAmount("node-0", {"cpu": 8000}), ZoneAmount("node-1", {"cpu": 2000}))
+    observe(cluster, "p", ContainerPlacement("main", zones=cpus, spans=(span,)))
+    assert used(cluster, "memory") == [32 * GI, 8 * GI]
+    observed = cluster.state.pods["uid-p"].observed
+    assert predicted is not None
+    assert observed is not None
+    assert compare(predicted, observed) is Agreement.EXACT
+    cluster.add_pod(pod("q", cpu=1, memory=1))
+    assert cluster.cycle().decisions == (), "the zones are one memory group"
+
+
+def test_zones_that_appear_later_are_charged(cluster: Cluster) -> None:
+    cluster.add_pod(pod("p", cpu=4, node_name="n2", phase="Running"))
+    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 4000}),)), node="n2")
+    cluster.add_node("n2", amounts(cpu=8), amounts(cpu=8))
+    assert used(cluster, node="n2") == [0, 4000]
+    cluster.record("nrt/n2", payloads.TopologyDeleted("n2"))
+    cluster.add_node("n2", amounts(cpu=6), amounts(cpu=6))
+    assert used(cluster, node="n2") == [0, 4000]
+
+
+def test_a_kubelets_rejection_is_not_repeated_until_something_changes(cluster: Cluster) -> None:
+    running = cluster.add_pod(pod("other", cpu=1))
+    cluster.cycle()
+    cluster.add_pod(pod("a", cpu=4))
+    cluster.cycle()
+    reject(cluster, "a", cpu=4)
+    assert used(cluster) == [1000, 0]
+    cluster.add_pod(pod("b", cpu=4))
+    (pending,) = cluster.cycle().pending
+    assert [(reason.code, reason.detail) for reason in pending.reasons] == [
+        (Code.REJECTED_HERE, "TopologyAffinityError")
+    ]
+    cluster.delete_pod(running)
+    (decision,) = cluster.cycle().decisions
+    assert decision.name == "b"
+    assert cluster.state.tally.reselections == 1
+    assert cluster.state.tally.rejections == {"TopologyAffinityError": 1}
+
+
+def test_another_pods_rejection_is_no_change(cluster: Cluster) -> None:
+    for name, cpu in (("a", 4), ("b", 5)):
+        cluster.add_pod(pod(name, cpu=cpu))
+    cluster.cycle()
+    reject(cluster, "a", cpu=4)
+    reject(cluster, "b", cpu=5)
+    cluster.add_pod(pod("a2", cpu=4))
+    cluster.add_pod(pod("b2", cpu=5))
+    assert cluster.cycle().decisions == ()
+
+
+def test_a_failed_bind_frees_zones_and_waits_longer_each_time(cluster: Cluster) -> None:
+    config = EngineConfig(bind_backoff_us=SECOND, bind_backoff_max_us=3 * SECOND)
+    cluster.add_pod(pod("p", cpu=4))
+    waits = []
+    for _ in range(4):
+        assert len(cluster.cycle(config).decisions) == 1
+        cluster.record("pod/uid-p", payloads.BindFailed("uid-p", "default", "p", "n1", 500, "InternalError"))
+        assert used(cluster) == [0, 0]
+        assert cluster.cycle(config).decisions == ()
+        retry = cluster.state.next_retry(config, now=cluster.now)
+        assert retry is not None
+        waits.append((retry - cluster.state.pods["uid-p"].failed_at) // SECOND)
+        cluster.now = retry
+    assert waits == [1, 2, 3, 3]
+
+
+def test_a_pod_that_is_gone_is_not_tried_again(cluster: Cluster) -> None:
+    cluster.add_pod(pod("p", cpu=4))
+    cluster.cycle()
+    gone = payloads.BindFailed("uid-p", "default", "p", "n1", 404, "NotFound", gone=True)
+    cluster.record("pod/uid-p", gone)
+    cluster.now += 1000 * SECOND
+    assert cluster.cycle().decisions == ()
+
+
+def test_kubernetes_knows_where_its_pods_are(cluster: Cluster) -> None:
+    cluster.add_node("n2", amounts(cpu=8, gpu=4))
+    cluster.add_pod(pod("p", cpu=4))
+    decided = cluster.cycle().decisions[0].node
+    other = "n2" if decided == "n1" else "n1"
+    cluster.add_pod(pod("p", cpu=4, node_name=other))
+    columns = cluster.state.columns
+    cpus = {name: int(columns.used[columns.rows[name], columns.resources["cpu"]]) for name in ("n1", "n2")}
+    assert cpus == {decided: 0, other: 4000}
+
+
+def test_a_node_that_comes_back_finds_its_pods_charged(cluster: Cluster) -> None:
+    cluster.add_pod(pod("p", cpu=4))
+    cluster.cycle()
+    cluster.record("node/n1", payloads.NodeDeleted("uid-n1", "n1"))
+    cluster.add_pod(pod("q", cpu=6))
+    assert cluster.cycle().decisions == ()
+    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    assert used(cluster) == [4000, 0]
+    assert len(cluster.cycle().decisions) == 1
+
+
+def test_a_class_is_forgotten_with_its_last_pod(cluster: Cluster) -> None:
+    one = cluster.add_pod(pod("p", cpu=100))
+    cluster.cycle()
+    assert len(cluster.state.classes) == len(cluster.state.reasons) == 1
+    cluster.delete_pod(one)
+    assert cluster.state.classes == cluster.state.reasons == {}
+
+
+def test_events_must_come_in_order(cluster: Cluster) -> None:
+    with pytest.raises(CorruptLog, match="event 1 of cluster test cannot follow position 2"):
+        cluster.state.fold(cluster.events[0])
+
+
+def test_a_snapshot_goes_on_like_the_state_that_was_saved(cluster: Cluster) -> None:
+    for number in range(6):
+        cluster.add_pod(pod(f"p{number}", cpu=3, gpu=1))
+    cluster.cycle()
+    reject(cluster, "p0", cpu=3, gpu=1)
+    observe(cluster, "p1", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 3000, GPU: 1}),)))
+    restored = decode_state(encode_state(cluster.state))
+    assert encode_state(restored) == encode_state(cluster.state)
+    before = len(cluster.events)
+    cluster.delete_pod(pod("p2", cpu=3))
+    cluster.add_pod(pod("late", cpu=2))
+    cluster.cycle()
+    restored.fold_all(cluster.events[before:])
+    assert encode_state(restored) == encode_state(cluster.state)
+    assert encode_state(ClusterState("test").fold_all(cluster.events)) == encode_state(cluster.state)
