@@ -82,6 +82,16 @@ class PriorityClassDeleted(Payload, frozen=True):
     name: str
 
 
+class WatcherStarted(Payload, frozen=True):
+    """A watcher has taken over a cluster: from here on the log refuses the facts of any that came before it.
+
+    Attributes:
+        instance: which one, for people: host and process.
+    """
+
+    instance: str
+
+
 class PlacementObserved(Payload, frozen=True):
     """What a pod really holds on its node.
 

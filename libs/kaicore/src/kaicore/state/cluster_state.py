@@ -318,6 +318,9 @@ class ClusterState:
     def _priority_class_deleted(self, payload: payloads.PriorityClassDeleted, _: Event) -> None:
         self.priority_classes.pop(payload.name, None)
 
+    def _watcher_started(self, payload: payloads.WatcherStarted, _: Event) -> None:
+        """Who watches does not matter to the state."""
+
     # Charges.
 
     def _class_key(self, pod: Pod) -> str:
@@ -434,6 +437,7 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PodRejected: ClusterState._pod_rejected,  # noqa: SLF001
     payloads.PriorityClassObserved: ClusterState._priority_class_observed,  # noqa: SLF001
     payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
+    payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
     payloads.PodPlaced: ClusterState._pod_placed,  # noqa: SLF001
     payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
