@@ -19,8 +19,9 @@ from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.model.node import NodeTopology
 from kaicore.model.pod import Pod
+from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
-from kaicore.state.pod_entry import PodEntry, Stage, compare, is_kubelet_rejection
+from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
 

@@ -10,34 +10,6 @@ from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.requests import is_memory
 
-#: Reasons of a kubelet's refusal, in the pod's status; `OutOf…` (OutOfcpu, OutOfpods, …) besides.
-REJECTION_REASONS = frozenset(
-    {
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-        "SMTAlignmentError",
-        "EmptyPodSharedPoolError",
-        "NodeAffinity",
-        "NodePorts",
-        "PodLevelResourcesNotAdmittedError",
-        "AppArmor",
-        "SysctlForbidden",
-        "NodeShutdown",
-        "Evicted",
-    }
-)
-_REJECTED_MESSAGE = "Pod was rejected: "
-
-
-def is_kubelet_rejection(pod: Pod) -> bool:
-    """Tell whether a kubelet refused to start the pod; such a pod never held anything."""
-    if pod.phase != "Failed" or not pod.node_name:
-        return False
-    if pod.message.startswith(_REJECTED_MESSAGE):
-        return True
-    return (pod.reason in REJECTION_REASONS and pod.reason != "Evicted") or pod.reason.startswith("OutOf")
-
-
 class Stage(StrEnum):
     """How far a pod has come.
 
