@@ -10,6 +10,7 @@ from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.requests import is_memory
 
+
 class Stage(StrEnum):
     """How far a pod has come.
 
