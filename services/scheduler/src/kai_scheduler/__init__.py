@@ -1,1 +1,1 @@
-
+"""The scheduler: the only decider. It reads the log and the bus, and appends decisions."""

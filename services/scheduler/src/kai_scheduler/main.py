@@ -1,0 +1,93 @@
+"""`kai-scheduler`: one shard's scheduler as a process."""
+
+import gc
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import yaml
+from kaicore.bus.jetstream import NatsBus
+from kaicore.engine.config import EngineConfig
+from kaicore.errors import ConfigurationError
+from kaicore.feed import EventFeed, FeedMetrics
+from kaicore.log.postgres import PostgresLog
+from kaicore.service import ServiceContext, ServiceSettings, run_service
+from pydantic import Field
+
+from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.scheduler import Pace, Scheduler, load_state
+
+
+class SchedulerSettings(ServiceSettings):
+    """Settings of `kai-scheduler`."""
+
+    cluster: str = Field(description="the cluster to schedule")
+    database_url: str = Field(description="postgresql://… of the event log")
+    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
+    shard: str = Field("default", description="the shard's name")
+    config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
+    period_ms: int = Field(200, ge=0, description="least time between two cycles")
+    standby_ms: int = Field(3000, ge=0, description="how long to leave the shard to another scheduler of it")
+    snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
+
+
+def read_config(path: Path | None) -> EngineConfig:
+    """Read a shard's settings.
+
+    Raises:
+        ConfigurationError: naming the file, the field and what is wrong.
+    """
+    if path is None:
+        return EngineConfig()
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+        return msgspec.convert(document, EngineConfig)
+    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
+    """Follow the cluster's log and decide, until told to stop."""
+    config = read_config(settings.config)
+    log = await PostgresLog.open(settings.database_url, application="kai-scheduler")
+    context.health.met("log")
+    bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
+    try:
+        state = await load_state(log, settings.cluster)
+        feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+        scheduler = Scheduler(
+            log=log,
+            feed=feed,
+            state=state,
+            config=config,
+            shard=settings.shard,
+            instance=uuid4().hex[:8],
+            context=context,
+            metrics=SchedulerMetrics(),
+            pace=Pace(
+                period_s=settings.period_ms / 1000,
+                standby_s=settings.standby_ms / 1000,
+                snapshot_events=settings.snapshot_events,
+            ),
+        )
+        # The state is long-lived and without cycles; collecting it again and again only delays decisions.
+        gc.set_threshold(50_000, 20, 100)
+        try:
+            await scheduler.run()
+        finally:
+            await feed.close()
+            await scheduler.save_snapshot()
+    finally:
+        if bus is not None:
+            await bus.close()
+        await log.close()
+
+
+def main() -> None:
+    """Entry point of `kai-scheduler`."""
+    sys.exit(run_service("scheduler", SchedulerSettings, serve, conditions=("log", "state")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a scheduler tells Prometheus: its cycles, and what its state counts."""
+
+from collections.abc import Iterator
+
+from kaicore.engine.cycle import CycleResult
+from kaicore.events.envelope import Stale
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import Agreement, Stage
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+
+
+class SchedulerMetrics:
+    """Metrics of one scheduler process."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
+        self._decide = Histogram(
+            "kai_cycle_decide_seconds", "Duration of a cycle's decision", ["shard"], buckets=_BUCKETS, registry=registry
+        )
+        self._append = Histogram(
+            "kai_cycle_append_seconds", "Duration of a cycle's append", ["shard"], buckets=_BUCKETS, registry=registry
+        )
+        self._placed = Counter("kai_cycle_placed_pods", "Pods placed by cycles", ["shard"], registry=registry)
+        self._pending = Gauge("kai_pending_pods", "Pods that the last cycle left", ["shard"], registry=registry)
+        self._stale = Counter(
+            "kai_stale_decisions", "Decisions dropped as they came too late", ["about"], registry=registry
+        )
+        self.fenced = Counter(
+            "kai_fenced_cycles", "Cycles dropped because another scheduler leads the shard", registry=registry
+        )
+
+    def watch(self, state: ClusterState) -> None:
+        """Export what a state counts."""
+        self._registry.register(_StateCollector(state))
+
+    def cycle(self, result: CycleResult, *, decide_s: float, append_s: float, shard: str) -> None:
+        """Record a cycle."""
+        self._decide.labels(shard).observe(decide_s)
+        self._append.labels(shard).observe(append_s)
+        self._placed.labels(shard).inc(len(result.decisions))
+        self._pending.labels(shard).set(sum(item.pods for item in result.pending))
+
+    def stale(self, stale: Stale) -> None:
+        """Count a decision that came too late."""
+        self._stale.labels(stale.stream.split("/", 1)[0]).inc()
+
+
+class _StateCollector(Collector):
+    """Reads the state as Prometheus asks, so that nothing is counted twice after a restart."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        state, tally = self._state, self._state.tally
+        yield GaugeMetricFamily("kai_state_position", "Position that is folded", state.position)
+        stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
+        counts = dict.fromkeys(Stage, 0)
+        unobserved = 0
+        for entry in state.pods.values():
+            counts[entry.stage] += 1
+            unobserved += entry.stage is Stage.BOUND and entry.predicted is not None and entry.observed is None
+        for stage, count in counts.items():
+            stages.add_metric([stage], count)
+        yield stages
+        yield GaugeMetricFamily(
+            "kai_pods_unobserved", "Bound pods with a predicted placement that no exporter has observed", unobserved
+        )
+        yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
+        yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
+        failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])
+        for reason, count in sorted(tally.bind_failures.items()):
+            failures.add_metric([reason], count)
+        yield failures
+        rejections = CounterMetricFamily("kai_kubelet_rejections", "Pods that kubelets refused", labels=["reason"])
+        for reason, count in sorted(tally.rejections.items()):
+            rejections.add_metric([reason], count)
+        yield rejections
+        yield CounterMetricFamily(
+            "kai_reselections", "Decisions for a node that had rejected such a pod before", tally.reselections
+        )
+        agreement = GaugeMetricFamily(
+            "kai_predictions_observed",
+            "Observed placements, by how they compare with the prediction",
+            labels=["agreement"],
+        )
+        for kind in Agreement:
+            agreement.add_metric([kind], tally.agreement.get(kind, 0))
+        yield agreement

@@ -1,0 +1,205 @@
+"""Follow a cluster's log, and decide whenever something happened that can change what is decided.
+
+The rules are in `kaicore`; this is the loop around them: fold what comes, run a cycle, append it, fold one's own
+decisions before the next one. Of several schedulers of one shard the one that appended last goes on, for the append is
+conditional on the shard's cycles; the others fold and stand by, and take over when they hear nothing of it although
+there is work.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from kaicore.engine.config import EngineConfig
+from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.events.envelope import Event, UnitOutcome
+from kaicore.feed import EventFeed
+from kaicore.log.port import EventLog, Snapshot
+from kaicore.service import ServiceContext
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.decide import Proposal, decide
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
+
+from kai_scheduler.metrics import SchedulerMetrics
+
+SNAPSHOT_NAME = "state"
+
+#: Seconds between two tries to append a cycle whose outcome is not known.
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """When to do what.
+
+    Attributes:
+        period_s: least time between the beginnings of two cycles.
+        standby_s: how long to leave a shard to another scheduler after its last cycle.
+        snapshot_events: how many events after the last snapshot to save the next.
+    """
+
+    period_s: float = 0.2
+    standby_s: float = 3.0
+    snapshot_events: int = 50_000
+
+
+async def load_state(log: EventLog, cluster: str) -> ClusterState:
+    """Load the newest snapshot of a cluster's state, or begin at the beginning."""
+    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA)
+    if snapshot is None:
+        return ClusterState(cluster)
+    try:
+        return decode_state(snapshot.body)
+    except msgspec.DecodeError:
+        return ClusterState(cluster)
+
+
+class Scheduler:
+    """One shard's scheduler."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        feed: EventFeed,
+        state: ClusterState,
+        config: EngineConfig,
+        shard: str,
+        instance: str,
+        context: ServiceContext,
+        metrics: SchedulerMetrics,
+        pace: Pace | None = None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        log: where decisions go.
+        feed: begins right after `state`.
+        state: at the position that a snapshot was taken at, or empty.
+        config: recorded with the cycles.
+        shard: the shard's name.
+        instance: tells this process from others of the shard.
+        context: of the service.
+        metrics: where figures go.
+        pace: see `Pace`.
+        clock: the cycles' clock, microseconds since the epoch.
+        monotonic: seconds, for the pace.
+        """
+        self._log = log
+        self._feed = feed
+        self.state = state
+        self._config = config
+        self._shard = shard
+        self._actor = f"scheduler/{shard}/{instance}"
+        self._context = context
+        self._metrics = metrics
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._decided_at_stir = -1
+        self._last_cycle_s = -1e9
+        self._others_cycle_s = -1e9
+        self._snapshot_at = state.position
+        self._retry_at: int | None = None
+        metrics.watch(state)
+
+    async def run(self) -> None:
+        """Follow and decide until the service stops."""
+        head = await self._log.head(self.state.cluster)
+        while self.state.position < head.position and not self._context.stopping.is_set():
+            self._fold(await self._feed.next_batch(timeout_s=1.0))
+        self._context.health.met("state")
+        self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
+        while not self._context.stopping.is_set():
+            self._fold(await self._feed.next_batch(timeout_s=self._patience_s()))
+            while batch := await self._feed.next_batch(timeout_s=0):
+                self._fold(batch)
+            if self._due():
+                await self._cycle()
+            if self.state.position - self._snapshot_at >= self._pace.snapshot_events:
+                await self.save_snapshot()
+
+    async def save_snapshot(self) -> None:
+        """Save the state, if anything happened since the last time; without it the next start takes longer, no more."""
+        if self.state.position == self._snapshot_at:
+            return
+        self._snapshot_at = self.state.position
+        body = encode_state(self.state)
+        try:
+            await self._log.save_snapshot(
+                self.state.cluster, Snapshot(SNAPSHOT_NAME, self.state.position, SNAPSHOT_SCHEMA, body)
+            )
+        except LogUnavailable as error:
+            self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
+
+    def _fold(self, events: list[Event]) -> None:
+        for event in events:
+            self.state.fold(event)
+            if event.type == "CycleCompleted" and event.subject == self._shard and event.actor != self._actor:
+                self._others_cycle_s = self._monotonic()
+
+    def _patience_s(self) -> float:
+        """How long to wait for events before there may be something to do without any."""
+        now = self._monotonic()
+        if self.state.stirred != self._decided_at_stir and self.state.waiting:
+            due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
+            return max(0.0, due - now)
+        return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
+
+    def _due(self) -> bool:
+        now = self._monotonic()
+        if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
+            return False
+        stirred = self.state.stirred != self._decided_at_stir and bool(self.state.waiting)
+        return stirred or (self._retry_at is not None and self._now() >= self._retry_at)
+
+    def _now(self) -> int:
+        return max(self._clock(), self.state.recorded_at)
+
+    async def _cycle(self) -> None:
+        started = self._last_cycle_s = self._monotonic()
+        stirred = self.state.stirred
+        now = self._now()
+        proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
+        decided = self._monotonic()
+        self._decided_at_stir = stirred
+        self._retry_at = self.state.next_retry(self._config, now=now)
+        await self._append(proposal)
+        self._metrics.cycle(
+            proposal.result, decide_s=decided - started, append_s=self._monotonic() - decided, shard=self._shard
+        )
+
+    async def _append(self, proposal: Proposal) -> None:
+        """Append a cycle and fold up to it; for what came too late there is another cycle."""
+        outcomes: list[UnitOutcome] = []
+        while not outcomes:
+            try:
+                outcomes = await self._log.append(self.state.cluster, proposal.units, expect=proposal.expect)
+            except StaleExpectation as error:
+                self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
+                self._metrics.fenced.inc()
+                self._others_cycle_s = self._monotonic()
+                self._decided_at_stir = -1
+                return
+            except LogUnavailable as error:
+                # Whether it was appended is not known; the same ids again tell, and append it at most once.
+                self._context.health.unmet("log", str(error))
+                if await self._context.sleep(_RETRY_S):
+                    return
+        self._context.health.met("log")
+        for outcome in outcomes[1:]:
+            if outcome.stale is not None:
+                self._metrics.stale(outcome.stale)
+                self._decided_at_stir = -1
+        await self._catch_up(max(outcome.positions[-1] for outcome in outcomes if outcome.positions))
+
+    async def _catch_up(self, position: int) -> None:
+        while self.state.position < position:
+            try:
+                self._fold(await self._feed.catch_up(position))
+            except LogUnavailable as error:
+                self._context.health.unmet("log", str(error))
+                if await self._context.sleep(_RETRY_S):
+                    return
+        self._context.health.met("log")
