@@ -1,0 +1,193 @@
+"""Schedulers on a real log: they decide what comes, once, whoever else decides too."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.scheduler import Pace, Scheduler, load_state
+from kaicore.engine.config import EngineConfig
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import NewEvent, Unit, derived_id
+from kaicore.events.payloads import Payload
+from kaicore.feed import EventFeed
+from kaicore.log.port import EventLog, Filter
+from kaicore.service import Health, ServiceContext, get_logger
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.state.snapshot import encode_state
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.factory import amounts, node, pod, topology
+
+
+class Facts:
+    """What a watcher would append."""
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        self._log, self.cluster, self._count = log, cluster, 0
+
+    async def append(self, *items: tuple[str, Payload]) -> None:
+        units = []
+        for stream, payload in items:
+            self._count += 1
+            event_id = derived_id(self.cluster, "fact", str(self._count))
+            units.append(Unit((NewEvent(event_id, stream, payload, "watcher", 0),)))
+        await self._log.append(self.cluster, units)
+
+    async def add_nodes(self, count: int) -> None:
+        zone = amounts(cpu=16, memory=64, gpu=4)
+        for index in range(count):
+            name = f"n{index}"
+            await self.append(
+                (f"node/{name}", payloads.NodeObserved(node(name, cpu=32, memory=128, gpu=8))),
+                (f"nrt/{name}", payloads.TopologyObserved(topology(name, zone, zone))),
+            )
+
+    async def add_pods(self, *names: str, **spec: int) -> None:
+        await self.append(*((f"pod/uid-{name}", payloads.PodObserved(pod(name, **spec))) for name in names))
+
+
+@asynccontextmanager
+async def scheduling(
+    log: EventLog, cluster: str, *, shard: str = "default", instance: str = "one", pace: Pace | None = None
+) -> AsyncIterator[Scheduler]:
+    context = ServiceContext("scheduler", Health("state"), get_logger())
+    state = await load_state(log, cluster)
+    feed = EventFeed(log, None, cluster, after=state.position)
+    scheduler = Scheduler(
+        log=log,
+        feed=feed,
+        state=state,
+        config=EngineConfig(),
+        shard=shard,
+        instance=instance,
+        context=context,
+        metrics=SchedulerMetrics(CollectorRegistry()),
+        pace=pace or Pace(period_s=0.0, standby_s=0.2),
+    )
+    task = asyncio.create_task(scheduler.run())
+    try:
+        yield scheduler
+    finally:
+        context.stopping.set()
+        await task
+        await feed.close()
+        await scheduler.save_snapshot()
+
+
+async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
+    """Wait until `count` decisions are recorded; the pods' nodes by name."""
+    head = 0
+    async with asyncio.timeout(30):
+        while True:
+            events = await log.read(cluster, where=Filter(types=("PodPlaced",)))
+            if len(events) >= count:
+                break
+            head = await log.wait_beyond(cluster, head, timeout_s=5)
+    found = [decode_payload(event) for event in events]
+    names = Counter(item.name for item in found if isinstance(item, payloads.PodPlaced))
+    assert set(names.values()) == {1}, "a pod was decided on twice"
+    return {item.name: item.node for item in found if isinstance(item, payloads.PodPlaced)}
+
+
+async def check_replay(log: EventLog, cluster: str) -> ClusterState:
+    """Replay the whole log: no differences; and no zone is over-committed."""
+    known = await log.read(cluster, where=Filter(types=KNOWN_BEFOREHAND), limit=100_000)
+    replay = Replay(ClusterState(cluster), known)
+    for event in await log.read(cluster, limit=100_000):
+        replay.take(event)
+    report = replay.finish()
+    assert report.differences == []
+    zones = replay.state.columns.zones
+    assert (zones.used <= zones.allocatable).all()
+    return replay.state
+
+
+async def test_decides_what_comes(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    async with scheduling(postgres_log, cluster_name):
+        await facts.add_pods("a", "b", cpu=2, gpu=1)
+        assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n0"}
+        await facts.add_pods("big", cpu=20, gpu=1)
+        await facts.add_pods("c", cpu=2, gpu=4)
+        assert (await placed(postgres_log, cluster_name, 3))["c"] in {"n0", "n1"}
+    state = await check_replay(postgres_log, cluster_name)
+    (reasons,) = state.reasons.values()
+    assert reasons["default"].reasons[0].code == "NumaNeverFits"
+
+
+async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name) as first:
+        await facts.add_pods("a", cpu=2, gpu=2)
+        await placed(postgres_log, cluster_name, 1)
+    saved = await load_state(postgres_log, cluster_name)
+    assert saved.position == first.state.position > 0
+    async with scheduling(postgres_log, cluster_name) as second:
+        await facts.add_pods("b", cpu=2, gpu=4)
+        await placed(postgres_log, cluster_name, 2)
+    whole = await check_replay(postgres_log, cluster_name)
+    assert encode_state(second.state) == encode_state(whole)
+
+
+async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(4)
+    eager = Pace(period_s=0.0, standby_s=0.0)
+    async with (
+        scheduling(postgres_log, cluster_name, instance="one", pace=eager),
+        scheduling(postgres_log, cluster_name, instance="two", pace=eager),
+    ):
+        for number in range(20):
+            await facts.add_pods(f"p{number}", cpu=2, gpu=1)
+        await placed(postgres_log, cluster_name, 20)
+    await check_replay(postgres_log, cluster_name)
+
+
+async def test_the_one_that_stands_by_takes_over(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name, instance="second"):
+        async with scheduling(postgres_log, cluster_name, instance="first"):
+            await facts.add_pods("a", cpu=1)
+            await placed(postgres_log, cluster_name, 1)
+        await facts.add_pods("b", cpu=1)
+        await placed(postgres_log, cluster_name, 2)
+    await check_replay(postgres_log, cluster_name)
+
+
+async def test_shards_that_want_the_same_never_promise_a_zone_twice(postgres_log: EventLog, cluster_name: str) -> None:
+    """Two shards that know nothing of each other, on the same nodes and pods: the log decides who was first."""
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    async with (
+        scheduling(postgres_log, cluster_name, shard="a"),
+        scheduling(postgres_log, cluster_name, shard="b"),
+    ):
+        for number in range(16):
+            await facts.add_pods(f"p{number}", cpu=2, gpu=1)
+        nodes = await placed(postgres_log, cluster_name, 16)
+    assert Counter(nodes.values()) == {"n0": 8, "n1": 8}
+    await check_replay(postgres_log, cluster_name)
+
+
+async def test_metrics_tell_what_the_state_counts(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    registry = CollectorRegistry()
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        await facts.add_pods("a", cpu=2, gpu=1)
+        await placed(postgres_log, cluster_name, 1)
+        rejected = payloads.PodRejected("uid-a", "default", "a", "n0", "TopologyAffinityError")
+        await facts.append(("pod/uid-a", rejected))
+        await facts.add_pods("b", cpu=1)
+        await placed(postgres_log, cluster_name, 2)
+        SchedulerMetrics(registry).watch(scheduler.state)
+        text = generate_latest(registry).decode()
+    assert 'kai_kubelet_rejections_total{reason="TopologyAffinityError"} 1.0' in text
+    assert 'kai_pods{stage="finished"} 1.0' in text
