@@ -1,0 +1,268 @@
+"""Polls kubelets and reports what changed; for one node as for a thousand.
+
+Each node has a task that asks its kubelet. All nodes share one sender, so that reports that are due together travel
+together. A kubelet or an ingest that does not answer is left alone for longer and longer, and nothing is lost: what was
+not accepted stays due.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+from kaicore.service import Health
+from kaicore.service.logs import Logger
+
+from kai_exporter.cpu_topology import read_cpu_topology
+from kai_exporter.ingest_client import IngestClient, IngestUnavailable
+from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
+from kai_exporter.metrics import ExporterMetrics
+from kai_exporter.node_pods import NodePods, Outgoing
+from kai_exporter.report import Answer
+
+#: Seconds; the longest wait before a kubelet or ingest that failed is tried again.
+MAX_BACKOFF_S = 30.0
+
+#: Pods in one request at most, unless one node has more.
+MAX_PODS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things happen, seconds.
+
+    Attributes:
+        poll_s: between two questions to a kubelet.
+        drift_s: between two reports of everything.
+        linger_s: how long a report may wait for those of other nodes.
+    """
+
+    poll_s: float
+    drift_s: float
+    linger_s: float = 0.0
+
+
+class _Node:
+    """A node that is served."""
+
+    def __init__(self, name: str, socket: Path, sysfs_root: Path, pace: Pace) -> None:
+        self.name = name
+        self.client = PodResourcesClient(str(socket))
+        self.pods = NodePods(name, poll_s=pace.poll_s, drift_s=pace.drift_s)
+        self.sysfs_root = sysfs_root
+        self.numa_node_of_cpu = dict[int, int]()
+        self.trouble = ""
+        self.task: asyncio.Task[None] | None = None
+
+    def read_sysfs(self) -> bool:
+        """Read which CPU is where; return whether that has changed."""
+        before = self.numa_node_of_cpu
+        self.numa_node_of_cpu = dict(read_cpu_topology(self.sysfs_root, subject=f"Node {self.name}"))
+        return before != self.numa_node_of_cpu
+
+
+class Exporter:
+    """Serves nodes from `add_node` to `remove_node`; `run` sends what they have to tell."""
+
+    def __init__(
+        self, ingest: IngestClient, *, pace: Pace, metrics: ExporterMetrics, health: Health, log: Logger
+    ) -> None:
+        self._ingest = ingest
+        self._pace = pace
+        self._metrics = metrics
+        self._health = health
+        self._log = log
+        self._nodes: dict[str, _Node] = {}
+        self._outbox: dict[str, None] = {}
+        self._something_to_send = asyncio.Event()
+        self._trouble = ""
+        self._crash: BaseException | None = None
+        metrics.nodes.set_function(lambda: len(self._nodes))
+        metrics.untold.set_function(lambda: sum(node.pods.untold for node in self._nodes.values()))
+        metrics.withheld.set_function(lambda: sum(node.pods.withheld for node in self._nodes.values()))
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Names of the nodes that are served."""
+        return frozenset(self._nodes)
+
+    def add_node(self, name: str, *, socket: Path, sysfs_root: Path) -> None:
+        """Serve a node from now on.
+
+        Args:
+            name: the node's.
+            socket: the kubelet's podresources socket.
+            sysfs_root: where the node's sysfs is.
+        """
+        node = self._nodes[name] = _Node(name, socket, sysfs_root, self._pace)
+        node.task = asyncio.ensure_future(self._serve(node))
+        node.task.add_done_callback(self._ended)
+
+    async def remove_node(self, name: str) -> None:
+        """Serve a node no more."""
+        node = self._nodes.pop(name)
+        self._outbox.pop(name, None)
+        if node.task is not None:
+            node.task.cancel()
+            await asyncio.wait([node.task])
+        await node.client.close()
+
+    async def close(self) -> None:
+        """Stop serving all nodes."""
+        for name in list(self._nodes):
+            await self.remove_node(name)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            self._crash = task.exception()
+            self._something_to_send.set()
+
+    async def _serve(self, node: _Node) -> None:
+        # Nodes ask at different times, always the same: a matter of their names.
+        share = int.from_bytes(blake2b(node.name.encode(), digest_size=4).digest(), "big") / 2**32
+        now = _now()
+        due = now + (share * self._pace.poll_s if len(self._nodes) > 1 else 0.0)
+        drift_at = now + self._pace.drift_s * (1 + share)
+        failures = 0
+        while True:
+            await asyncio.sleep(due - _now())
+            if _now() >= drift_at:
+                node.pods.tell_everything()
+                drift_at = _now() + self._pace.drift_s
+            if await self._poll(node):
+                failures = 0
+                wait = self._pace.poll_s
+            else:
+                wait = _backoff(self._pace.poll_s, failures)
+                failures += 1
+            due = max(due + wait, _now())
+
+    async def _poll(self, node: _Node) -> bool:
+        observed_at = time.time_ns() // 1000
+        try:
+            answer = await node.client.list()
+            self._take(node, answer, observed_at)
+        except (KubeletUnavailable, InvalidObject) as error:
+            self._metrics.polls.labels("unavailable" if isinstance(error, KubeletUnavailable) else "invalid").inc()
+            if node.trouble != str(error):
+                self._log.error("kubelet cannot be asked", node=node.name, error=str(error))
+                node.trouble = str(error)
+                if len(self._nodes) == 1:
+                    self._health.unmet("kubelet", str(error))
+            return False
+        self._metrics.polls.labels("ok").inc()
+        if node.trouble:
+            self._log.info("kubelet answers again", node=node.name)
+            node.trouble = ""
+        self._health.met("kubelet")
+        if node.name not in self._outbox and node.pods.due(now=_now()):
+            self._outbox[node.name] = None
+            self._something_to_send.set()
+        return True
+
+    def _take(self, node: _Node, answer: bytes, observed_at: int) -> None:
+        if not node.numa_node_of_cpu:
+            node.read_sysfs()
+        problems = self._take_once(node, answer, observed_at)
+        # CPUs can be plugged in while we run.
+        if node.pods.withheld and node.read_sysfs():
+            problems = self._take_once(node, answer, observed_at)
+        for problem in problems:
+            self._metrics.problems.inc()
+            self._log.error("pod cannot be reported", node=node.name, error=str(problem))
+
+    def _take_once(self, node: _Node, answer: bytes, observed_at: int) -> list[InvalidObject]:
+        return node.pods.take(answer, now=_now(), observed_at=observed_at, numa_node_of_cpu=node.numa_node_of_cpu)
+
+    async def run(self) -> None:
+        """Send reports until cancelled."""
+        failures = 0
+        while True:
+            await self._something_to_send.wait()
+            if self._crash is not None:
+                raise self._crash
+            if self._pace.linger_s:
+                await asyncio.sleep(self._pace.linger_s)
+            self._something_to_send.clear()
+            asked_to_wait_s = 0.0
+            batch: list[Outgoing] = []
+            try:
+                while batch := self._next_batch():
+                    await self._send(batch)
+                    failures = 0
+            except (IngestUnavailable, ConfigurationError) as error:
+                self._failed(batch, error)
+                asked_to_wait_s = error.retry_after_s if isinstance(error, IngestUnavailable) else 0.0
+                await asyncio.sleep(max(asked_to_wait_s, _backoff(0.5, failures)))
+                failures += 1
+
+    def _next_batch(self) -> list[Outgoing]:
+        batch: list[Outgoing] = []
+        pods = 0
+        while self._outbox and (pods < MAX_PODS):
+            name = next(iter(self._outbox))
+            del self._outbox[name]
+            if outgoing := self._nodes[name].pods.outgoing(now=_now()):
+                batch.append(outgoing)
+                pods += 1 + len(outgoing.pods)
+        return batch
+
+    async def _send(self, batch: list[Outgoing]) -> None:
+        answers = await self._ingest.send(batch)
+        if self._trouble:
+            self._log.info("ingest takes reports again")
+            self._trouble = ""
+        self._health.met("ingest")
+        superseded = False
+        for sent, answer in zip(batch, answers, strict=True):
+            self._metrics.reports.labels(answer.status).inc()
+            superseded |= answer.status == "superseded"
+            self._answered(sent, answer)
+        if superseded:
+            self._ingest.renew_instance()
+
+    def _answered(self, sent: Outgoing, answer: Answer) -> None:
+        node = self._nodes.get(sent.node)
+        if node is None:
+            return
+        if answer.status != "taken":
+            self._log.error("report was not taken", node=sent.node, status=answer.status, detail=answer.detail)
+            node.pods.not_taken(now=_now())
+            return
+        self._metrics.pods.labels("unknown").inc(len(answer.unknown))
+        self._metrics.pods.labels("refused").inc(len(answer.refused))
+        self._metrics.pods.labels("accepted").inc(len(sent.pods) - len(answer.unknown) - len(answer.refused))
+        for pod in answer.refused:
+            self._log.error("pod was refused", node=sent.node, pod=f"{pod.namespace}/{pod.name}", error=pod.detail)
+        waited = node.pods.answered(
+            sent,
+            unknown={(pod.namespace, pod.name) for pod in answer.unknown},
+            refused={(pod.namespace, pod.name) for pod in answer.refused},
+            now=_now(),
+        )
+        for seconds in waited:
+            self._metrics.lag.observe(seconds)
+
+    def _failed(self, batch: Iterable[Outgoing], error: KaiError) -> None:
+        for outgoing in batch:
+            self._metrics.reports.labels("failed").inc()
+            if outgoing.node in self._nodes:
+                self._outbox[outgoing.node] = None
+        self._something_to_send.set()
+        if self._trouble != str(error):
+            self._log.error("ingest does not take reports", error=str(error))
+            self._trouble = str(error)
+        self._health.unmet("ingest", str(error))
+
+
+def _backoff(first_s: float, failures: int) -> float:
+    """Return a wait that doubles with each failure, between half and all of it: exporters should not return at once."""
+    return min(first_s * (1 << min(failures, 16)), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,154 @@
+"""Sends reports to ingest over HTTP, on connections that are kept."""
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import aiohttp
+import msgspec
+from kaicore.errors import ConfigurationError, KaiError
+
+from kai_exporter.node_pods import Outgoing
+from kai_exporter.report import Answer, Answers, encode_report, encode_reports
+
+_T = TypeVar("_T")
+
+_answer = msgspec.json.Decoder(Answer)
+_answers = msgspec.json.Decoder(Answers)
+
+
+class IngestUnavailable(KaiError):
+    """Ingest did not take a report; sent again, it may. Names the URL and what came back.
+
+    Attributes:
+        retry_after_s: how long ingest asks to be left alone, 0 if it does not say.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: int = 0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Tokens(Protocol):
+    """Where the bearer token comes from."""
+
+    def current(self) -> str:
+        """Return the token to use now.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        ...
+
+
+class FixedToken:
+    """A token that does not change."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def current(self) -> str:
+        """See `Tokens.current`."""
+        return self._token
+
+
+class TokenFile:
+    """A file that the kubelet rewrites before the token in it expires."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def current(self) -> str:
+        """See `Tokens.current`."""
+        try:
+            token = self._path.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"token file {self._path}: {error}") from error
+        if not token:
+            raise ConfigurationError(f"token file {self._path}: is empty")
+        return token
+
+
+class IngestClient:
+    """One cluster's ingest.
+
+    Attributes:
+        instance: tells this exporter from the one before and after it on the same node.
+    """
+
+    def __init__(
+        self, url: str, *, cluster: str, tokens: Tokens, node: str | None, timeout_s: float, ca_file: Path | None = None
+    ) -> None:
+        """Args:
+        url: of ingest, without a path.
+        cluster: the cluster's name.
+        tokens: gives the bearer token.
+        node: the one node that reports are about, None for reports about any.
+        timeout_s: how long an answer may take, seconds.
+        ca_file: certificates to trust for https; None: the system's.
+
+        Raises:
+            ConfigurationError: `ca_file` cannot be used.
+        """
+        path = f"/v1/clusters/{quote(cluster, safe='')}"
+        if node is not None:
+            path += f"/nodes/{quote(node, safe='')}"
+        self._url = f"{url.rstrip('/')}{path}/placements"
+        self._tokens = tokens
+        self._single = node is not None
+        self.instance = uuid4().hex
+        try:
+            verify = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"ingest_ca_file {ca_file}: {error}") from error
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=verify, limit=4, keepalive_timeout=75),
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+        )
+
+    def renew_instance(self) -> None:
+        """Speak as a new exporter: another one has reported for a node in the meantime."""
+        self.instance = uuid4().hex
+
+    async def send(self, outgoing: Sequence[Outgoing]) -> Sequence[Answer]:
+        """Send reports; return ingest's answers in their order.
+
+        Args:
+            outgoing: exactly one if the client is for one node.
+
+        Raises:
+            IngestUnavailable: there was no answer, or one that says that nothing was taken.
+            ConfigurationError: there is no token.
+        """
+        if self._single:
+            (only,) = outgoing
+            return [await self._post(encode_report(only, instance=self.instance), _answer)]
+        answers = await self._post(encode_reports(outgoing, instance=self.instance), _answers)
+        if len(answers.answers) != len(outgoing):
+            raise IngestUnavailable(f"{self._url}: {len(answers.answers)} answers to {len(outgoing)} reports")
+        return answers.answers
+
+    async def _post(self, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+        headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}
+        try:
+            async with self._session.post(self._url, data=body, headers=headers) as response:
+                content = await response.read()
+                if response.status not in (200, 409):
+                    after = response.headers.get("Retry-After", "")
+                    raise IngestUnavailable(
+                        f"{self._url}: HTTP {response.status}: {content[:500].decode(errors='replace').strip()}",
+                        retry_after_s=int(after) if after.isdecimal() else 0,
+                    )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise IngestUnavailable(f"{self._url}: {type(error).__name__}: {error}") from error
+        try:
+            return decoder.decode(content)
+        except msgspec.DecodeError as error:
+            raise IngestUnavailable(f"{self._url}: not an answer of ingest ({error}): {content[:80]!r}") from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()

@@ -1,0 +1,80 @@
+"""The exporter's process: settings, nodes, health."""
+
+import asyncio
+from pathlib import Path
+
+from kaicore.service import ServiceContext, run_service
+from kaicore.service.node_tokens import EVERY_NODE, node_token, read_secret
+
+from kai_exporter.exporter import Exporter, Pace
+from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
+from kai_exporter.metrics import ExporterMetrics
+from kai_exporter.settings import ExporterSettings
+
+#: Seconds between two looks for nodes that have come or gone.
+DISCOVERY_S = 2.0
+
+#: Seconds that the reports of a fleet's nodes wait for each other.
+FLEET_LINGER_S = 0.2
+
+
+def main() -> int:
+    """Run the exporter; return the exit code."""
+    return run_service("exporter", ExporterSettings, export, conditions=("kubelet", "ingest"))
+
+
+async def export(context: ServiceContext, settings: ExporterSettings) -> None:
+    """Serve the nodes that the settings name until the process is to stop."""
+    ingest = IngestClient(
+        settings.ingest_url,
+        cluster=settings.cluster,
+        tokens=_tokens(settings),
+        node=settings.node_name or None,
+        timeout_s=settings.report_timeout_s,
+        ca_file=settings.ingest_ca_file,
+    )
+    pace = Pace(
+        poll_s=settings.poll_interval_s,
+        drift_s=settings.drift_interval_s,
+        linger_s=0.0 if settings.node_name else FLEET_LINGER_S,
+    )
+    exporter = Exporter(ingest, pace=pace, metrics=ExporterMetrics(), health=context.health, log=context.log)
+    sending = asyncio.ensure_future(exporter.run())
+    following = asyncio.ensure_future(_serve_nodes(context, settings, exporter))
+    try:
+        await asyncio.wait({sending, following}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (following, sending):
+            if task.done():
+                task.result()
+    finally:
+        sending.cancel()
+        following.cancel()
+        await asyncio.wait({sending, following})
+        await exporter.close()
+        await ingest.close()
+
+
+async def _serve_nodes(context: ServiceContext, settings: ExporterSettings, exporter: Exporter) -> None:
+    if settings.podresources_dir is None:
+        exporter.add_node(settings.node_name, socket=settings.podresources_socket, sysfs_root=settings.sysfs_root)
+        await context.stopping.wait()
+        return
+    while not context.stopping.is_set():
+        there = sockets_below(settings.podresources_dir)
+        for name in sorted(exporter.nodes - there.keys()):
+            await exporter.remove_node(name)
+        for name in sorted(there.keys() - exporter.nodes):
+            exporter.add_node(name, socket=there[name], sysfs_root=there[name].parent / "sys")
+        await context.sleep(DISCOVERY_S)
+
+
+def sockets_below(directory: Path) -> dict[str, Path]:
+    """Return the kubelets' sockets of a fleet, `<directory>/<node>/kubelet.sock`, by node."""
+    return {path.parent.name: path for path in directory.glob("*/kubelet.sock")}
+
+
+def _tokens(settings: ExporterSettings) -> Tokens:
+    if settings.node_token_secret_file is not None:
+        secret = read_secret(settings.node_token_secret_file)
+        return FixedToken(node_token(secret, cluster=settings.cluster, node=settings.node_name or EVERY_NODE))
+    return TokenFile(settings.token_file) if settings.token_file is not None else FixedToken(settings.token)

@@ -1,0 +1,276 @@
+"""What is known of one node's pods, and what of it ingest has still to be told.
+
+Answers of the kubelet go in, reports come out, ingest's answers go in again; nothing here does I/O or reads a clock.
+
+A pod is told when it is new or has changed, when it was gone for a poll, and with every drift pass, until ingest has
+accepted it. What counts as changed are the CPUs and devices themselves, not only their numbers: a pod that was deleted
+and made anew under its name between two polls mostly shows by them. Where it does not, the drift pass mends it.
+
+A pod that holds nothing is believed only when the next poll says so too: for a moment between a pod's admission and its
+allocation a kubelet lists it like that, and to report it would free its zones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kaicore.errors import InvalidObject
+from kaicore.podresources import PodResources
+
+from kai_exporter.holdings import PodHoldings, UnknownCpus, pod_holdings
+from kai_exporter.pod_messages import pod_messages
+
+#: Namespace and name, all that podresources tells of a pod's identity.
+PodKey = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Listed:
+    """A pod of the last answer.
+
+    Attributes:
+        message: its bytes in the last answer.
+        identity: everything that was said of it, in an order of our own.
+        version: raised with each change.
+        settled: False while it was seen empty only once.
+        told: ingest has accepted this version.
+        changed_at: when this version was first seen, seconds.
+        retry_at: when it may be sent again, seconds.
+        retry_s: how long the last wait was.
+    """
+
+    message: bytes
+    identity: object
+    holdings: PodHoldings
+    version: int
+    settled: bool
+    changed_at: float
+    told: bool = False
+    retry_at: float = 0.0
+    retry_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What to tell ingest of a node.
+
+    Attributes:
+        observed_at: when the kubelet was asked, microseconds since the epoch.
+        full: it names every pod with known holdings.
+        pods: what they hold.
+        versions: which state of each pod this is, to be given back with the answer.
+    """
+
+    node: str
+    sequence: int
+    observed_at: int
+    full: bool
+    pods: tuple[PodHoldings, ...]
+    versions: Mapping[PodKey, int]
+
+
+@dataclass(slots=True)
+class NodePods:
+    """One node.
+
+    Attributes:
+        node: its name.
+        poll_s: the least wait before a pod that ingest does not know yet is sent again; doubled each time.
+        drift_s: the longest such wait.
+    """
+
+    node: str
+    poll_s: float
+    drift_s: float
+    _full: bool = True
+    _quiet: bool = False
+    _answer: bytes | None = None
+    _observed_at: int = 0
+    _pods: dict[PodKey, _Listed] = field(default_factory=dict)
+    _key_of: dict[bytes, PodKey] = field(default_factory=dict)
+    _withheld: dict[PodKey, tuple[int, ...]] = field(default_factory=dict)
+    _unsettled: bool = False
+    _sequence: int = 0
+    _not_before: float = 0.0
+    _not_taken_s: float = 0.0
+    _versions: int = 0
+
+    @property
+    def known(self) -> int:
+        """How many pods the kubelet lists."""
+        return len(self._pods) + len(self._withheld)
+
+    @property
+    def untold(self) -> int:
+        """How many pods ingest has still to accept."""
+        return sum(not pod.told for pod in self._pods.values())
+
+    @property
+    def withheld(self) -> int:
+        """How many pods cannot be reported: a CPU's zone is unknown, or two pods have one name."""
+        return len(self._withheld)
+
+    def take(
+        self, answer: bytes, *, now: float, observed_at: int, numa_node_of_cpu: Mapping[int, int]
+    ) -> list[InvalidObject]:
+        """Take an answer of the kubelet's `List`; return what is wrong with it and was not said before.
+
+        Args:
+            answer: the encoded `ListPodResourcesResponse`.
+            now: seconds, of a clock that does not jump.
+            observed_at: when the kubelet was asked, microseconds since the epoch.
+            numa_node_of_cpu: see `kai_exporter.cpu_topology`.
+
+        Raises:
+            InvalidObject: it is no answer of `List`; nothing has changed then.
+        """
+        if answer == self._answer and not self._unsettled and not self._withheld:
+            self._observed_at = observed_at
+            return []
+        messages = pod_messages(answer, subject=f"Node {self.node}")
+        before, self._pods = self._pods, {}
+        known, self._key_of = self._key_of, {}
+        withheld, self._withheld = self._withheld, {}
+        self._answer, self._observed_at, self._unsettled, self._quiet = answer, observed_at, False, False
+        problems: list[InvalidObject] = []
+        twice: set[PodKey] = set()
+        for message in messages:
+            key = known.get(message)
+            if key is None:
+                pod = PodResources.FromString(message)
+                key = (pod.namespace, pod.name)
+                try:
+                    listed = self._listed(pod, message, before.get(key), now, numa_node_of_cpu)
+                except UnknownCpus as error:
+                    self._withheld[key] = ids = tuple(error.ids)
+                    if withheld.get(key) != ids:
+                        problems.append(self._unknown_cpus(key, error))
+                    continue
+            else:
+                listed = before[key]
+                listed.settled = True
+            if key in self._pods or key in twice:
+                twice.add(key)
+                continue
+            self._pods[key] = listed
+            self._unsettled |= not listed.settled
+            self._key_of[message] = key
+        for key in sorted(twice):
+            self._key_of.pop(self._pods.pop(key).message, None)
+            self._withheld[key] = ()
+            if withheld.get(key) != ():
+                problems.append(
+                    InvalidObject(
+                        f"Node {self.node}", "pod_resources", "/".join(key), "two pods of that name are listed"
+                    )
+                )
+        return problems
+
+    def _listed(
+        self, pod: PodResources, message: bytes, before: _Listed | None, now: float, cpus: Mapping[int, int]
+    ) -> _Listed:
+        identity = _identity(pod)
+        if before is not None and before.identity == identity:
+            before.message, before.settled = message, True
+            return before
+        holdings = pod_holdings(pod, cpus)
+        self._versions += 1
+        return _Listed(message, identity, holdings, self._versions, not holdings.empty, now)
+
+    def tell_everything(self) -> None:
+        """Have the next report name every pod, also those that ingest has accepted."""
+        self._full, self._quiet = True, False
+
+    def _unknown_cpus(self, key: PodKey, error: UnknownCpus) -> InvalidObject:
+        return InvalidObject(
+            f"Node {self.node}: Pod {key[0]}/{key[1]}",
+            f"containers[{error.container}].cpu_ids",
+            error.ids,
+            "sysfs lists these CPUs on no NUMA node, so the pod is not reported",
+        )
+
+    def due(self, *, now: float) -> bool:
+        """Tell whether there is something to tell ingest now; `now` as in `take`."""
+        if self._answer is None or self._quiet or now < self._not_before:
+            return False
+        if self._full or any(pod.settled and not pod.told and pod.retry_at <= now for pod in self._pods.values()):
+            return True
+        self._quiet = not self.untold
+        return False
+
+    def outgoing(self, *, now: float) -> Outgoing | None:
+        """Return what to tell ingest now, None when there is nothing; `now` as in `take`."""
+        if not self.due(now=now):
+            return None
+        chosen = {
+            key: pod
+            for key, pod in self._pods.items()
+            if pod.settled and (self._full or (not pod.told and pod.retry_at <= now))
+        }
+        self._sequence += 1
+        return Outgoing(
+            self.node,
+            self._sequence,
+            self._observed_at,
+            self._full,
+            tuple(pod.holdings for pod in chosen.values()),
+            {key: pod.version for key, pod in chosen.items()},
+        )
+
+    def not_taken(self, *, now: float) -> None:
+        """Ingest took nothing of a report; everything is told again, less and less often. `now` as in `take`."""
+        self._not_taken_s = min(max(2 * self._not_taken_s, self.poll_s), self.drift_s)
+        self._not_before = now + self._not_taken_s
+        self.tell_everything()
+
+    def answered(self, sent: Outgoing, *, unknown: set[PodKey], refused: set[PodKey], now: float) -> list[float]:
+        """Take ingest's answer to what was sent; return how many seconds each accepted change has waited.
+
+        Args:
+            sent: what was sent.
+            unknown: pods that ingest cannot place yet; they are sent again, less and less often.
+            refused: pods that ingest will not take as they are; they are sent again when they change, or when
+                everything is.
+            now: as in `take`.
+        """
+        waited = []
+        self._full &= not sent.full
+        self._not_taken_s = 0.0
+        for key, version in sent.versions.items():
+            pod = self._pods.get(key)
+            if pod is None or pod.version != version:
+                continue
+            if key in unknown:
+                pod.told = self._quiet = False
+                pod.retry_s = min(max(2 * pod.retry_s, self.poll_s), self.drift_s)
+                pod.retry_at = now + pod.retry_s
+                continue
+            if not pod.told and key not in refused:
+                waited.append(now - pod.changed_at)
+            pod.told, pod.retry_s = True, 0.0
+        return waited
+
+
+def _identity(pod: PodResources) -> object:
+    return tuple(
+        (
+            container.name,
+            tuple(sorted(container.cpu_ids)),
+            tuple(
+                sorted(
+                    (
+                        entry.resource_name,
+                        tuple(sorted(entry.device_ids)),
+                        tuple(sorted(n.ID for n in entry.topology.nodes)),
+                    )
+                    for entry in container.devices
+                )
+            ),
+            tuple(
+                sorted(
+                    (block.memory_type, block.size, tuple(sorted(n.ID for n in block.topology.nodes)))
+                    for block in container.memory
+                )
+            ),
+        )
+        for container in pod.containers
+    )

@@ -1,0 +1,39 @@
+"""Settings of the exporter, each a flag and a `KAI_…` variable of the same name."""
+
+from pathlib import Path
+from typing import Self
+
+from kaicore.service import ServiceSettings
+from pydantic import Field, model_validator
+
+
+class ExporterSettings(ServiceSettings):
+    """One node by its name and socket, or, for simulated fleets, every node below a directory."""
+
+    cluster: str = Field(min_length=1, description="the cluster's name, as ingest knows it")
+    ingest_url: str = Field(pattern=r"^https?://[^\s/]+", description="of ingest, such as http://kai-ingest:8080")
+    ingest_ca_file: Path | None = Field(None, description="certificates to trust for https; default: the system's")
+    node_name: str = Field("", description="the node's name; in a pod from spec.nodeName")
+    podresources_socket: Path = Field(
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"), description="the kubelet's socket"
+    )
+    sysfs_root: Path = Field(Path("/sys"), description="where sysfs is mounted")
+    podresources_dir: Path | None = Field(
+        None, description="serve every <node>/kubelet.sock below this directory, with <node>/sys beside it"
+    )
+    token_file: Path | None = Field(None, description="the node's token; read anew for each report, for tokens rotate")
+    token: str = Field("", description="the node's token, where there is no file")
+    node_token_secret_file: Path | None = Field(None, description="derive tokens from this secret, shared with ingest")
+    poll_interval_s: float = Field(1.0, ge=0.05, le=300, description="how often a kubelet is asked")
+    drift_interval_s: float = Field(60.0, ge=1, le=86_400, description="how often everything is reported again")
+    report_timeout_s: float = Field(20.0, gt=0, le=300, description="how long ingest may take to answer")
+
+    @model_validator(mode="after")
+    def _one_node_or_many(self) -> Self:
+        if (self.podresources_dir is None) == (not self.node_name):
+            raise ValueError("give either node_name or podresources_dir")
+        if self.podresources_dir is not None and self.node_token_secret_file is None:
+            raise ValueError("podresources_dir needs node_token_secret_file")
+        if [bool(self.token), self.token_file is not None, self.node_token_secret_file is not None].count(True) != 1:
+            raise ValueError("give exactly one of token_file, token and node_token_secret_file")
+        return self
