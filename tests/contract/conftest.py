@@ -12,7 +12,7 @@ from kaicore.log.postgres import PostgresLog
 @pytest.fixture(params=["memory", "postgres"])
 def log_url(request: pytest.FixtureRequest) -> str | None:
     """The database of the log under test; None for the log in memory."""
-    return request.getfixturevalue("database_url") if request.param == "postgres" else None
+    return request.getfixturevalue("module_database_url") if request.param == "postgres" else None
 
 
 @pytest.fixture
@@ -25,3 +25,9 @@ async def log(log_url: str | None) -> AsyncIterator[EventLog]:
         made = await PostgresLog.open(log_url, poll_s=3600)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def cluster(cluster_name: str) -> str:
+    """The tests of a module share a database, but no cluster."""
+    return cluster_name

@@ -116,9 +116,11 @@ class Connections:
             raise LogUnavailable(f"Postgres does not answer: {error}") from error
         try:
             await _configure(connection)
-        except psycopg.Error as error:
+        except BaseException as error:
             await connection.close()
-            raise _translated(error) from error
+            if isinstance(error, psycopg.Error):
+                raise _translated(error) from error
+            raise
         return connection
 
     async def run(self, work: Callable[[Connection], Awaitable[_T]]) -> _T:

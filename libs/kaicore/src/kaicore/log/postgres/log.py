@@ -1,8 +1,8 @@
 """The event log in Postgres; `docs/log.md` says how it works and what it guarantees."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from kaicore.log.chain import GENESIS
 from kaicore.log.partitions import Month, Seal
 from kaicore.log.port import Filter, Head, Snapshot
 from kaicore.log.postgres.append import Appender
+from kaicore.log.postgres.audit_view import PostgresAuditView
 from kaicore.log.postgres.connections import Connection, Connections
 from kaicore.log.postgres.listen import Listener
 from kaicore.log.postgres.read import select_events
@@ -239,6 +240,12 @@ class PostgresLog:
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""
         return await self._connections.run(lambda connection: partitions.seals(connection, cluster))
+
+    @asynccontextmanager
+    async def audit_view(self, cluster: str) -> AsyncIterator[PostgresAuditView]:
+        """Give a view for `kaicore.log.audit.verify`, on a connection of its own."""
+        async with self._connections.snapshot() as connection:
+            yield PostgresAuditView(connection, cluster)
 
     async def _rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> list[tuple[Any, ...]]:
         async def fetch(connection: Connection) -> list[tuple[Any, ...]]:

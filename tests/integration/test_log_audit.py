@@ -1,0 +1,218 @@
+"""What an audit finds when somebody changes the log behind its back."""
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from kaicore.events.payloads import NodeDeleted
+from kaicore.log.audit import MOST_FINDINGS, AuditReport, verify
+from kaicore.log.chain import event_hash
+from kaicore.log.memory import MemoryLog
+from kaicore.log.postgres import PostgresLog
+
+from tests.new_events import new_event, unit
+
+LAST = 9
+
+
+@pytest.fixture
+def url(module_database_url: str) -> str:
+    return module_database_url
+
+
+@pytest.fixture
+def cluster(cluster_name: str) -> str:
+    """The tests share a database, but no cluster."""
+    return cluster_name
+
+
+@pytest.fixture
+async def log(url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def written(log: PostgresLog, cluster: str) -> PostgresLog:
+    """Positions 1 to 9 on three streams in turn, and another cluster's log beside them."""
+    for number in range(LAST):
+        await log.append(cluster, [unit(new_event(f"node/{'abc'[number % 3]}", correlation="x"))])
+    await log.append(f"{cluster}-other", [unit(), unit()])
+    return log
+
+
+def tamper(url: str, statement: str) -> None:
+    """Change the log as only the database's superuser can."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        assert connection.execute(statement).rowcount > 0
+
+
+async def audited(url: str, cluster: str) -> AuditReport:
+    report = await verify(url, cluster)
+    other = await verify(url, f"{cluster}-other")
+    assert other.ok
+    return report
+
+
+async def test_a_log_that_nobody_changed(written: PostgresLog, cluster: str, url: str) -> None:
+    report = await verify(written, cluster)
+    assert report.ok
+    assert report.first_broken is None
+    assert (report.events, report.after, report.head) == (LAST, 0, await written.head(cluster))
+    assert str(report) == f"cluster {cluster}: 9 events verified\nhead 9 {report.head.hash.hex()}"
+    assert (await verify(url, "nobody")).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ('body = \'{"uid":"u1","name":"n2"}\'', "hash"),
+        ("body = (replace(body::text, ':', ': '))::json", "hash"),
+        ("type = 'NodeObserved'", "hash"),
+        ("schema = 2", "hash"),
+        ("actor = 'mallory'", "hash"),
+        ("subject = 'n2'", "hash"),
+        ("correlation = ''", "hash"),
+        ("cause = id", "hash"),
+        ("id = gen_random_uuid()", "hash"),
+        ("occurred_at = occurred_at + 1", "hash"),
+        ("recorded_at = recorded_at - 1000000", "hash"),
+        ("version = 7", "hash"),
+        ("stream = 'node/b'", "hash"),
+        ("hash = sha256('x')", "hash"),
+        ("position = 1000", "missing"),
+        ("position = 5", "missing"),
+        ("cluster = 'nowhere'", "missing"),
+    ],
+)
+async def test_a_changed_event_is_named(
+    written: PostgresLog, cluster: str, url: str, change: str, problem: str
+) -> None:
+    tamper(url, f"UPDATE event SET {change} WHERE cluster = '{cluster}' AND position = 4")
+    report = await audited(url, cluster)
+    assert report.first_broken == 4
+    assert problem in report.findings[0].problem
+    assert f"event 4: {report.findings[0].problem}" in str(report)
+    assert "BROKEN" in str(report)
+
+
+@pytest.mark.parametrize("column", ["body", "hash"])
+async def test_one_change_is_one_finding(written: PostgresLog, cluster: str, url: str, column: str) -> None:
+    value = {"body": "'{}'", "hash": "sha256('x')"}[column]
+    tamper(url, f"UPDATE event SET {column} = {value} WHERE cluster = '{cluster}' AND position IN (4, 7)")
+    assert [finding.position for finding in (await audited(url, cluster)).findings] == [4, 7]
+
+
+@pytest.mark.parametrize(
+    ("statement", "broken", "problem"),
+    [
+        ("DELETE FROM event WHERE cluster = '{cluster}' AND position = 4", 4, "is missing; the next event is 5"),
+        ("DELETE FROM event WHERE cluster = '{cluster}' AND position = 1", 1, "is missing"),
+        ("DELETE FROM event WHERE cluster = '{cluster}' AND position >= 8", 8, "is missing; the head of the log is 9"),
+        ("DELETE FROM event WHERE cluster = '{cluster}'", 1, "is missing; the head of the log is 9"),
+        (
+            "INSERT INTO event SELECT * FROM event WHERE cluster = '{cluster}' AND position = 4",
+            4,
+            "is there twice",
+        ),
+        (
+            "UPDATE event SET position = 9 - position WHERE cluster = '{cluster}' AND position IN (4, 5)",
+            4,
+            "its hash is not that of its contents",
+        ),
+        ("UPDATE log_head SET hash = sha256('x') WHERE cluster = '{cluster}'", 9, "not what the head of the log says"),
+        ("UPDATE log_head SET position = 8 WHERE cluster = '{cluster}'", 9, "not what the head of the log says"),
+        ("UPDATE log_head SET position = 11 WHERE cluster = '{cluster}'", 10, "is missing"),
+        ("UPDATE log_head SET recorded_at = 0 WHERE cluster = '{cluster}'", 9, "not what the head of the log says"),
+        ("DELETE FROM log_head WHERE cluster = '{cluster}'", 9, "not what the head of the log says"),
+        ("DELETE FROM event_id WHERE cluster = '{cluster}' AND position = 6", 6, "is not in the table of ids"),
+        (
+            "UPDATE event_id SET position = 2 WHERE cluster = '{cluster}' AND position = 6",
+            2,
+            "has not the id",
+        ),
+        (
+            "UPDATE event_id SET fingerprint = '12345678' WHERE cluster = '{cluster}' AND position = 6",
+            6,
+            "another fingerprint",
+        ),
+        (
+            "INSERT INTO event_id VALUES ('{cluster}', gen_random_uuid(), 6, '12345678')",
+            6,
+            "has not the id",
+        ),
+        ("UPDATE stream SET version = 4 WHERE cluster = '{cluster}' AND stream = 'node/b'", 0, "ends with version 3"),
+        ("DELETE FROM stream WHERE cluster = '{cluster}' AND stream = 'node/b'", 0, "the table of streams says 0"),
+        ("INSERT INTO stream VALUES ('{cluster}', 'node/x', 1)", 0, "the table of streams says 1"),
+    ],
+)
+@pytest.mark.usefixtures("written")
+async def test_what_else_is_found(cluster: str, url: str, statement: str, broken: int, problem: str) -> None:
+    tamper(url, statement.format(cluster=cluster))
+    report = await audited(url, cluster)
+    assert report.first_broken == broken
+    assert problem in report.findings[0].problem
+
+
+async def test_a_log_that_was_rewritten_to_its_end_shows_only_against_an_anchor(
+    written: PostgresLog, cluster: str, url: str
+) -> None:
+    kept = (await verify(written, cluster)).head
+    assert (await verify(written, cluster, anchors={kept.position: kept.hash, 12: b""})).first_broken == 12
+    previous = (await written.read(cluster))[2].hash
+    for event in (await written.read(cluster))[3:]:
+        body = b'{"uid":"u1","name":"forged"}' if event.position == 4 else bytes(event.body)
+        forged = event.__class__(**{**{name: getattr(event, name) for name in event.__struct_fields__}, "body": body})
+        previous = event_hash(previous, forged)
+        tamper(
+            url,
+            f"UPDATE event SET body = '{body.decode()}', hash = '\\x{previous.hex()}' "
+            f"WHERE cluster = '{cluster}' AND position = {event.position}",
+        )
+    tamper(url, f"UPDATE log_head SET hash = '\\x{previous.hex()}' WHERE cluster = '{cluster}'")
+    assert (await audited(url, cluster)).ok
+    report = await verify(written, cluster, anchors={kept.position: kept.hash})
+    assert report.first_broken == kept.position
+    assert "anchor" in str(report)
+
+
+async def test_not_more_findings_than_anybody_reads(log: PostgresLog, cluster: str, url: str) -> None:
+    await log.append(cluster, [unit() for _ in range(60)])
+    tamper(url, f"UPDATE event SET body = '{{}}' WHERE cluster = '{cluster}'")
+    report = await verify(log, cluster)
+    assert len(report.findings) == MOST_FINDINGS
+    assert "left out" in str(report)
+
+
+async def test_reading_over_a_gap_fails(written: PostgresLog, cluster: str, url: str) -> None:
+    from kaicore.errors import CorruptLog
+
+    tamper(url, f"DELETE FROM event WHERE cluster = '{cluster}' AND position = 4")
+    assert len(await written.read(cluster, upto=3)) == 3
+    with pytest.raises(CorruptLog, match="event 4 is missing"):
+        await written.read(cluster)
+    with pytest.raises(CorruptLog, match="event 4 is missing"):
+        await written.read(cluster, after=3)
+
+
+async def test_other_logs_cannot_be_audited(cluster: str) -> None:
+    with pytest.raises(TypeError, match="MemoryLog"):
+        await verify(MemoryLog(clock=lambda: 0), cluster)
+
+
+def test_the_hash_is_the_one_that_is_documented() -> None:
+    """Every field with its length before it, after the previous hash; see docs/log.md."""
+    import struct
+    import uuid
+
+    import msgspec
+    from kaicore.events.codec import encode_payload
+    from kaicore.events.envelope import Event
+
+    body = encode_payload(NodeDeleted(uid="u1", name="n1"))
+    event = Event("c", 7, "node/n1", 3, "NodeDeleted", 1, uuid.UUID(int=1), "a", 5, 6, msgspec.Raw(body), b"", "n1")
+    fields = [b"c", b"node/n1", b"NodeDeleted", uuid.UUID(int=1).bytes, b"n1", b"a", b"", b"", body]
+    numbers = struct.pack(">5q", 7, 3, 1, 5, 6) + struct.pack(">9q", *map(len, fields))
+    assert event_hash(b"p" * 32, event) == hashlib.sha256(b"p" * 32 + numbers + b"".join(fields)).digest()
