@@ -128,6 +128,11 @@ class CpuManager:
             return distributed(topology, cpus, count, group=group)
         return packed(topology, cpus, count, align_uncore="prefer-align-cpus-by-uncorecache" in options)
 
+    def restore(self, uid: str, container: str, cpus: int) -> None:
+        """Take up an assignment from a checkpoint."""
+        self.assigned.setdefault(uid, {})[container] = cpus
+        self.shared &= ~cpus
+
     def release(self, uid: str) -> None:
         """Return all CPUs of a pod to the shared pool."""
         for cpus in self.assigned.pop(uid, {}).values():

@@ -177,6 +177,14 @@ class DeviceManager:
         unplaced = free & ~pool.with_topology
         return aligned, free & ~aligned & ~unplaced, unplaced
 
+    def restore(self, uid: str, container: str, resource: str, ids: list[str]) -> None:
+        """Take up an assignment from a checkpoint; devices that are gone are left out."""
+        if resource not in self.pools:
+            return
+        devices = self.pools[resource].numbers(ids)
+        self.assigned.setdefault(uid, {}).setdefault(container, {})[resource] = devices
+        self.in_use[resource] = self.in_use.get(resource, 0) | devices
+
     def release(self, uid: str) -> None:
         """Free all devices of a pod."""
         for held in self.assigned.pop(uid, {}).values():

@@ -1,5 +1,6 @@
 """One kubelet: decides on pods one after the other and keeps what they hold."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kai_simulator.fleet.kubelet.hints import Affinity
@@ -27,10 +28,16 @@ class Kubelet:
     affinities: dict[str, dict[str, Affinity]] = field(default_factory=dict)
     #: What active pods request of the node as a whole.
     used: dict[str, int] = field(default_factory=dict)
+    #: What the node offers as a whole now: less when devices are unhealthy.
+    allocatable: dict[str, int] = field(init=False)
+    #: The labels of the Node object.
+    labels: Mapping[str, str] = field(init=False)
     _stale: bool = False
 
     def __post_init__(self) -> None:
         self.managers = TopologyManager(self.machine, self.config)
+        self.allocatable = dict(self.config.allocatable)
+        self.labels = self.config.labels
 
     def admit(self, pod: Pod) -> Rejection | None:
         """Admit a pod, which makes it active and gives it what it needs, or say why not.
@@ -47,14 +54,17 @@ class Kubelet:
             self._stale = True
             return error.rejection
         ports = (port for other in self.pods.values() for port in other.host_ports)
-        rejection = check_predicates(pod, config=self.config, used=self.used, host_ports=ports)
+        rejection = check_predicates(
+            pod, allocatable=self.allocatable, used=self.used, labels=self.labels, host_ports=ports
+        )
         if rejection is not None:
             self._stale = True
             return rejection
-        self._add(pod, affinities)
+        self.restore(pod, affinities)
         return None
 
-    def _add(self, pod: Pod, affinities: dict[str, Affinity]) -> None:
+    def restore(self, pod: Pod, affinities: dict[str, Affinity]) -> None:
+        """Count a pod as active without looking at it; a checkpoint restores what it holds."""
         self.pods[pod.uid] = pod
         self.affinities[pod.uid] = affinities
         self._count(pod, 1)
@@ -90,6 +100,15 @@ class Kubelet:
         del self.affinities[uid]
         self._count(pod, -1)
         self._stale = True
+
+    def set_device_health(self, resource: str, device_id: str, *, healthy: bool) -> None:
+        """Take note of a device plugin's update; pods that hold the device keep it.
+
+        Raises:
+            KeyError: there is no such device.
+        """
+        self.managers.devices.set_health(resource, device_id, healthy=healthy)
+        self.allocatable[resource] = self.managers.devices.pools[resource].healthy.bit_count()
 
     def sweep(self) -> None:
         """Free what pods hold that are not active (any more)."""

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from kai_simulator.fleet.kubelet.machine import KubeletConfig
 from kai_simulator.fleet.kubelet.pod import Pod
 from kai_simulator.fleet.kubelet.rejection import Rejection, out_of, predicate_failed
 
@@ -14,19 +13,25 @@ _FIRST = ("pods", "cpu", "memory", "ephemeral-storage")
 
 
 def check_predicates(
-    pod: Pod, *, config: KubeletConfig, used: Mapping[str, int], host_ports: Iterable[tuple[str, str, int]]
+    pod: Pod,
+    *,
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+    labels: Mapping[str, str],
+    host_ports: Iterable[tuple[str, str, int]],
 ) -> Rejection | None:
     """Return the first thing that speaks against the pod, or None.
 
     Args:
         pod: the pod to be admitted.
-        config: the node's allocatable amounts and labels.
+        allocatable: what the node offers as a whole, `pods` included.
         used: what the node's active pods request in all, `pods` included.
+        labels: of the node, its name under `metadata.name`.
         host_ports: host ports of the active pods.
     """
     return (
-        _lacking(pod, config.allocatable, used)
-        or (predicate_failed("NodeAffinity") if pod.node_affinity and not pod.node_affinity(config.labels) else None)
+        _lacking(pod, allocatable, used)
+        or (predicate_failed("NodeAffinity") if pod.node_affinity and not pod.node_affinity(labels) else None)
         or (predicate_failed("NodePorts") if _conflict(pod.host_ports, host_ports) else None)
     )
 

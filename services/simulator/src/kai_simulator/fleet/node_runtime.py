@@ -1,0 +1,135 @@
+"""One node of the running fleet: its agent, what the API has of it, and what is wrong with it on purpose."""
+
+from collections.abc import Callable
+
+from kai_simulator.fleet.agent import Agent, Instruction
+from kai_simulator.fleet.checkpoint import restore, snapshot
+from kai_simulator.fleet.kubelet import Kubelet
+from kai_simulator.fleet.metrics import Metrics
+from kai_simulator.fleet.nodes import NodeSpec
+from kai_simulator.fleet.publisher import Publisher
+from kai_simulator.fleet.timers import Timers
+from kai_simulator.fleet.wire import PodObject
+from kai_simulator.fleet.writer import Writer
+
+#: Carries out instructions of a node's agent.
+Execute = Callable[["NodeRuntime", list[Instruction]], None]
+
+
+class NodeRuntime:
+    """A node between the API server and its agent."""
+
+    def __init__(
+        self,
+        spec: NodeSpec,
+        *,
+        timers: Timers,
+        background: Writer,
+        metrics: Metrics,
+        execute: Execute,
+        joined: Callable[[str], None],
+    ) -> None:
+        """Make a node.
+
+        Args:
+            spec: what it is.
+            timers: what it waits with.
+            background: sends what no pod waits for.
+            metrics: where it counts.
+            execute: carries out the agent's instructions.
+            joined: is told the node's name when the API server has its Node and its NodeResourceTopology.
+        """
+        self.spec = spec
+        self.agent = Agent(spec)
+        self.publisher = Publisher(
+            spec, self._kubelet, timers=timers, writer=background, metrics=metrics, on_written=self.check_joined
+        )
+        self.timers, self.background = timers, background
+        #: Pods bound to this node as the API last had them, by uid.
+        self.api_pods: dict[str, PodObject] = {}
+        #: The Node's uid, while there is a Node.
+        self.uid = ""
+        self.ready_since = 0.0
+        #: The kubelet process is not running; containers are.
+        self.down = False
+        self.has_lease = False
+        #: No heartbeats are sent, as if the node had lost the network.
+        self.silent = False
+        self._synced = False
+        self._execute = execute
+        self._joined = joined
+
+    def _kubelet(self) -> Kubelet:
+        return self.agent.kubelet
+
+    @property
+    def registered(self) -> bool:
+        """Whether the API has a Node for this node."""
+        return bool(self.uid)
+
+    def check_joined(self) -> None:
+        """Tell when everything about the node that others wait for has been written."""
+        if self.registered and (self.publisher.written or not self.publisher.enabled):
+            self._joined(self.spec.name)
+
+    # --- pods -----------------------------------------------------------------------------------------------------
+
+    def synced(self, pods: list[PodObject]) -> None:
+        """Take a complete list of the pods bound to this node."""
+        self.api_pods = {pod.metadata.uid: pod for pod in pods}
+        self._sync()
+
+    def pod_seen(self, pod: PodObject) -> None:
+        """Take a pod as the API has it now."""
+        self.api_pods[pod.metadata.uid] = pod
+        if self._acts:
+            self._execute(self, self.agent.pod_seen(pod, self.timers.clock()))
+
+    def pod_gone(self, uid: str) -> None:
+        """Take note that the API no longer has a pod."""
+        self.api_pods.pop(uid, None)
+        if self._acts:
+            self.agent.pod_gone(uid)
+            self._execute(self, [])
+
+    def wake(self) -> None:
+        """Let the agent do what is due."""
+        if self._acts:
+            self._execute(self, self.agent.due(self.timers.clock()))
+
+    @property
+    def _acts(self) -> bool:
+        return self._synced and not self.down
+
+    def _sync(self) -> None:
+        if self.down:
+            return
+        now = self.timers.clock()
+        wakes: list[Instruction] = [] if self._synced else list(self.agent.wakes())
+        self._synced = True
+        self._execute(self, [*wakes, *self.agent.synced(self.api_pods.values(), now), *self.agent.due(now)])
+
+    # --- faults ---------------------------------------------------------------------------------------------------
+
+    def kubelet_stops(self) -> None:
+        """The kubelet process ends; pods go on running, nobody looks after them."""
+        self.down = True
+
+    def kubelet_starts(self) -> None:
+        """The kubelet starts again: it reads its checkpoint, then lists its pods."""
+        saved = snapshot(self.agent)
+        self.agent = Agent(self.spec)
+        restore(self.agent, saved)
+        self.agent.kubelet.labels = {**self.agent.kubelet.labels}
+        self.down = False
+        self._synced = False
+        self._sync()
+
+    def set_device_health(self, resource: str, device: str, *, healthy: bool) -> None:
+        """A device plugin reports a device as unhealthy, or as healthy again.
+
+        Raises:
+            KeyError: the node has no such device.
+        """
+        self.agent.kubelet.set_device_health(resource, device, healthy=healthy)
+        self.publisher.changed()

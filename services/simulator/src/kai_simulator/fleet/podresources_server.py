@@ -1,0 +1,161 @@
+"""A podresources socket for every node: `<directory>/<node>/kubelet.sock`, and the node's `sys` beside it.
+
+Served by grpclib, which speaks gRPC over HTTP/2 on the event loop that is there anyway. 1,000 sockets of grpc.aio cost
+16 MB, 120 ms to start and seven threads; of grpclib 3 MB, 60 ms and none. A call costs 0.3 ms with either, and official
+clients notice no difference.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.server import Server
+from kaicore import podresources as api
+from kaicore.errors import ConfigurationError
+
+from kai_simulator.fleet.kubelet import Kubelet, Pod
+from kai_simulator.fleet.kubelet.bitsets import members
+from kai_simulator.fleet.kubelet.devices import DevicePool
+from kai_simulator.fleet.kubelet.inventory import Held, allocatable_cpus, held_by
+from kai_simulator.fleet.node_runtime import NodeRuntime
+from kai_simulator.fleet.sysfs import SysfsTrees
+
+#: A unix socket's path may have 107 bytes.
+_LONGEST_PATH = 107
+
+
+def list_pods(kubelet: Kubelet) -> api.ListPodResourcesResponse:
+    """Answer `List`: active pods, with what their regular containers and sidecars hold."""
+    return api.ListPodResourcesResponse(pod_resources=[_pod(kubelet, pod) for pod in kubelet.pods.values()])
+
+
+def allocatable_resources(kubelet: Kubelet) -> api.AllocatableResourcesResponse:
+    """Answer `GetAllocatableResources`."""
+    memory = []
+    if kubelet.config.static_memory:
+        memory = [
+            api.ContainerMemory(memory_type=kind, size=size, topology=_topology([zone]))
+            for zone, state in enumerate(kubelet.managers.memory.zones)
+            for kind, size in state.allocatable.items()
+            if size
+        ]
+    return api.AllocatableResourcesResponse(
+        devices=[
+            device
+            for resource, pool in kubelet.managers.devices.pools.items()
+            for device in _devices(resource, pool, pool.healthy)
+        ],
+        cpu_ids=list(members(allocatable_cpus(kubelet))),
+        memory=memory,
+    )
+
+
+def _pod(kubelet: Kubelet, pod: Pod) -> api.PodResources:
+    return api.PodResources(
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=[_container(kubelet, held) for held in held_by(kubelet, pod)],
+    )
+
+
+def _container(kubelet: Kubelet, held: Held) -> api.ContainerResources:
+    pools = kubelet.managers.devices.pools
+    return api.ContainerResources(
+        name=held.container.name,
+        cpu_ids=list(members(held.cpus)),
+        devices=[
+            device
+            for resource, devices in held.devices.items()
+            for device in _devices(resource, pools[resource], devices)
+        ],
+        memory=[
+            api.ContainerMemory(memory_type=block.type, size=block.size, topology=_topology(members(block.zones)))
+            for block in held.blocks
+        ],
+    )
+
+
+def _devices(resource: str, pool: DevicePool, devices: int) -> Iterable[api.ContainerDevices]:
+    """One entry per device and NUMA node, one without topology for a device that has none."""
+    for number in members(devices):
+        device = pool.devices[number]
+        if not device.zones:
+            yield api.ContainerDevices(resource_name=resource, device_ids=[device.id])
+        for zone in members(device.zones):
+            yield api.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=_topology([zone]))
+
+
+def _topology(zones: Iterable[int]) -> api.TopologyInfo:
+    return api.TopologyInfo(nodes=[api.NUMANode(ID=zone) for zone in zones])
+
+
+class _Service:
+    """The three calls of one node, for grpclib."""
+
+    def __init__(self, node: NodeRuntime) -> None:
+        self._node = node
+
+    def __mapping__(self) -> dict[str, Handler]:
+        return {
+            api.LIST: self._unary(
+                lambda kubelet, _: list_pods(kubelet), api.ListPodResourcesRequest, api.ListPodResourcesResponse
+            ),
+            api.GET_ALLOCATABLE_RESOURCES: self._unary(
+                lambda kubelet, _: allocatable_resources(kubelet),
+                api.AllocatableResourcesRequest,
+                api.AllocatableResourcesResponse,
+            ),
+            api.GET: self._unary(_get, api.GetPodResourcesRequest, api.GetPodResourcesResponse),
+        }
+
+    def _unary(self, answer: Callable[[Kubelet, Any], Any], request: type, response: type) -> Handler:
+        async def call(stream: Any) -> None:
+            message = await stream.recv_message()
+            if self._node.down:
+                raise GRPCError(Status.UNAVAILABLE, "the kubelet is not running")
+            await stream.send_message(answer(self._node.agent.kubelet, message))
+
+        return Handler(call, Cardinality.UNARY_UNARY, request, response)
+
+
+def _get(kubelet: Kubelet, request: api.GetPodResourcesRequest) -> api.GetPodResourcesResponse:
+    for pod in kubelet.pods.values():
+        if pod.name == request.pod_name and pod.namespace == request.pod_namespace:
+            return api.GetPodResourcesResponse(pod_resources=_pod(kubelet, pod))
+    raise GRPCError(Status.NOT_FOUND, f"pod {request.pod_namespace}/{request.pod_name} not found")
+
+
+@asynccontextmanager
+async def serve_podresources(nodes: Iterable[NodeRuntime], directory: Path) -> AsyncIterator[None]:
+    """Serve the podresources API of every node below `directory` for as long as the context lasts.
+
+    Raises:
+        ConfigurationError: the directory's path is too long for sockets, or cannot be written.
+    """
+    trees = SysfsTrees(directory)
+    servers: list[Server] = []
+    try:
+        for node in nodes:
+            socket = directory / node.spec.name / "kubelet.sock"
+            if len(str(socket).encode()) > _LONGEST_PATH:
+                raise ConfigurationError(f"--podresources-dir: {socket}: too long for a unix socket")
+            socket.parent.mkdir(parents=True, exist_ok=True)
+            socket.unlink(missing_ok=True)
+            trees.link(node.spec.machine, socket.parent / "sys")
+            server = Server([_Service(node)])
+            await server.start(path=str(socket))
+            servers.append(server)
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"--podresources-dir: {error}") from error
+    finally:
+        for server in servers:
+            server.close()
+        await asyncio.gather(*(server.wait_closed() for server in servers))
+        for node in nodes:
+            shutil.rmtree(directory / node.spec.name, ignore_errors=True)
