@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace, Scheduler, load_state
+from kai_scheduler.scheduler import Pace, Scheduler
 from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import Payload
 from kaicore.feed import EventFeed
+from kaicore.inquiry import restored
 from kaicore.log.port import EventLog, Filter
 from kaicore.service import Health, ServiceContext, get_logger
 from kaicore.state.cluster_state import ClusterState
@@ -55,7 +56,7 @@ async def scheduling(
     log: EventLog, cluster: str, *, shard: str = "default", instance: str = "one", pace: Pace | None = None
 ) -> AsyncIterator[Scheduler]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
-    state = await load_state(log, cluster)
+    state = await restored(log, cluster)
     feed = EventFeed(log, None, cluster, after=state.position)
     scheduler = Scheduler(
         log=log,
@@ -126,7 +127,7 @@ async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: s
     async with scheduling(postgres_log, cluster_name) as first:
         await facts.add_pods("a", cpu=2, gpu=2)
         await placed(postgres_log, cluster_name, 1)
-    saved = await load_state(postgres_log, cluster_name)
+    saved = await restored(postgres_log, cluster_name)
     assert saved.position == first.state.position > 0
     async with scheduling(postgres_log, cluster_name) as second:
         await facts.add_pods("b", cpu=2, gpu=4)

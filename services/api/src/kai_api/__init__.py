@@ -1,1 +1,1 @@
-
+"""The API: answers from the log. It decides nothing and writes nothing to a cluster."""

@@ -11,12 +11,13 @@ from kaicore.bus.jetstream import NatsBus
 from kaicore.engine.config import EngineConfig
 from kaicore.errors import ConfigurationError
 from kaicore.feed import EventFeed, FeedMetrics
+from kaicore.inquiry import restored
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace, Scheduler, load_state
+from kai_scheduler.scheduler import Pace, Scheduler
 
 
 class SchedulerSettings(ServiceSettings):
@@ -54,7 +55,7 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     context.health.met("log")
     bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
     try:
-        state = await load_state(log, settings.cluster)
+        state = await restored(log, settings.cluster)
         feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
         scheduler = Scheduler(
             log=log,

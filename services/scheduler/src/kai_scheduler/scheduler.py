@@ -10,20 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 from kaicore.engine.config import EngineConfig
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.feed import EventFeed
+from kaicore.inquiry import SNAPSHOT_NAME
 from kaicore.log.port import EventLog, Snapshot
 from kaicore.service import ServiceContext
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import Proposal, decide
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_scheduler.metrics import SchedulerMetrics
-
-SNAPSHOT_NAME = "state"
 
 #: Seconds between two tries to append a cycle whose outcome is not known.
 _RETRY_S = 1.0
@@ -42,17 +40,6 @@ class Pace:
     period_s: float = 0.2
     standby_s: float = 3.0
     snapshot_events: int = 50_000
-
-
-async def load_state(log: EventLog, cluster: str) -> ClusterState:
-    """Load the newest snapshot of a cluster's state, or begin at the beginning."""
-    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA)
-    if snapshot is None:
-        return ClusterState(cluster)
-    try:
-        return decode_state(snapshot.body)
-    except msgspec.DecodeError:
-        return ClusterState(cluster)
 
 
 class Scheduler:

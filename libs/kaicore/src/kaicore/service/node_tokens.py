@@ -18,14 +18,19 @@ MIN_SECRET = 16
 
 
 def node_token(secret: bytes, *, cluster: str, node: str) -> str:
-    """Return the token of a node: URL-safe base64 of HMAC-SHA256 over `cluster/node`, without padding."""
+    """Return the token of a node: its name, a dot, and URL-safe base64 of HMAC-SHA256 over `cluster/node`."""
     digest = hmac.digest(secret, f"{cluster}/{node}".encode(), "sha256")
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    return f"{node}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-def is_node_token(token: str, secret: bytes, *, cluster: str, node: str) -> bool:
-    """Tell whether this is the node's token, in a time that says nothing of how much of it is right."""
-    return hmac.compare_digest(token.encode(), node_token(secret, cluster=cluster, node=node).encode())
+def node_of_token(token: str, *, secret: bytes, cluster: str) -> str | None:
+    """Return the node whose token this is, or `EVERY_NODE`; None if it is no token of the cluster.
+
+    It takes a time that says nothing of how much of a token is right.
+    """
+    node, _, _ = token.rpartition(".")
+    right = node_token(secret, cluster=cluster, node=node)
+    return node if hmac.compare_digest(token.encode(), right.encode()) else None
 
 
 def read_secret(path: Path) -> bytes:

@@ -1,6 +1,12 @@
-"""Run a service as a process: one event loop, a health server, and a clean end on SIGTERM or SIGINT."""
+"""Run a service as a process: one event loop, a health server, and a clean end on SIGTERM or SIGINT.
+
+A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
+service SIGTERM when its parent dies.
+"""
 
 import asyncio
+import ctypes
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,6 +24,9 @@ from kaicore.service.settings import ServiceSettings, read_settings
 
 #: Seconds that a service's body has to end by itself after it was asked to.
 STOP_GRACE_S = 10.0
+
+#: `prctl(2)`: the signal to get when the parent dies.
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -63,6 +72,8 @@ def run_service(
     except ConfigurationError as error:
         sys.stderr.write(f"kai-{name}: {error}\n")
         return 2
+    if not _bound_to_parent():
+        return 1
     configure_logging(name, level=settings.log_level)
     context = ServiceContext(name=name, health=Health(*conditions), log=get_logger())
     try:
@@ -71,6 +82,16 @@ def run_service(
         context.log.error("service failed", error=str(error), kind=type(error).__name__)
         return 1
     return 0
+
+
+def _bound_to_parent() -> bool:
+    """Ask to be told when the supervisor dies; return False if it is dead already."""
+    supervisor = os.environ.get("KAI_PARENT_PID")
+    if supervisor is None:
+        return True
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    return str(os.getppid()) == supervisor
 
 
 async def _run(

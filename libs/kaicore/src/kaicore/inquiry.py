@@ -1,0 +1,108 @@
+"""Questions to a log, and nothing but a log: its state, a pod's story, a replay.
+
+The command line asks them, and so does the API.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import render
+from kaicore.events.envelope import Event
+from kaicore.log.port import EventLog, Filter
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state
+from kaicore.state.why import Explanation, pending_reasons, tell, verdict
+
+#: Under which the scheduler's snapshots are kept.
+SNAPSHOT_NAME = "state"
+
+#: Events read at once.
+_PAGE = 2000
+
+
+async def events_of(
+    log: EventLog, cluster: str, *, after: int = 0, where: Filter | None = None
+) -> AsyncIterator[Event]:
+    """Read events page by page, to the log's end."""
+    while page := await log.read(cluster, after=after, limit=_PAGE, where=where):
+        for event in page:
+            yield event
+        after = page[-1].position
+
+
+async def restored(log: EventLog, cluster: str) -> ClusterState:
+    """Return the newest state that was saved, or the empty one."""
+    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA)
+    if snapshot is None:
+        return ClusterState(cluster)
+    try:
+        return decode_state(snapshot.body)
+    except msgspec.DecodeError:
+        # A snapshot is a cache: one that cannot be read is one that is not there.
+        return ClusterState(cluster)
+
+
+async def folded(log: EventLog, cluster: str) -> ClusterState:
+    """Return the state at the log's end, by way of a snapshot where there is one."""
+    state = await restored(log, cluster)
+    async for event in events_of(log, cluster, after=state.position):
+        state.fold(event)
+    return state
+
+
+async def explain(log: EventLog, cluster: str, namespace: str, name: str) -> Explanation | None:
+    """Explain the pod that has, or last had, a name; None when the log has never heard of it."""
+    story = [event async for event in events_of(log, cluster, where=Filter(subject=f"{namespace}/{name}"))]
+    story = [event for event in story if event.stream.startswith("pod/")]
+    if not story:
+        return None
+    state = await folded(log, cluster)
+    uids = list(dict.fromkeys(event.stream.removeprefix("pod/") for event in story))
+    uid = next((uid for uid in reversed(uids) if uid in state.pods), uids[-1])
+    entry = state.pods.get(uid)
+    found = Explanation(
+        cluster=cluster,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        verdict=verdict(entry, state, scheduler_name=EngineConfig().scheduler_name),
+        story=tell([event for event in story if event.stream == f"pod/{uid}"]),
+    )
+    if entry is not None:
+        found.reasons = pending_reasons(entry, state)
+    return found
+
+
+async def replay_log(log: EventLog, cluster: str) -> ReplayReport:
+    """Fold a cluster's whole log again and run every recorded cycle again."""
+    known = [event async for event in events_of(log, cluster, where=Filter(types=KNOWN_BEFOREHAND))]
+    replay = Replay(ClusterState(cluster), known)
+    async for event in events_of(log, cluster):
+        replay.take(event)
+    return replay.finish()
+
+
+def document(found: Explanation) -> dict[str, Any]:
+    """Write an explanation for machines."""
+    return {
+        "cluster": found.cluster,
+        "namespace": found.namespace,
+        "name": found.name,
+        "uid": found.uid,
+        "verdict": found.verdict,
+        "reasons": [{**msgspec.to_builtins(reason), "message": render(reason)} for reason in found.reasons],
+        "story": [
+            {"position": line.position, "recordedAt": time_text(line.recorded_at), "text": line.text}
+            for line in found.story
+        ],
+    }
+
+
+def time_text(microseconds: int) -> str:
+    """Write a time of the log as RFC 3339."""
+    return datetime.fromtimestamp(microseconds / 1e6, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

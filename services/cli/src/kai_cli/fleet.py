@@ -1,0 +1,17 @@
+"""`kai fleet`: simulated kubelets for any API server."""
+
+import os
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+    """Run simulated kubelets that join the API server of a kubeconfig; the same as `kai-fleet`, whose flags it takes.
+
+    Args:
+        arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.
+    """
+    # Another program, not an import: services know nothing of each other.
+    os.execv(sys.executable, [sys.executable, "-m", "kai_simulator.fleet.main", *arguments])  # noqa: S606

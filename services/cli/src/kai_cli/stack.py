@@ -1,0 +1,231 @@
+"""Everything on one machine: servers, clusters and services, in the order in which they need each other."""
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.embedded.process import EmbeddedServer
+from kaicore.errors import ConfigurationError, KaiError
+from kaicore.log.migrate import upgrade
+
+from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kai_cli.ports import Ports
+from kai_cli.processes import ProcessSpec, SupervisedProcess
+
+#: Seconds between two looks at the embedded servers.
+_LOOK_S = 0.5
+#: Seconds that a process has to become ready before the start is given up.
+_READY_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A cluster to schedule on.
+
+    Attributes:
+        name: in the log and on the bus.
+        kubeconfig: of an existing API server; None for a simulated one.
+        profile: of the simulated fleet, a name or a file; None for no fleet.
+        scheduler_config: YAML file with the shard's settings, None for the defaults.
+        exporter: whether placements are observed.
+    """
+
+    name: str
+    kubeconfig: Path | None = None
+    profile: str | None = None
+    scheduler_config: Path | None = None
+    exporter: bool = True
+
+
+class Stack:
+    """A running stack; start and stop it from one task."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        *,
+        tell: Callable[[str], None],
+        database_url: str | None = None,
+        nats_url: str | None = None,
+        log_level: str = "info",
+    ) -> None:
+        """Args:
+        directory: data, logs, kubeconfigs.
+        tell: is told what an operator should see.
+        database_url: of an existing Postgres, instead of the embedded one.
+        nats_url: of an existing NATS, instead of the embedded one.
+        log_level: of the services.
+        """
+        self.directory = directory
+        self.clusters: dict[str, RunningCluster] = {}
+        self._tell = tell
+        self._given_database_url = database_url
+        self._given_nats_url = nats_url
+        self._log_level = log_level
+        self._ports = Ports(directory.root / "ports.json")
+        self._servers: list[EmbeddedServer] = []
+        self._groups: list[list[SupervisedProcess]] = []
+        self._guard: asyncio.Task[None] | None = None
+        self.database_url = ""
+        self.nats_url = ""
+        self.api_url = ""
+
+    @property
+    def processes(self) -> tuple[SupervisedProcess, ...]:
+        """The supervised processes, in order of start."""
+        return tuple(process for group in self._groups for process in group)
+
+    async def start(self) -> None:
+        """Start the servers and the services that serve all clusters."""
+        if self.directory.running() is not None:
+            raise ConfigurationError(f"{self.directory.root}: another `kai up` is running here")
+        for path in (self.directory.root, self.directory.logs):
+            path.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            self.directory.root.chmod(0o755)
+        postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"))
+        nats = EmbeddedNats(self.directory.nats, port=self._ports.port("nats"))
+        starting = []
+        if self._given_database_url is None:
+            self._servers.append(postgres)
+            starting.append(postgres.start())
+        if self._given_nats_url is None:
+            self._servers.append(nats)
+            starting.append(nats.start())
+        await asyncio.gather(*starting)
+        self.database_url = self._given_database_url or postgres.url
+        self.nats_url = self._given_nats_url or nats.url
+        await asyncio.to_thread(upgrade, self.database_url)
+        self._guard = asyncio.create_task(self._guard_servers())
+        self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
+        await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
+        self.api_url = self._address("api")
+        await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
+
+    async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
+        """Start a cluster's processes and wait until all are ready."""
+        home = self.directory.cluster(spec.name)
+        home.mkdir(parents=True, exist_ok=True)
+        if spec.kubeconfig is None:
+            cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"), True)
+            await self._run(self._api_server(spec, home, cluster))
+        else:
+            cluster = RunningCluster(str(spec.kubeconfig), str(spec.kubeconfig), False)
+        self.clusters[spec.name] = cluster
+        node_secret = home / "node-token-secret"
+        if not node_secret.exists():
+            node_secret.touch(mode=0o600)
+            node_secret.write_text(secrets.token_urlsafe(32))
+        ingest_url = self._address(f"{spec.name}-ingest")
+        common = {"KAI_CLUSTER": spec.name, "KAI_KUBECONFIG": cluster.service_kubeconfig, **self._bus_and_log()}
+        specs = []
+        if spec.profile is not None:
+            specs.append(self._fleet(spec, home, cluster))
+        specs.append(self._service(f"{spec.name}-watcher", "kai_watcher.main", common))
+        config = {} if spec.scheduler_config is None else {"KAI_CONFIG": str(spec.scheduler_config)}
+        specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
+        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", common))
+        if spec.exporter:
+            ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
+            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", common | ingest))
+            if spec.profile is not None:
+                exporter = {
+                    "KAI_CLUSTER": spec.name,
+                    "KAI_INGEST_URL": ingest_url,
+                    "KAI_PODRESOURCES_DIR": str(home / "podresources"),
+                    "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
+                }
+                specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
+        await self._run(*specs)
+        self._write_running()
+        return cluster
+
+    async def stop(self) -> None:
+        """Stop everything, the last started first."""
+        with suppress(FileNotFoundError):
+            self.directory.running_file.unlink()
+        for group in reversed(self._groups):
+            await asyncio.gather(*(process.stop() for process in group))
+        if self._guard is not None:
+            self._guard.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._guard
+        for server in reversed(self._servers):
+            await server.stop()
+
+    def _write_running(self) -> None:
+        running = RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
+        partial = self.directory.running_file.with_suffix(".new")
+        partial.touch(mode=0o600)
+        partial.write_bytes(msgspec.json.encode(running))
+        partial.rename(self.directory.running_file)
+
+    async def _run(self, *specs: ProcessSpec) -> None:
+        """Start processes and wait until all are ready."""
+        started: list[SupervisedProcess] = []
+        self._groups.append(started)
+        for spec in specs:
+            log_file = self.directory.logs / f"{spec.name}.log"
+            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell)
+            started.append(process)
+            process.start()
+        for process in started:
+            try:
+                await asyncio.wait_for(process.ready.wait(), _READY_S)
+            except TimeoutError:
+                raise KaiError(
+                    f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}"
+                ) from None
+
+    async def _guard_servers(self) -> None:
+        """Start an embedded server again that has died."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for server in self._servers:
+                if server.pid is None:
+                    self._tell(f"{server.name} died, starting it again; see {server.log_file}")
+                    try:
+                        await server.start()
+                    except KaiError as error:
+                        self._tell(f"{server.name} does not start: {error}")
+
+    def _address(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._ports.port(name)}"
+
+    def _bus_and_log(self) -> dict[str, str]:
+        return {"KAI_DATABASE_URL": self.database_url, "KAI_NATS_URL": self.nats_url}
+
+    def _service(self, name: str, module: str, environment: Mapping[str, str]) -> ProcessSpec:
+        port = self._ports.port(name)
+        return ProcessSpec(
+            name=name,
+            command=(sys.executable, "-m", module),
+            ready_url=f"http://127.0.0.1:{port}/readyz",
+            environment={**environment, "KAI_HTTP_PORT": str(port), "KAI_LOG_LEVEL": self._log_level},
+        )
+
+    def _api_server(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:
+        name = f"{spec.name}-apiserver"
+        environment = {
+            "KAI_DATA_DIR": str(home / "apiserver"),
+            "KAI_HTTPS_PORT": str(self._ports.port(f"{name}-https")),
+            "KAI_KUBECONFIG_OUT": cluster.kubeconfig,
+            "KAI_HTTP_KUBECONFIG_OUT": cluster.service_kubeconfig,
+        }
+        return self._service(name, "kai_simulator.apiserver.main", environment)
+
+    def _fleet(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:
+        environment = {
+            "KAI_KUBECONFIG": cluster.service_kubeconfig,
+            "KAI_PROFILE": str(spec.profile),
+            "KAI_DATA_DIR": str(home / "fleet"),
+            "KAI_PODRESOURCES_DIR": str(home / "podresources"),
+        }
+        return self._service(f"{spec.name}-fleet", "kai_simulator.fleet.main", environment)

@@ -1,0 +1,97 @@
+"""`kai up`: everything on one machine, until Ctrl-C."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kai_cli.paths import data_directory
+from kai_cli.stack import ClusterSpec, Stack
+
+
+def tell(line: str) -> None:
+    """Tell the operator."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def up(
+    *,
+    data_dir: Path | None = None,
+    cluster: str = "kai",
+    kubeconfig: Path | None = None,
+    profile: str | None = "demo24",
+    scheduler_config: Path | None = None,
+    database_url: str | None = None,
+    nats_url: str | None = None,
+    log_level: str = "info",
+) -> int:
+    """Run Postgres, NATS, a cluster and every service, until Ctrl-C; a later `kai up` goes on where this one ended.
+
+    Args:
+        data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
+        cluster: the cluster's name in the log.
+        kubeconfig: schedule on this API server, instead of a simulated cluster.
+        profile: the simulated fleet: a profile's name or file.
+        scheduler_config: YAML file with the scheduler's settings.
+        database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
+        nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
+        log_level: of the services.
+    """
+    directory = data_directory(data_dir)
+    stack = Stack(
+        directory,
+        tell=tell,
+        database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
+        nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
+        log_level=log_level,
+    )
+    spec = ClusterSpec(
+        name=cluster,
+        kubeconfig=kubeconfig,
+        profile=profile if kubeconfig is None else None,
+        scheduler_config=scheduler_config,
+    )
+    return asyncio.run(_up(stack, spec))
+
+
+async def _up(stack: Stack, spec: ClusterSpec) -> int:
+    interrupted = interruption()
+    starting = asyncio.create_task(_start(stack, spec))
+    waiting = asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            tell("Ctrl-C stops it.")
+            await interrupted.wait()
+    finally:
+        starting.cancel()
+        waiting.cancel()
+        tell("stopping ...")
+        await stack.stop()
+        tell(f"stopped; everything is kept in {stack.directory.root}")
+    return 0
+
+
+async def _start(stack: Stack, spec: ClusterSpec) -> None:
+    await stack.start()
+    cluster = await stack.add_cluster(spec)
+    how_to_reach(stack, spec.name, cluster.kubeconfig)
+
+
+def interruption() -> asyncio.Event:
+    """Return an event that a Ctrl-C, or a SIGTERM, sets."""
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    return interrupted
+
+
+def how_to_reach(stack: Stack, cluster: str, kubeconfig: str) -> None:
+    """Tell the operator how to reach what runs."""
+    tell(f"cluster {cluster} is scheduled by kai-ledger (schedulerName: kai-ledger)")
+    tell(f"  kubectl --kubeconfig {kubeconfig} get pods -A")
+    tell("  kai why NAMESPACE/NAME · kai replay · kai audit verify")
+    tell(f"  API {stack.api_url} · logs {stack.directory.logs}")
