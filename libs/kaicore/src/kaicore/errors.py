@@ -103,10 +103,18 @@ class ClusterError(KaiError):
 
 
 class ClusterUnavailable(ClusterError):
-    """The Kubernetes API does not answer, or answers 5xx or 429."""
+    """The Kubernetes API does not answer, or answers 5xx or 429; what became of the request is not known.
 
-    def __init__(self, message: str, *, retry_after_s: int | None = None) -> None:
+    Attributes:
+        code: HTTP status, 0 when there was no answer.
+        reason: of its Status, empty when there was none.
+        retry_after_s: how long it asked us to wait.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after_s: int | None = None) -> None:
         super().__init__(message)
+        self.code = code
+        self.reason = reason
         self.retry_after_s = retry_after_s
 
 

@@ -1,0 +1,119 @@
+"""How to reach and to convince an API server: its address, TLS and credentials.
+
+kubernetes-asyncio reads kubeconfigs with all that may be in them (client certificates, tokens, token files, exec
+plugins, OIDC, proxies) and the service account of a pod. It is imported only when needed, for that takes half a second
+at best.
+"""
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from kaicore.errors import ClusterUnavailable, ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What requests to an API server need.
+
+    Attributes:
+        base_url: `https://host:port`, without a slash at the end.
+        tls: None for plain HTTP.
+        server_hostname: what the server's certificate says instead of the address; empty for the address.
+        proxy: url of the proxy; empty for what the environment says.
+        headers: called for every request, for tokens are renewed.
+    """
+
+    base_url: str
+    headers: Callable[[], Awaitable[dict[str, str]]]
+    tls: ssl.SSLContext | None = None
+    server_hostname: str = ""
+    proxy: str = ""
+
+
+#: Reads the access anew; used when the server no longer takes the credentials.
+AccessSource = Callable[[], Awaitable[Access]]
+
+
+def plain_access(base_url: str, *, token: str = "") -> AccessSource:
+    """Return access by a url and a bearer token, for simulated API servers and `kubectl proxy`."""
+
+    async def headers() -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    access = Access(base_url.rstrip("/"), headers)
+
+    async def read() -> Access:
+        return access
+
+    return read
+
+
+def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSource:
+    """Return access by a kubeconfig or, where none is named, by the pod's service account or the usual kubeconfig.
+
+    Reading it raises `ConfigurationError` for a configuration that is missing or makes no sense or whose exec plugin
+    fails, and `ClusterUnavailable` where an issuer of tokens does not answer.
+
+    Args:
+        kubeconfig: a path or several, as in `$KUBECONFIG`.
+        context: of the kubeconfig; by default its current one.
+    """
+
+    async def read() -> Access:
+        from kubernetes_asyncio import client, config  # noqa: PLC0415  # see the module's docstring
+
+        configuration = client.Configuration()
+        try:
+            if not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                await config.load_kube_config(
+                    config_file=kubeconfig or None,
+                    context=context or None,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+            return _access(configuration)
+        except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+            where = kubeconfig or "the default kubeconfig"
+            raise ConfigurationError(f"cannot get access to Kubernetes by {where}: {error}") from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ClusterUnavailable(f"the credentials' issuer does not answer: {error}") from error
+
+    return read
+
+
+def _access(configuration: Any) -> Access:
+    async def headers() -> dict[str, str]:
+        settings = await configuration.auth_settings()
+        return {
+            str(setting["key"]): str(setting["value"])
+            for setting in settings.values()
+            if setting["in"] == "header" and setting["value"]
+        }
+
+    base_url = str(configuration.host).rstrip("/")
+    return Access(
+        base_url,
+        headers,
+        tls=_tls(configuration) if base_url.startswith("https:") else None,
+        server_hostname=configuration.tls_server_name or "",
+        proxy=configuration.proxy or "",
+    )
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

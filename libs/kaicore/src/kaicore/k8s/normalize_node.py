@@ -1,0 +1,57 @@
+"""Nodes and priority classes from the wire into the model."""
+
+from kaicore.errors import InvalidObject
+from kaicore.k8s.normalize_fields import amounts
+from kaicore.k8s.objects import NodeObject, PriorityClassObject
+from kaicore.k8s.resources import subject_of
+from kaicore.model.node import Node, Taint
+from kaicore.model.pod import PriorityClass
+
+
+def normalize_node(wire: NodeObject) -> Node:
+    """Reduce a Node to what scheduling needs.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    subject = subject_of("Node", "", metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    return Node(
+        uid=metadata.uid,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        allocatable=amounts(status.allocatable, subject=subject, field="status.allocatable"),
+        capacity=amounts(status.capacity, subject=subject, field="status.capacity"),
+        labels=metadata.labels or {},
+        taints=tuple(
+            Taint(key=taint.key, effect=taint.effect, value=taint.value or "")
+            for taint in sorted(spec.taints or (), key=lambda taint: (taint.key, taint.effect))
+        ),
+        unschedulable=bool(spec.unschedulable),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
+        kubelet_version=status.node_info.kubelet_version if status.node_info is not None else "",
+    )
+
+
+def normalize_priority_class(wire: PriorityClassObject) -> PriorityClass:
+    """Reduce a PriorityClass to what scheduling needs.
+
+    Raises:
+        InvalidObject: it has no name, or a value beyond 32 bits.
+    """
+    metadata = wire.metadata
+    subject = subject_of("PriorityClass", "", metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    if not -(2**31) <= wire.value < 2**31:
+        raise InvalidObject(subject, "value", wire.value, "is no 32-bit integer")
+    return PriorityClass(
+        uid=metadata.uid,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        value=wire.value,
+        global_default=bool(wire.global_default),
+        preemption_policy=wire.preemption_policy or "PreemptLowerPriority",
+    )

@@ -1,0 +1,222 @@
+"""Pods from the wire into the model.
+
+What a pod asks of a scheduler that kai-ledger cannot honour is listed in `Pod.unsupported`: the pod then waits, instead
+of being placed as if it had not asked.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from kaicore.errors import InvalidObject
+from kaicore.k8s.normalize_fields import amounts, seconds
+from kaicore.k8s.objects import (
+    ContainerSpec,
+    NodeSelectorTerm,
+    ObjectMeta,
+    PodObject,
+    PodSpec,
+    PodToleration,
+    ResourceRequirements,
+)
+from kaicore.k8s.resources import subject_of
+from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.model.pod import Amounts, Container, ContainerKind, Owner, Pod, QosClass, Requirement, Toleration
+from kaicore.model.quantity import CPU, MEMORY
+
+#: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together.
+ANNOTATION_PREFIXES = (
+    "batch.kubernetes.io/",
+    "gang.",
+    "gpu-",
+    "grove.io/",
+    "jobset.sigs.k8s.io/",
+    "kai.scheduler/",
+    "kubeflow.org/",
+    "kueue.x-k8s.io/",
+    "leaderworkerset.",
+    "network-topology",
+    "pod-group",
+    "ray.io/",
+    "run.ai/",
+    "scheduling.",
+    "topology.",
+    "training.kubeflow.org/",
+    "volcano.sh/",
+)
+
+#: Of those, what kai-ledger itself writes: it stands in the log already.
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, OBSERVED_ANNOTATION})
+
+#: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
+GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
+
+_QOS_CLASSES = {str(qos): qos for qos in QosClass}
+_TOLERATION_OPERATORS = ("Equal", "Exists")
+
+
+def normalize_pod(wire: PodObject) -> Pod:
+    """Reduce a Pod to what scheduling needs.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    subject = subject_of("Pod", metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    annotations = metadata.annotations or {}
+    containers = tuple(_containers(spec, subject=subject))
+    pod_resources = None
+    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
+        pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources")
+        qos = _qos_class([(pod_resources, pod_limits)])
+    else:
+        qos = _qos_class([(container.requests, container.limits) for container in containers])
+    return Pod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        scheduler_name=spec.scheduler_name or "default-scheduler",
+        qos=_QOS_CLASSES.get(status.qos_class or "", qos),
+        containers=containers,
+        phase=status.phase or "Pending",
+        node_name=spec.node_name or "",
+        priority=_priority(spec, subject=subject),
+        priority_class=spec.priority_class_name or "",
+        preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
+        labels=metadata.labels or {},
+        annotations={
+            name: value
+            for name, value in annotations.items()
+            if name.startswith(ANNOTATION_PREFIXES) and name not in OWN_ANNOTATIONS
+        },
+        overhead=amounts(spec.overhead, subject=subject, field="spec.overhead"),
+        pod_resources=pod_resources,
+        node_selector=spec.node_selector or {},
+        node_affinity=_node_affinity(spec),
+        tolerations=tuple(
+            _toleration(toleration)
+            for toleration in spec.tolerations or ()
+            if (toleration.operator or "Equal") in _TOLERATION_OPERATORS
+        ),
+        scheduling_gates=tuple(sorted(gate.name for gate in spec.scheduling_gates or ())),
+        owner=_controller(metadata),
+        reason=status.reason or "",
+        message=status.message or "",
+        deletion_at=seconds(metadata.deletion_timestamp),
+        nominated_node=status.nominated_node_name or "",
+        unsupported=tuple(sorted(set(_unsupported(spec, annotations)))),
+    )
+
+
+def _containers(spec: PodSpec, *, subject: str) -> Iterator[Container]:
+    """Yield containers in the order in which the kubelet admits them: init containers, then the others."""
+    for field, group in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(group or ()):
+            where = f"spec.{field}[{index}]"
+            kind = ContainerKind.APP
+            if field == "initContainers":
+                kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
+            requests: Amounts = {}
+            limits: Amounts = {}
+            if container.resources is not None:
+                requests, limits = _resources(container.resources, subject=subject, field=f"{where}.resources")
+            yield Container(name=container.name, kind=kind, requests=requests, limits=limits)
+
+
+def _resources(resources: ResourceRequirements, *, subject: str, field: str) -> tuple[Amounts, Amounts]:
+    """Return requests and limits; a limit without a request is a request too, as the API server defaults it."""
+    limits = amounts(resources.limits, subject=subject, field=f"{field}.limits")
+    requests = amounts(resources.requests, subject=subject, field=f"{field}.requests")
+    return {**limits, **requests}, limits
+
+
+def _qos_class(holders: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
+    """Classify by CPU and memory, as the API server does when a pod is created (`ComputePodQOS`)."""
+    bounded = True
+    requested: Amounts = {}
+    limited: Amounts = {}
+    for requests, limits in holders:
+        for resource in (CPU, MEMORY):
+            requested[resource] = requested.get(resource, 0) + requests.get(resource, 0)
+            limited[resource] = limited.get(resource, 0) + limits.get(resource, 0)
+            bounded = bounded and limits.get(resource, 0) > 0
+    if not any(requested.values()) and not any(limited.values()):
+        return QosClass.BEST_EFFORT
+    return QosClass.GUARANTEED if bounded and requested == limited else QosClass.BURSTABLE
+
+
+def _priority(spec: PodSpec, *, subject: str) -> int:
+    priority = spec.priority or 0
+    if not -(2**31) <= priority < 2**31:
+        raise InvalidObject(subject, "spec.priority", priority, "is no 32-bit integer")
+    return priority
+
+
+def _node_affinity(spec: PodSpec) -> tuple[tuple[Requirement, ...], ...]:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None or affinity.required is None:
+        return ()
+    # A selector without terms selects nothing, which is what an empty term says.
+    return tuple(_term(term) for term in affinity.required.node_selector_terms or ()) or ((),)
+
+
+def _term(term: NodeSelectorTerm) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            key=expression.key,
+            operator=expression.operator,
+            values=tuple(sorted(expression.values or ())),
+            field=field,
+        )
+        for expressions, field in ((term.match_expressions, False), (term.match_fields, True))
+        for expression in expressions or ()
+    )
+
+
+def _toleration(toleration: PodToleration) -> Toleration:
+    return Toleration(
+        key=toleration.key or "",
+        operator=toleration.operator or "Equal",
+        value=toleration.value or "",
+        effect=toleration.effect or "",
+    )
+
+
+def _controller(metadata: ObjectMeta) -> Owner | None:
+    for owner in metadata.owner_references or ():
+        if owner.controller:
+            return Owner(kind=owner.kind, name=owner.name, uid=owner.uid, api_version=owner.api_version)
+    return None
+
+
+def _unsupported(spec: PodSpec, annotations: dict[str, str]) -> Iterator[str]:
+    if spec.affinity is not None:
+        if spec.affinity.pod_affinity is not None and spec.affinity.pod_affinity.required:
+            yield "required pod affinity"
+        if spec.affinity.pod_anti_affinity is not None and spec.affinity.pod_anti_affinity.required:
+            yield "required pod anti-affinity"
+        for term in _node_affinity(spec):
+            for requirement in term:
+                if requirement.field and requirement.key != "metadata.name":
+                    yield f"node affinity by field {requirement.key}"
+    for constraint in spec.topology_spread_constraints or ():
+        if constraint.when_unsatisfiable != "ScheduleAnyway":
+            yield "topology spread constraints"
+    if any(_host_ports(container) for group in (spec.init_containers, spec.containers) for container in group or ()):
+        yield "host ports"
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield "persistent volume claims"
+        if volume.ephemeral is not None:
+            yield "ephemeral volumes"
+    if spec.resource_claims:
+        yield "resource claims"
+    for name in GPU_SHARE_ANNOTATIONS:
+        if name in annotations:
+            yield f"a share of a GPU ({name})"
+
+
+def _host_ports(container: ContainerSpec) -> bool:
+    return any(port.host_port for port in container.ports or ())

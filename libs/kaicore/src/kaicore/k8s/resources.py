@@ -1,0 +1,111 @@
+"""Which resources are read: where they are served, and how one of their objects is decoded."""
+
+import re
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.k8s.objects import (
+    Identified,
+    Identity,
+    KubernetesObject,
+    NodeObject,
+    PodObject,
+    PriorityClassObject,
+    TopologyObject,
+)
+
+ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
+
+TOPOLOGY_GROUP = "topology.node.k8s.io"
+
+#: Served versions of NodeResourceTopology that can be read, the one to prefer first.
+TOPOLOGY_VERSIONS = ("v1alpha2", "v1alpha1")
+
+_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[ObjectT]):
+    """A resource of which all objects of a cluster are read.
+
+    Attributes:
+        kind: of its objects.
+        path: of the collection over all namespaces.
+        type: what its objects are decoded as.
+        optional: whether a cluster may do without it.
+    """
+
+    kind: str
+    path: str
+    type: type[ObjectT]
+    optional: bool = False
+    _decoder: msgspec.json.Decoder[ObjectT] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
+
+    def decode(self, data: bytes | msgspec.Raw) -> ObjectT:
+        """Decode one object.
+
+        Raises:
+            InvalidObject: naming the field whose JSON has the wrong type.
+        """
+        try:
+            return self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise _refusal(self.kind, data, error) from error
+
+
+PODS = Resource("Pod", "/api/v1/pods", PodObject)
+NODES = Resource("Node", "/api/v1/nodes", NodeObject)
+PRIORITY_CLASSES = Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject)
+
+
+def topologies(version: str) -> Resource[TopologyObject]:
+    """Return NodeResourceTopologies in a served version of their group."""
+    path = f"/apis/{TOPOLOGY_GROUP}/{version}/noderesourcetopologies"
+    return Resource("NodeResourceTopology", path, TopologyObject, optional=True)
+
+
+_identity_decoder = msgspec.json.Decoder(Identified)
+
+
+def identity(data: bytes | msgspec.Raw) -> Identity | None:
+    """Read which object this is, whatever else may be wrong with it; None when it does not say."""
+    try:
+        found = _identity_decoder.decode(data).metadata
+    except msgspec.DecodeError:
+        return None
+    return found if found.uid and found.name else None
+
+
+def subject_of(kind: str, namespace: str, name: str) -> str:
+    """Name an object in an error: `Pod default/train-0`, `Node n1`."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:
+    known = identity(data)
+    subject = subject_of(kind, known.namespace, known.name) if known is not None else kind
+    found = _PATH.search(str(error))
+    if found is None:
+        return InvalidObject(subject, "object", bytes(data)[:80], str(error))
+    path = found["path"]
+    return InvalidObject(subject, path.lstrip(".") or "object", _value_at(data, path), str(error)[: found.start()])
+
+
+def _value_at(data: bytes | msgspec.Raw, path: str) -> object:
+    """Return what stands at a path as msgspec's errors write it, as far as it leads."""
+
+    def step(value: Any, match: re.Match[str]) -> Any:
+        return value[match[1] if match[1] is not None else int(match[2])]
+
+    try:
+        return reduce(step, _STEP.finditer(path), msgspec.json.decode(data))
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return None
