@@ -1,6 +1,7 @@
-"""The exporter's process: settings, nodes, health."""
+"""`kai-exporter`: the exporter of one node, or of a simulated fleet, as a process."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 from kaicore.service import ServiceContext, run_service
@@ -16,11 +17,6 @@ DISCOVERY_S = 2.0
 
 #: Seconds that the reports of a fleet's nodes wait for each other.
 FLEET_LINGER_S = 0.2
-
-
-def main() -> int:
-    """Run the exporter; return the exit code."""
-    return run_service("exporter", ExporterSettings, export, conditions=("kubelet", "ingest"))
 
 
 async def export(context: ServiceContext, settings: ExporterSettings) -> None:
@@ -78,3 +74,12 @@ def _tokens(settings: ExporterSettings) -> Tokens:
         secret = read_secret(settings.node_token_secret_file)
         return FixedToken(node_token(secret, cluster=settings.cluster, node=settings.node_name or EVERY_NODE))
     return TokenFile(settings.token_file) if settings.token_file is not None else FixedToken(settings.token)
+
+
+def main() -> None:
+    """Entry point of `kai-exporter`."""
+    sys.exit(run_service("exporter", ExporterSettings, export, conditions=("kubelet", "ingest")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Ingest's HTTP API: two routes for reports, and the three that every service has.
+
+A request is checked from the outside in: the cluster (404), the token (401, 403), the size (413), the format (422),
+then the log (503). Errors are `{"error": "…"}`. There are no pages of documentation: FastAPI's would be loaded from
+elsewhere.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from kaicore.errors import InvalidObject, KaiError, LogError
+from kaicore.service import Health
+from kaicore.service.logs import Logger
+from kaicore.service.node_tokens import EVERY_NODE
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import ClientDisconnect
+
+from kai_ingest.authentication import AuthenticationUnavailable, Authenticator, NotAllowed, NotAuthenticated
+from kai_ingest.ingest import Answer, Ingest
+from kai_ingest.metrics import IngestMetrics
+from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
+
+#: Seconds after which a client may try again when the log does not answer.
+_RETRY_AFTER = {"Retry-After": "1"}
+
+#: The condition that must be met before reports are taken.
+PROJECTION = "projection"
+
+
+class _Answers(msgspec.Struct, frozen=True):
+    answers: Sequence[Answer]
+
+
+class _Error(msgspec.Struct, frozen=True):
+    error: str
+
+
+class _TooLarge(KaiError):
+    """A body has more bytes than are read."""
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class ReportRoutes:
+    """What is behind the two routes."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        authenticator: Authenticator,
+        *,
+        cluster: str,
+        health: Health,
+        metrics: IngestMetrics,
+        logger: Logger,
+        max_body: int,
+    ) -> None:
+        """Args:
+        ingest: judges reports.
+        authenticator: tells whose token it is.
+        cluster: the only one that is served.
+        health: reports wait until its condition `PROJECTION` is met.
+        metrics: where things are counted.
+        logger: where refusals are told.
+        max_body: bytes of a body at most.
+        """
+        self._ingest = ingest
+        self._authenticator = authenticator
+        self._cluster = cluster
+        self._health = health
+        self._metrics = metrics
+        self._logger = logger
+        self._max_body = max_body
+
+    async def one(self, cluster: str, node: str, request: Request) -> Response:
+        """Take one node's report."""
+        return await self._respond(cluster, node, request)
+
+    async def several(self, cluster: str, request: Request) -> Response:
+        """Take several nodes' reports, from one that may speak for every node."""
+        return await self._respond(cluster, EVERY_NODE, request)
+
+    async def _respond(self, cluster: str, node: str, request: Request) -> Response:
+        try:
+            response = await self._handle(cluster, node, request)
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        except (NotAuthenticated, NotAllowed, InvalidObject, _TooLarge) as error:
+            status = {NotAuthenticated: 401, NotAllowed: 403, _TooLarge: 413}.get(type(error), 422)
+            self._metrics.refused.labels(f"http-{status}").inc()
+            who = request.client.host if request.client else "?"
+            self._logger.warning("report refused", node=shown(node), client=who, status=status, error=str(error))
+            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+            response = _json(_Error(str(error)), status=status, headers=headers)
+        except (LogError, AuthenticationUnavailable) as error:
+            self._logger.warning("report not taken", node=shown(node), error=str(error))
+            response = _json(_Error(str(error)), status=503, headers=_RETRY_AFTER)
+        self._metrics.requests.labels(str(response.status_code)).inc()
+        return response
+
+    async def _handle(self, cluster: str, node: str, request: Request) -> Response:
+        if cluster != self._cluster:
+            return _json(_Error(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}"), status=404)
+        await self._authenticate(node, request.headers.get("authorization", ""))
+        body = await self._body(request)
+        if why := self._health.conditions.get(PROJECTION):
+            return _json(_Error(f"the log is still being read: {why}"), status=503, headers=_RETRY_AFTER)
+        if node == EVERY_NODE:
+            return _json(_Answers(await self._take_several(body)))
+        (answer,) = await self._ingest.take([decode_report(body, node=node)])
+        return _json(answer, status=409 if answer.status == "superseded" else 200)
+
+    async def _authenticate(self, node: str, header: str) -> None:
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise NotAuthenticated("header Authorization: no bearer token")
+        speaks_for = await self._authenticator.node_of(token.strip())
+        if speaks_for not in (node, EVERY_NODE):
+            raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
+
+    async def _body(self, request: Request) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > self._max_body:
+                raise _TooLarge(f"body: has more than {self._max_body} bytes")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def _take_several(self, body: bytes) -> list[Answer]:
+        answers: list[Answer | None] = []
+        reports: dict[str, Report] = {}
+        for value in decode_reports(body):
+            try:
+                report = read_report(value)
+                if report.node in reports:
+                    raise InvalidObject(f"report of Node {report.node}", "node", report.node, "reports twice")
+            except InvalidObject as error:
+                node = value.get("node") if isinstance(value, dict) else None
+                self._metrics.refused.labels("report").inc()
+                self._metrics.reports.labels("refused").inc()
+                self._logger.warning("report refused", node=shown(node), error=str(error))
+                answers.append(Answer(shown(node), "refused", str(error)))
+                continue
+            reports[report.node] = report
+            answers.append(None)
+        taken = iter(await self._ingest.take(list(reports.values())))
+        return [next(taken) if answer is None else answer for answer in answers]
+
+
+def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegistry = REGISTRY) -> FastAPI:
+    """Return the ASGI application."""
+    app = FastAPI(title="kai-ingest", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_api_route(
+        "/v1/clusters/{cluster}/nodes/{node}/placements", routes.one, methods=["POST"], response_class=Response
+    )
+    app.add_api_route("/v1/clusters/{cluster}/placements", routes.several, methods=["POST"], response_class=Response)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        return Response(health.report(), status_code=200 if health.ready else 503, media_type="text/plain")
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encoder.encode(value), status_code=status, headers=headers, media_type="application/json")

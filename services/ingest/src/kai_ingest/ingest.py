@@ -1,0 +1,308 @@
+"""Judges reports and annotations, and appends what is new as `PlacementObserved`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+from kaicore.errors import InvalidObject, LogError
+from kaicore.events.envelope import Event, NewEvent, Unit
+from kaicore.events.payloads import PlacementObserved
+from kaicore.feed import EventFeed
+from kaicore.log.port import EventLog, Filter, Snapshot
+from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, decode_annotation
+from kaicore.service.logs import Logger
+
+from kai_ingest.metrics import IngestMetrics
+from kai_ingest.observation import (
+    annotated_placement,
+    content_digest,
+    is_empty,
+    observation,
+    reported_placement,
+    zones_of,
+)
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved, record_of
+from kai_ingest.reporters import Reporters
+from kai_ingest.reports import Report, pod_name, read_pod
+from kai_ingest.said_before import SaidBefore
+
+#: Name of ingest's snapshots.
+SNAPSHOT = "ingest"
+
+#: Events of a page while history is read.
+_PAGE = 5000
+
+#: Seconds until annotations that could not be recorded are tried again.
+_RETRY_S = 1.0
+
+#: How long a pod may be bound before its missing observation counts, microseconds.
+_UNOBSERVED_US = 60_000_000
+
+
+class Unaccepted(msgspec.Struct, frozen=True):
+    """A pod of a report that was not taken, and why."""
+
+    namespace: str
+    name: str
+    detail: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a report.
+
+    Attributes:
+        status: `taken`, `superseded` or `refused`.
+        detail: why it was not taken.
+        unknown: pods that cannot be told yet; to be sent again.
+        refused: pods of which something impossible was said.
+    """
+
+    node: str
+    status: str = "taken"
+    detail: str = ""
+    unknown: tuple[Unaccepted, ...] = ()
+    refused: tuple[Unaccepted, ...] = ()
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A report and what follows from it."""
+
+    report: Report
+    events: list[tuple[KnownPod, NewEvent]] = field(default_factory=list)
+    unknown: list[Unaccepted] = field(default_factory=list)
+    refused: list[Unaccepted] = field(default_factory=list)
+    unchanged: int = 0
+
+
+class Ingest:
+    """Ingest of one cluster."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        cluster: str,
+        metrics: IngestMetrics,
+        logger: Logger,
+        clock: Callable[[], int],
+        snapshot_events: int = 50_000,
+    ) -> None:
+        """Args:
+        log: where observations are appended, and what the projection is made of.
+        cluster: whose log.
+        metrics: where things are counted.
+        logger: where refusals are told.
+        clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
+        snapshot_events: how many events lie between two snapshots of the projection.
+        """
+        self.projection = Projection()
+        self._log = log
+        self._cluster = cluster
+        self._metrics = metrics
+        self._logger = logger
+        self._clock = clock
+        self._snapshot_events = snapshot_events
+        self._snapshot_at = 0
+        self._reporters = Reporters()
+        self._said = SaidBefore()
+        self._locks: dict[str, asyncio.Lock] = {}
+        metrics.position.set_function(lambda: self.projection.position)
+        metrics.pods.set_function(lambda: len(self.projection.pods))
+        metrics.unobserved.set_function(lambda: self.projection.unobserved(before=clock() - _UNOBSERVED_US))
+        metrics.nodes.set_function(lambda: len(self._reporters))
+        metrics.oldest_report.set_function(lambda: self._reporters.oldest_age_us(now=clock()) / 1e6)
+
+    async def load(self) -> None:
+        """Read the projection from the last snapshot and the log.
+
+        Raises:
+            LogError: the log does not answer, or contradicts itself.
+        """
+        snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT, schema=SCHEMA)
+        if snapshot is not None:
+            self.projection = Projection.load(snapshot.body, position=snapshot.position)
+        head = (await self._log.head(self._cluster)).position
+        while True:
+            events = await self._log.read(
+                self._cluster,
+                after=self.projection.position,
+                upto=head,
+                limit=_PAGE,
+                where=Filter(types=EVENT_TYPES),
+            )
+            for event in events:
+                self.projection.apply(event)
+            if len(events) < _PAGE:
+                break
+        self.projection.position = max(head, self.projection.position)
+        self._snapshot_at = self.projection.position
+
+    async def follow(self, feed: EventFeed) -> None:
+        """Take events until the feed is closed.
+
+        Args:
+            feed: begins where `load` ended.
+
+        Raises:
+            CorruptLog: the log contradicts itself.
+        """
+        while True:
+            await self._judge_annotations()
+            waiting = bool(self.projection.annotated)
+            events = await feed.next_batch(timeout_s=_RETRY_S if waiting else None)
+            if not events and not waiting:
+                return
+            for event in events:
+                self._apply(event)
+            if self.projection.position - self._snapshot_at >= self._snapshot_events:
+                await self.save_snapshot()
+
+    def _apply(self, event: Event) -> None:
+        self.projection.apply(event)
+        if event.type == "NodeDeleted":
+            node = event.stream.removeprefix("node/")
+            self._reporters.forget(node)
+            self._locks.pop(node, None)
+
+    async def save_snapshot(self) -> None:
+        """Keep the projection for the next start; a log that does not answer is no matter."""
+        position = self.projection.position
+        if position == self._snapshot_at:
+            return
+        try:
+            snapshot = Snapshot(SNAPSHOT, position, SCHEMA, self.projection.dump())
+            await self._log.save_snapshot(self._cluster, snapshot)
+            self._snapshot_at = position
+        except LogError as error:
+            self._logger.warning("snapshot not saved", error=str(error))
+
+    async def take(self, reports: Sequence[Report]) -> list[Answer]:
+        """Judge reports of different nodes and append what is new; return what became of each.
+
+        Raises:
+            LogError: nothing is known of what was appended; the same reports may be sent again.
+        """
+        async with self._alone(report.node for report in reports):
+            judged = [self._judge(report) for report in reports]
+            await self._append([pair for one in judged if isinstance(one, _Judged) for pair in one.events], "exporter")
+        answers = []
+        for one in judged:
+            if isinstance(one, Answer):
+                self._metrics.reports.labels(one.status).inc()
+                answers.append(one)
+                continue
+            self._metrics.reports.labels("taken").inc()
+            self._metrics.unchanged.inc(one.unchanged)
+            answers.append(Answer(one.report.node, unknown=tuple(one.unknown), refused=tuple(one.refused)))
+        return answers
+
+    def _judge(self, report: Report) -> _Judged | Answer:
+        if problem := self._reporters.superseded(report, now=self._clock()):
+            self._refuse("superseded", (report.node, report.instance), node=report.node, error=problem)
+            return Answer(report.node, "superseded", problem)
+        judged = _Judged(report)
+        seen: set[tuple[str, str]] = set()
+        for value in report.pods:
+            name = pod_name(value)
+            try:
+                self._judge_pod(value, report, judged, seen)
+            except InvalidObject as error:
+                judged.refused.append(Unaccepted(*name, str(error)))
+                self._refuse("invalid", (report.node, *name, error.field), node=report.node, error=str(error))
+            except Unresolved as error:
+                judged.unknown.append(Unaccepted(*name, str(error)))
+                self._refuse(error.miss, (report.node, *name), node=report.node, error=str(error))
+        return judged
+
+    def _judge_pod(self, value: object, report: Report, judged: _Judged, seen: set[tuple[str, str]]) -> None:
+        pod = read_pod(value, node=report.node)
+        key = (pod.namespace, pod.name)
+        if key in seen:
+            raise InvalidObject(f"report of Node {report.node}", "pods", "/".join(key), "this pod is named twice")
+        seen.add(key)
+        known = self.projection.resolve(
+            pod.namespace, pod.name, node=report.node, uid=pod.uid, observed_at=report.observed_at
+        )
+        placement = reported_placement(pod)
+        self.projection.check_zones(known, zones_of(placement))
+        if self._says_nothing_new(known, placement):
+            judged.unchanged += 1
+            return
+        judged.events.append((known, self._event(known, placement, "exporter", occurred_at=report.observed_at)))
+
+    def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
+        if known.record is None:
+            # That a pod holds nothing is news only where it was thought to hold something.
+            return is_empty(placement) and not known.predicted
+        return known.record.exporter and known.record.content == content_digest(placement)
+
+    async def _judge_annotations(self) -> None:
+        """Record what annotations say of pods that no exporter has reported."""
+        if not self.projection.annotated:
+            return
+        pods = [self.projection.pods[uid] for uid in sorted(self.projection.annotated)]
+        async with self._alone({pod.node for pod in pods}):
+            self.projection.annotated.difference_update(pod.uid for pod in pods)
+            events = [(pod, event) for pod in pods if (event := self._judge_annotation(pod))]
+            try:
+                await self._append(events, "annotation")
+            except LogError as error:
+                self._logger.warning("annotations not recorded yet", pods=len(events), error=str(error))
+                there = self.projection.pods.keys()
+                self.projection.annotated.update(pod.uid for pod, _ in events if pod.uid in there)
+
+    def _judge_annotation(self, pod: KnownPod) -> NewEvent | None:
+        if not (pod.live and pod.on_node and pod.annotation) or (pod.record is not None and pod.record.exporter):
+            return None
+        try:
+            placement = annotated_placement(
+                decode_annotation(pod.annotation, subject=f"Pod {pod.subject}", annotation=OBSERVED_ANNOTATION)
+            )
+            self.projection.check_zones(pod, zones_of(placement))
+        except InvalidObject as error:
+            self._refuse("annotation", (pod.uid, pod.annotation), node=pod.node, error=str(error))
+            return None
+        except Unresolved as error:
+            self._refuse("annotation", (pod.uid, pod.annotation), node=pod.node, error=str(error))
+            self.projection.await_zones(pod)
+            return None
+        if pod.record is not None and pod.record.content == content_digest(placement):
+            return None
+        return self._event(pod, placement, "annotation", occurred_at=pod.annotated_at)
+
+    def _event(self, pod: KnownPod, placement: Placement, source: str, *, occurred_at: int) -> NewEvent:
+        return observation(
+            self._cluster,
+            PlacementObserved(pod.uid, pod.namespace, pod.name, pod.node, placement, source),
+            previous=pod.record.id if pod.record is not None else None,
+            occurred_at=occurred_at,
+            cause=pod.cause if source == "annotation" else None,
+        )
+
+    async def _append(self, events: Sequence[tuple[KnownPod, NewEvent]], source: str) -> None:
+        if not events:
+            return
+        outcomes = await self._log.append(self._cluster, [Unit((event,)) for _, event in events])
+        now = self._clock()
+        for (pod, event), outcome in zip(events, outcomes, strict=True):
+            assert isinstance(event.payload, PlacementObserved)
+            if pod.record is None and pod.bound_at:
+                self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
+            self.projection.record(pod.uid, record_of(event.payload, position=outcome.positions[0], event_id=event.id))
+            self._metrics.observations.labels(source).inc(not outcome.duplicate)
+
+    def _refuse(self, reason: str, key: tuple[str, ...], *, node: str, error: str) -> None:
+        self._metrics.refused.labels(reason).inc()
+        if self._said.first_time((reason, *key), now=self._clock()):
+            self._logger.warning("observation refused", node=node, reason=reason, error=error)
+
+    @asynccontextmanager
+    async def _alone(self, nodes: Iterable[str]) -> AsyncIterator[None]:
+        """Let nobody else judge what is said of these nodes: what is compared with must be what was recorded last."""
+        async with AsyncExitStack() as stack:
+            for node in sorted(set(nodes)):
+                await stack.enter_async_context(self._locks.setdefault(node, asyncio.Lock()))
+            yield

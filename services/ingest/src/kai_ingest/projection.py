@@ -1,0 +1,336 @@
+"""What ingest has to know of a cluster to judge a report: which pod of a name is on which node, and what was recorded.
+
+podresources tells pods by namespace and name only. Which pod, by uid, is meant follows from the log: it must be known
+there, must not be finished, and must have been decided for or be on the very node that reports. Where more than one
+could be meant, none is.
+
+`apply` is the only way in which events change it. Times are microseconds since the epoch.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+from kaicore.errors import KaiError
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.model.placement import OBSERVED_ANNOTATION
+
+from kai_ingest.observation import content_digest, is_empty
+
+#: The types of the events that matter here.
+EVENT_TYPES = (
+    "BindFailed",
+    "NodeDeleted",
+    "PlacementObserved",
+    "PodBound",
+    "PodDeleted",
+    "PodObserved",
+    "PodPlaced",
+    "PodRejected",
+    "TopologyDeleted",
+    "TopologyObserved",
+)
+
+#: Version of a snapshot's format.
+SCHEMA = "1"
+
+#: How long a deleted pod is remembered as the predecessor of one of the same name, microseconds.
+_REMEMBERED_US = 600_000_000
+
+#: How far a node's clock may be behind, microseconds, where no pod of the same name was on the node before.
+_CLOCK_SKEW_US = 5_000_000
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The observation of a pod that was recorded last.
+
+    Attributes:
+        position: in the log.
+        id: of the event.
+        content: digest of the placement.
+        exporter: it came from an exporter.
+        empty: nothing was bound to a zone.
+    """
+
+    position: int
+    id: UUID
+    content: bytes
+    exporter: bool
+    empty: bool
+
+
+class KnownPod(msgspec.Struct):
+    """A pod that has a node.
+
+    Attributes:
+        node: where it was decided to go, or is.
+        since: its node's kubelet cannot have known of it earlier.
+        succeeds: another pod of that name was on that node before.
+        live: it has not reached a terminal phase.
+        on_node: Kubernetes said that it is there; else a decision did.
+        bound_at: when its binding was recorded, 0 if it was not.
+        predicted: zones were predicted for it.
+        annotation: what its annotation says of its placement; empty without one.
+        cause: the event that brought the annotation.
+        annotated_at: when that was.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    since: int
+    succeeds: bool
+    live: bool = True
+    on_node: bool = False
+    bound_at: int = 0
+    predicted: bool = False
+    annotation: str = ""
+    cause: UUID | None = None
+    annotated_at: int = 0
+    record: Record | None = None
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Miss(StrEnum):
+    """Why a report's pod is no pod of ours yet."""
+
+    UNKNOWN = "unknown"
+    ELSEWHERE = "elsewhere"
+    FINISHED = "finished"
+    AMBIGUOUS = "ambiguous"
+    ZONE = "zone"
+
+
+class Unresolved(KaiError):
+    """A report's pod cannot be told; names the field and the value."""
+
+    def __init__(self, miss: Miss, message: str) -> None:
+        super().__init__(message)
+        self.miss = miss
+
+
+class _Snapshot(msgspec.Struct):
+    pods: list[KnownPod]
+    zones: dict[str, tuple[str, ...]]
+    gone: list[tuple[str, str, str, int]]
+
+
+class Projection:
+    """The pods of one cluster that have a node, the zones of its nodes, and who reported last."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.pods: dict[str, KnownPod] = {}
+        self.zones: dict[str, tuple[str, ...]] = {}
+        #: Pods whose annotation has still to be looked at.
+        self.annotated: set[str] = set()
+        self._zones_missing: set[str] = set()
+        self._by_name: dict[tuple[str, str], list[str]] = {}
+        # Namespace, name and node of deleted pods, with the time of the deletion, oldest first.
+        self._gone: dict[tuple[str, str, str], int] = {}
+
+    def apply(self, event: Event) -> None:
+        """Take an event; those of other types only move the position on."""
+        self.position = event.position
+        if event.type not in EVENT_TYPES:
+            return
+        match decode_payload(event):
+            case payloads.PodObserved() as payload:
+                self._observed(payload, event)
+            case payloads.PodPlaced() as payload:
+                pod = self._at(payload.uid, payload.namespace, payload.name, payload.node, event.occurred_at)
+                pod.predicted = payload.placement is not None and not is_empty(payload.placement)
+            case payloads.PodBound() as payload:
+                pod = self._at(payload.uid, payload.namespace, payload.name, payload.node, event.occurred_at)
+                pod.on_node, pod.bound_at = True, event.recorded_at
+            case payloads.BindFailed(uid=uid, node=node):
+                found = self.pods.get(uid)
+                if found is not None and not found.on_node and found.node == node:
+                    self._forget(uid)
+            case payloads.PodRejected(uid=uid):
+                if uid in self.pods:
+                    self.pods[uid].live = False
+            case payloads.PodDeleted(uid=uid):
+                self._deleted(uid, event.recorded_at)
+            case payloads.PlacementObserved(uid=uid) as payload:
+                found = self.pods.get(uid)
+                if found is not None and found.node == payload.node:
+                    self.record(uid, record_of(payload, position=event.position, event_id=event.id))
+            case payloads.TopologyObserved(topology=topology):
+                self._set_zones(topology.node, tuple(zone.name for zone in topology.zones))
+            case payloads.TopologyDeleted(node=node):
+                self.zones.pop(node, None)
+            case payloads.NodeDeleted(name=name):
+                self.zones.pop(name, None)
+            case _:
+                pass
+
+    def record(self, uid: str, record: Record) -> None:
+        """Note an observation that is in the log; a later one that is known already stays."""
+        pod = self.pods.get(uid)
+        if pod is not None and (pod.record is None or pod.record.position < record.position):
+            pod.record = record
+
+    def check_zones(self, pod: KnownPod, zones: Iterable[str]) -> None:
+        """Check that the pod's node has some zones, as far as its NodeResourceTopology is known.
+
+        Raises:
+            Unresolved: it has one not, or not yet.
+        """
+        there = self.zones.get(pod.node)
+        strange = sorted(set(zones).difference(there)) if there is not None else []
+        if strange:
+            raise Unresolved(
+                Miss.ZONE, f"Pod {pod.subject}: zone: Node {pod.node} has {', '.join(there or ())}: {strange[0]!r}"
+            )
+
+    def await_zones(self, pod: KnownPod) -> None:
+        """Have the pod's annotation looked at again when its node has other zones."""
+        self._zones_missing.add(pod.uid)
+
+    def resolve(self, namespace: str, name: str, *, node: str, uid: str, observed_at: int) -> KnownPod:
+        """Return the pod that a node's exporter means.
+
+        Args:
+            namespace: as reported.
+            name: as reported.
+            node: that reports.
+            uid: as reported, or empty.
+            observed_at: when the exporter saw it, by its node's clock.
+
+        Raises:
+            Unresolved: it cannot be told, or not yet.
+        """
+        named = [self.pods[known] for known in self._by_name.get((namespace, name), ()) if uid in ("", known)]
+        here = [pod for pod in named if pod.node == node]
+        live = [pod for pod in here if pod.live]
+        subject = f"Pod {namespace}/{name}"
+        if not named:
+            about = f"uid: {uid!r}: " if uid else ""
+            raise Unresolved(Miss.UNKNOWN, f"{subject}: {about}the log knows no such pod with a node")
+        if not here:
+            raise Unresolved(
+                Miss.ELSEWHERE, f"{subject}: node: {node!r}: the log has it on {', '.join(pod.node for pod in named)}"
+            )
+        if not live:
+            raise Unresolved(Miss.FINISHED, f"{subject}: uid: {here[-1].uid!r}: it is finished")
+        if len(live) > 1:
+            uids = ", ".join(pod.uid for pod in live)
+            raise Unresolved(Miss.AMBIGUOUS, f"{subject}: uid: {uids!r}: more than one pod of that name is on {node}")
+        pod = live[0]
+        if observed_at < pod.since - (0 if pod.succeeds else _CLOCK_SKEW_US):
+            raise Unresolved(
+                Miss.AMBIGUOUS, f"{subject}: observed_at: {observed_at!r}: before pod {pod.uid} was there ({pod.since})"
+            )
+        return pod
+
+    def unobserved(self, *, before: int) -> int:
+        """Count live pods with predicted zones that were bound before a time and have no observation."""
+        return sum(
+            pod.live and pod.predicted and pod.record is None and 0 < pod.bound_at < before
+            for pod in self.pods.values()
+        )
+
+    def dump(self) -> bytes:
+        """Return a snapshot for `load`."""
+        gone = [(*key, at) for key, at in self._gone.items()]
+        return msgspec.msgpack.encode(_Snapshot(list(self.pods.values()), self.zones, gone))
+
+    @classmethod
+    def load(cls, body: bytes, *, position: int) -> "Projection":
+        """Return the projection that a snapshot of `SCHEMA` was made of."""
+        snapshot = msgspec.msgpack.decode(body, type=_Snapshot)
+        projection = cls()
+        projection.position = position
+        projection.zones = snapshot.zones
+        projection._gone = {(namespace, name, node): at for namespace, name, node, at in snapshot.gone}
+        for pod in snapshot.pods:
+            projection._add(pod)
+        projection._look_again(snapshot.pods)
+        return projection
+
+    def _observed(self, payload: payloads.PodObserved, event: Event) -> None:
+        pod = payload.pod
+        known = self.pods.get(pod.uid)
+        arrives = known is None or not known.on_node
+        if pod.node_name:
+            # Creation times are whole seconds, cut off.
+            known = self._at(pod.uid, pod.namespace, pod.name, pod.node_name, (pod.created_at + 1) * 1_000_000)
+            known.on_node = True
+        if known is None:
+            return
+        known.live = known.live and not pod.finished
+        annotation = pod.annotations.get(OBSERVED_ANNOTATION, "")
+        if annotation != known.annotation or arrives:
+            known.annotation, known.cause, known.annotated_at = annotation, event.id, event.occurred_at
+            self._look_again((known,))
+
+    def _at(self, uid: str, namespace: str, name: str, node: str, since: int) -> KnownPod:
+        """Return the pod, which is on that node now or about to be."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            pod = KnownPod(uid, namespace, name, node, since, self._succeeds(uid, namespace, name, node))
+            self._add(pod)
+        elif pod.node != node:
+            pod.node, pod.since, pod.record, pod.predicted = node, since, None, False
+            pod.succeeds = self._succeeds(uid, namespace, name, node)
+        return pod
+
+    def _succeeds(self, uid: str, namespace: str, name: str, node: str) -> bool:
+        if (namespace, name, node) in self._gone:
+            return True
+        others = (self.pods[other] for other in self._by_name.get((namespace, name), ()) if other != uid)
+        return any(other.node == node for other in others)
+
+    def _add(self, pod: KnownPod) -> None:
+        self.pods[pod.uid] = pod
+        self._by_name.setdefault((pod.namespace, pod.name), []).append(pod.uid)
+
+    def _forget(self, uid: str) -> KnownPod:
+        pod = self.pods.pop(uid)
+        self.annotated.discard(uid)
+        self._zones_missing.discard(uid)
+        uids = self._by_name[pod.namespace, pod.name]
+        uids.remove(uid)
+        if not uids:
+            del self._by_name[pod.namespace, pod.name]
+        return pod
+
+    def _deleted(self, uid: str, at: int) -> None:
+        if uid not in self.pods:
+            return
+        pod = self._forget(uid)
+        key = (pod.namespace, pod.name, pod.node)
+        self._gone.pop(key, None)
+        self._gone[key] = at
+        while (oldest := next(iter(self._gone))) != key and self._gone[oldest] < at - _REMEMBERED_US:
+            del self._gone[oldest]
+
+    def _set_zones(self, node: str, names: tuple[str, ...]) -> None:
+        if self.zones.get(node) != names:
+            self.zones[node] = names
+            again = {uid for uid in self._zones_missing if self.pods[uid].node == node}
+            self._zones_missing -= again
+            self._look_again(self.pods[uid] for uid in again)
+
+    def _look_again(self, pods: Iterable[KnownPod]) -> None:
+        self.annotated.update(pod.uid for pod in pods if pod.annotation)
+
+
+def record_of(payload: payloads.PlacementObserved, *, position: int, event_id: UUID) -> Record:
+    """Return what is kept of a recorded observation."""
+    return Record(
+        position,
+        event_id,
+        content_digest(payload.placement),
+        payload.source == "exporter",
+        is_empty(payload.placement),
+    )
