@@ -8,6 +8,7 @@ import asyncio
 import importlib.metadata
 import secrets
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,9 @@ from kaicore.errors import ConfigurationError
 
 #: Largest message, bytes; a cycle's decisions in one event may be large.
 MAX_PAYLOAD = 8 * 1024 * 1024
+
+#: Seconds that a server has to greet; what does not greet is somebody else's.
+_GREETING_S = 1.0
 
 _CONFIG = """\
 # Written at each start.
@@ -82,19 +86,24 @@ class EmbeddedNats(EmbeddedServer):
     async def _ready(self, port: int) -> bool:
         # The port opens when JetStream has recovered its streams.
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
+            async with asyncio.timeout(_GREETING_S):
+                line = await _greeting(port)
+        except (OSError, TimeoutError):
             return False
-        try:
-            line = await reader.readline()
-        except OSError:
-            return False
-        finally:
-            writer.close()
         if not line.startswith(b"INFO "):
             return False
         info = msgspec.json.decode(line.removeprefix(b"INFO "), type=_Info)
         return info.server_name == self._server_name and info.jetstream
+
+
+async def _greeting(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def _program() -> Path:

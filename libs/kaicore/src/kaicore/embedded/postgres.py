@@ -74,11 +74,13 @@ class EmbeddedPostgres(EmbeddedServer):
     def _prepare(self, lock: Lock) -> None:
         if not self._data.exists():
             self._initialise(lock)
-        self._password = self._password_file.read_text()
         version = self._data / "PG_VERSION"
         found = version.read_text().strip() if version.exists() else "no Postgres at all"
         if found != _MAJOR:
             raise ConfigurationError(f"{self._data}: holds data of {found}, and this is Postgres {_MAJOR}")
+        if not self._password_file.exists():
+            raise ConfigurationError(f"{self._password_file}: is missing, and with it the way into the data beside it")
+        self._password = self._password_file.read_text()
         pid_file = self._data / "postmaster.pid"
         if pid_file.exists():
             pid = int(pid_file.read_text().split("\n", 1)[0])

@@ -162,6 +162,7 @@ class EmbeddedServer(ABC):
             return
         self._process.kill()
         await self._gone(_ORPHANS_S)
+        # Free when the last orphan has gone.
         with await self._lock():
             pass
 
@@ -190,7 +191,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     async def _ready(self, port: int) -> bool:
-        """Whether our server, and nobody else on that port, takes connections."""
+        """Whether our server, and nobody else on that port, takes connections; answers within a second or so."""
 
     async def _start_on(self, port: int, lock: Lock) -> None:
         start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
@@ -207,15 +208,15 @@ class EmbeddedServer(ABC):
                             f"{self.log_file} says:\n{said}"
                         )
                     await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            await self.kill()
-            raise EmbeddedServerError(
-                f"{self.name} was not ready in {_START_S:.0f} s; {self.log_file} says:\n{self._said(start_of_log)}"
-            ) from None
-        except BaseException:
+        except BaseException as error:
             self._process.kill()
             self._process.wait()
             self._process = None
+            if isinstance(error, TimeoutError):
+                said = self._said(start_of_log)
+                raise EmbeddedServerError(
+                    f"{self.name} was not ready in {_START_S:.0f} s; {self.log_file} says:\n{said}"
+                ) from error
             raise
 
     def _spawn(self, command: list[str], lock: Lock) -> subprocess.Popen[bytes]:

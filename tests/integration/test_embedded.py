@@ -1,0 +1,357 @@
+"""Servers from the wheels: they resume, they do not start twice, they die with us."""
+
+import asyncio
+import fcntl
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import kaicore
+import nats
+import psycopg
+import pytest
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres, places, postgres, process, usable_directory
+from kaicore.embedded.process import EmbeddedServer
+from kaicore.errors import ConfigurationError, EmbeddedServerError
+
+from tests.servers import scratch_directory
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
+
+SERVERS: list[type[EmbeddedServer]] = [EmbeddedPostgres, EmbeddedNats]
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with scratch_directory() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def used() -> Iterator[Path]:
+    """A directory with a Postgres that the tests of this module take over from each other, stopped."""
+    with scratch_directory() as made:
+        yield made / "postgres"
+
+
+@pytest.fixture
+def server(used: Path) -> EmbeddedPostgres:
+    return EmbeddedPostgres(used, durable=False)
+
+
+async def query(url: str, statement: str) -> object:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        cursor = await connection.execute(statement)
+        return await cursor.fetchone() if cursor.description else None
+
+
+# What is in them outlives them
+
+
+async def test_postgres_resumes_after_a_stop_and_after_a_crash(used: Path, server: EmbeddedPostgres) -> None:
+    await server.start()
+    url = server.url
+    await query(url, "CREATE TABLE kept AS SELECT 7 AS seven")
+    await server.stop()
+    assert server.pid is None
+    await server.start()
+    await server.kill()
+    assert server.pid is None
+    await server.start()
+    assert server.url == url
+    assert await query(url, "SELECT seven FROM kept") == (7,)
+    await server.stop()
+    async with EmbeddedPostgres(used, durable=False) as another:
+        assert await query(another.url, "SELECT seven FROM kept") == (7,)
+
+
+async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> None:
+    server = EmbeddedNats(directory / "nats")
+    for end in (server.stop, server.kill, server.stop):
+        await server.start()
+        client = await nats.connect(server.url)
+        stream = client.jetstream()
+        await stream.add_stream(name="kept", subjects=["kept"])
+        await stream.publish("kept", b"x" * 7_000_000)
+        sequence = (await stream.stream_info("kept")).state.messages
+        assert client.max_payload == 8 * 1024 * 1024
+        await client.close()
+        await end()
+    assert sequence == 3
+
+
+async def test_starting_what_runs_and_stopping_what_does_not_is_nothing(directory: Path) -> None:
+    server = EmbeddedNats(directory)
+    await server.stop()
+    await server.kill()
+    await server.start()
+    pid = server.pid
+    await server.start()
+    assert server.pid == pid
+    await server.stop()
+    await server.stop()
+
+
+async def test_postgres_is_durable_unless_told_otherwise(used: Path, server: EmbeddedPostgres) -> None:
+    async with EmbeddedPostgres(used) as durable:
+        assert await query(durable.url, "SHOW fsync") == ("on",)
+        assert await query(durable.url, "SHOW full_page_writes") == ("on",)
+        assert await query(durable.url, "SHOW synchronous_commit") == ("on",)
+    async with server:
+        assert await query(server.url, "SHOW fsync") == ("off",)
+
+
+async def test_without_the_password_nobody_gets_in(directory: Path, server: EmbeddedPostgres, used: Path) -> None:
+    async with server:
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            await query(server.url.replace("kai:", "kai:not", 1), "SELECT 1")
+    async with EmbeddedNats(directory / "nats") as bus:
+        client = nats.NATS()
+        with pytest.raises(nats.errors.Error, match="Authorization Violation"):
+            await client.connect(bus.url.replace("kai:", "kai:not", 1), allow_reconnect=False)
+        await client.close()
+    for secret in (used / "password", directory / "nats" / "password"):
+        assert secret.stat().st_mode & 0o077 == 0
+
+
+def test_there_is_no_url_before_the_first_start(directory: Path) -> None:
+    with pytest.raises(EmbeddedServerError, match="not been started"):
+        _ = EmbeddedNats(directory).url
+
+
+# Not twice on the same data
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_live_server_on_the_same_data_is_named(directory: Path, used: Path, kind: type[EmbeddedServer]) -> None:
+    place = used if kind is EmbeddedPostgres else directory
+    async with kind(place) as first:
+        with pytest.raises(ConfigurationError, match=f"{place}: process {first.pid} is using it"):
+            await kind(place).start()
+
+
+async def test_a_pid_that_is_somebody_elses_now_is_no_live_server(used: Path, server: EmbeddedPostgres) -> None:
+    await server.start()
+    await server.kill()
+    pid_file = used / "data" / "postmaster.pid"
+    _, rest = pid_file.read_text().split("\n", 1)
+    pid_file.write_text(f"{os.getpid()}\n{rest}")
+    (used / "lock").write_text(str(os.getpid()))
+    await server.start()
+    await server.stop()
+
+
+async def test_a_server_that_somebody_else_started_is_left_alone(used: Path, server: EmbeddedPostgres) -> None:
+    await server.start()
+    await server.stop()
+    pid_file = used / "data" / "postmaster.pid"
+    pid_file.write_text(f"{os.getpid()}\n")
+    with pytest.raises(ConfigurationError, match=f"process {os.getpid()} is using it, a server that kai did not start"):
+        await server.start()
+    pid_file.unlink()
+
+
+# Ports
+
+
+async def test_a_port_that_is_taken(directory: Path, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {EmbeddedPostgres: used, EmbeddedNats: directory}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for kind, place in places.items():
+            with pytest.raises(ConfigurationError, match=f"port {port} of 127.0.0.1 is taken"):
+                await kind(place, port=port).start()
+        free = list(process._free_ports())
+        monkeypatch.setattr(process, "_free_ports", lambda: iter([port, *free]))
+        for kind, place in places.items():
+            async with kind(place) as started:
+                assert f":{port}" not in started.url
+
+
+# What cannot work is said
+
+
+async def test_data_that_are_not_ours_are_refused(directory: Path) -> None:
+    data = directory / "data"
+    data.mkdir()
+    for version, problem in (
+        (None, "no Postgres at all"),
+        ("17", "data of 17, and this is"),
+        ("18", "password: is miss"),
+    ):
+        if version is not None:
+            (data / "PG_VERSION").write_text(f"{version}\n")
+        with pytest.raises(ConfigurationError, match=problem):
+            await EmbeddedPostgres(directory).start()
+
+
+async def test_a_server_that_ends_while_starting_says_why(used: Path, server: EmbeddedPostgres) -> None:
+    await server.start()
+    await server.stop()
+    settings = used / "data" / "postgresql.auto.conf"
+    before = settings.read_text()
+    settings.write_text(f"{before}shared_buffers = nonsense\n")
+    with pytest.raises(EmbeddedServerError, match=r"(?s)postgres\.log says:\n.*shared_buffers"):
+        await server.start()
+    assert server.pid is None
+    settings.write_text(before)
+
+
+async def test_missing_wheels_are_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"kai-ledger\[embedded\]"):
+        await EmbeddedPostgres(directory).start()
+
+    def absent(name: str) -> None:
+        raise postgres.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(postgres.importlib.metadata, "files", absent)
+    with pytest.raises(ConfigurationError, match=r"kai-ledger\[embedded\]"):
+        await EmbeddedNats(directory).start()
+
+
+# They die with us
+
+_PARENT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
+async def main():
+    for server in servers:
+        await server.start()
+asyncio.run(main())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux'")
+async def test_servers_end_when_their_parent_is_killed(directory: Path, used: Path) -> None:
+    places = [directory, used]
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, *places)
+    assert await parent.wait() == -signal.SIGKILL
+    for place in places:
+        with (place / "lock").open() as lock:
+            # Whoever holds it is a process of the server; it ends, so this ends.
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+    assert (used / "postgres.log").read_text().endswith("database system is shut down\n")
+
+
+# As root, and not as root
+
+
+@as_root
+async def test_as_root_postgres_runs_as_nobody(server: EmbeddedPostgres) -> None:
+    async with server:
+        assert os.stat(f"/proc/{server.pid}").st_uid == pwd.getpwnam("nobody").pw_uid  # noqa: PTH116
+
+
+@as_root
+async def test_as_root_a_directory_that_nobody_can_enter_is_named(directory: Path) -> None:
+    closed = directory / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(ConfigurationError, match=f"who cannot enter {closed}"):
+        await EmbeddedPostgres(closed / "postgres").start()
+    instead = usable_directory(closed / ".kai")
+    try:
+        assert instead == usable_directory(closed / ".kai")
+        async with EmbeddedPostgres(instead, durable=False) as server:
+            assert await query(server.url, "SELECT 1") == (1,)
+    finally:
+        shutil.rmtree(instead)
+    assert usable_directory(directory / "open") == directory / "open"
+
+
+@as_root
+def test_as_root_programs_out_of_reach_are_copied(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reachable, hidden = directory / "reachable", directory / "hidden"
+    reachable.mkdir()
+    reachable.chmod(0o755)
+    monkeypatch.setattr(places, "_REACHABLE", reachable)
+    program = hidden / "package" / "bin" / "program"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\ncat ${0%/*}/../share/text\n")
+    (hidden / "package" / "share").mkdir()
+    (hidden / "package" / "share" / "text").write_text("found")
+    program.chmod(0o700)
+    (hidden / "package" / "share" / "text").chmod(0o600)
+    hidden.chmod(0o700)
+    user = places.unprivileged_user()
+
+    def copied() -> Path:
+        return places.reachable_programs(
+            hidden, program="package/bin/program", parts=("package",), name="test", user=user
+        )
+
+    assert copied() == copied() == reachable / "kai-test"
+    said = subprocess.run(
+        [copied() / "package/bin/program"], check=True, capture_output=True, text=True, user=user.uid, group=user.gid
+    )
+    assert said.stdout == "found"
+    (reachable / "kai-test").chmod(0o777)
+    with pytest.raises(ConfigurationError, match="others than this user can write there"):
+        copied()
+
+
+_AS_SOMEBODY = """
+import asyncio, os, sys
+from pathlib import Path
+import psycopg
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+assert os.geteuid() != 0
+async def main(place):
+    async with EmbeddedPostgres(place / "postgres", durable=False) as server, EmbeddedNats(place / "nats"):
+        async with await psycopg.AsyncConnection.connect(server.url) as connection:
+            await connection.execute("SELECT 1")
+        await server.kill()
+        await server.start()
+        assert Path(f"/proc/{server.pid}").stat().st_uid == os.geteuid()
+asyncio.run(main(Path(sys.argv[1])))
+print("done")
+"""
+
+
+@as_root
+def test_as_an_ordinary_user_servers_run_as_that_user() -> None:
+    nobody = pwd.getpwnam("nobody")
+    path = os.pathsep.join([str(Path(kaicore.__file__).parents[1]), sysconfig.get_path("purelib")])
+    command = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": "/"}
+    environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.defpath}
+
+    def runs(python: str) -> bool:
+        try:
+            done = subprocess.run([python, "-c", "import psycopg"], check=False, env=environment, **command)
+        except OSError:
+            return False
+        return done.returncode == 0
+
+    # Root's own Python may lie where an ordinary user cannot go.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    python = next((found for found in (sys.executable, f"/usr/bin/{version}") if runs(found)), None)
+    if python is None:
+        pytest.skip(f"no {version} that an ordinary user can run with the packages of this environment")
+    place = Path(tempfile.gettempdir()) / f"kai-test-{secrets.token_hex(6)}"
+    place.mkdir(mode=0o700)
+    os.chown(place, nobody.pw_uid, nobody.pw_gid)
+    try:
+        done = subprocess.run(
+            [python, "-c", _AS_SOMEBODY, place],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+            **command,
+        )
+        assert (done.stdout, done.stderr) == ("done\n", "")
+    finally:
+        shutil.rmtree(place)
