@@ -1,0 +1,206 @@
+"""`kai demo`: the demonstration. Everything on one machine, a fleet of 24 nodes, and the manifests in `examples/`.
+
+With `--once` the same workload then runs on an identical fleet that is scheduled blind to NUMA, a report compares the two,
+and the demonstration ends.
+"""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import yaml
+from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
+from kaicore.feed import EventFeed
+from kaicore.inquiry import replay_log
+from kaicore.k8s.access import configured_access
+from kaicore.k8s.client import KubeClient
+from kaicore.log.audit import verify
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import Stage
+
+from kai_cli.load import Loader
+from kai_cli.manifests import read_manifests
+from kai_cli.paths import RunningCluster, data_directory
+from kai_cli.report import ClusterReport, Report, render
+from kai_cli.stack import ClusterSpec, Stack
+from kai_cli.up import how_to_reach, interruption, tell
+
+_SIGHTED, _BLIND = "demo", "demo-blind"
+_PROFILE = "demo24"
+
+#: Seconds without a new event, all Jobs done, after which a cluster counts as settled.
+_QUIET_S = 3.0
+#: Seconds until the demonstration goes on although a cluster has not settled.
+_PATIENCE_S = 150.0
+#: Seconds between two lines of progress.
+_PROGRESS_S = 2.0
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _JobStatus(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Job(msgspec.Struct):
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class _JobList(msgspec.Struct):
+    items: list[_Job]
+
+
+def demo(
+    *,
+    once: bool = False,
+    data_dir: Path | None = None,
+    examples: Path = Path("examples"),
+    fresh: bool = False,
+) -> int:
+    """Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.
+
+    Args:
+        once: compare with scheduling blind to NUMA, print a report, and end.
+        data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
+        examples: manifests to apply.
+        fresh: begin anew, deleting what an earlier demonstration left; `--once` always does, in a folder of its own.
+    """
+    directory = data_directory(data_dir)
+    if once and data_dir is None:
+        directory = type(directory)(directory.root / "once")
+    if directory.running() is not None:
+        raise ConfigurationError(f"{directory.root}: another `kai up` is running here")
+    if once or fresh:
+        shutil.rmtree(directory.root, ignore_errors=True)
+    return asyncio.run(_demo(Stack(directory, tell=tell), examples, once=once))
+
+
+async def _demo(stack: Stack, examples: Path, *, once: bool) -> int:
+    interrupted = interruption()
+    showing = asyncio.create_task(_compare(stack, examples) if once else _show(stack, examples))
+    waiting = asyncio.create_task(interrupted.wait())
+    report: Report | None = None
+    try:
+        await asyncio.wait({showing, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if showing.done():
+            report = await showing
+            if not once:
+                tell("Ctrl-C stops it; the next `make run` goes on from here.")
+                await interrupted.wait()
+    finally:
+        showing.cancel()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError, KaiError):
+            await showing
+        tell("stopping ...")
+        await stack.stop()
+    if report is None:
+        return 0
+    sys.stdout.write(render(report))
+    return 0 if report.good else 1
+
+
+async def _show(stack: Stack, examples: Path) -> None:
+    await stack.start()
+    cluster = await stack.add_cluster(ClusterSpec(name=_SIGHTED, profile=_PROFILE))
+    await _apply(examples, cluster)
+    async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
+        await _follow_until_settled(log, _SIGHTED, cluster)
+    how_to_reach(stack, _SIGHTED, cluster.kubeconfig)
+
+
+async def _compare(stack: Stack, examples: Path) -> Report:
+    await stack.start()
+    async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
+        sighted = await _run(stack, log, examples, ClusterSpec(name=_SIGHTED, profile=_PROFILE))
+        tell("the same workload on an identical fleet, scheduled blind to NUMA:")
+        config = stack.directory.root / "blind.yaml"
+        config.write_text(yaml.safe_dump({"numa": False}))
+        blind_spec = ClusterSpec(name=_BLIND, profile=_PROFILE, scheduler_config=config, exporter=False)
+        blind = await _run(stack, log, examples, blind_spec)
+        tell("replaying every recorded cycle, and verifying the hash chains ...")
+        replays = [await replay_log(log, name) for name in (_SIGHTED, _BLIND)]
+        audits = [await verify(log, name) for name in (_SIGHTED, _BLIND)]
+    return Report(sighted, blind, replays, [audit.ok for audit in audits])
+
+
+async def _run(stack: Stack, log: EventLog, examples: Path, spec: ClusterSpec) -> ClusterReport:
+    cluster = await stack.add_cluster(spec)
+    await _apply(examples, cluster)
+    state, seconds, settled = await _follow_until_settled(log, spec.name, cluster)
+    return ClusterReport.of(state, seconds=seconds, settled=settled)
+
+
+async def _apply(examples: Path, cluster: RunningCluster) -> None:
+    async with _client(cluster) as client:
+        loaded = await Loader(client).create(read_manifests([examples]))
+    if loaded.refused:
+        raise KaiError(f"examples: {loaded.refused[0]}")
+    tell(f"applied {examples}: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}")
+
+
+async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
+    """Fold the log, tell of progress, and return when all Jobs are done and nothing happens any more."""
+    loop = asyncio.get_running_loop()
+    began = told = last_event = loop.time()
+    state = ClusterState(name)
+    feed = EventFeed(log, None, name)
+    try:
+        async with _client(cluster) as client:
+            while loop.time() - began < _PATIENCE_S:
+                with suppress(LogUnavailable):
+                    events = await feed.next_batch(timeout_s=0.25)
+                    state.fold_all(events)
+                    last_event = loop.time() if events else last_event
+                if loop.time() - told >= _PROGRESS_S:
+                    told = loop.time()
+                    tell(_progress(state, seconds=told - began))
+                quiet = loop.time() - last_event >= _QUIET_S
+                if quiet and not state.waiting - _explained(state) and await _jobs_done(client):
+                    tell(_progress(state, seconds=loop.time() - began))
+                    return state, loop.time() - began, True
+    finally:
+        await feed.close()
+    return state, loop.time() - began, False
+
+
+def _explained(state: ClusterState) -> set[str]:
+    return {uid for uid in state.waiting if state.pods[uid].class_key in state.reasons}
+
+
+async def _jobs_done(client: KubeClient) -> bool:
+    jobs = msgspec.json.decode(await client.get("/apis/batch/v1/jobs"), type=_JobList).items
+    return all(
+        any(
+            condition.type in ("Complete", "Failed") and condition.status == "True"
+            for condition in job.status.conditions
+        )
+        for job in jobs
+    )
+
+
+def _progress(state: ClusterState, *, seconds: float) -> str:
+    stages = dict.fromkeys(Stage, 0)
+    for entry in state.pods.values():
+        stages[entry.stage] += 1
+    rejected = sum(state.tally.rejections.values())
+    return (
+        f"{seconds:5.1f} s  {stages[Stage.WAITING]:4} waiting {stages[Stage.PLACED]:4} placed "
+        f"{stages[Stage.BOUND]:4} bound {stages[Stage.FINISHED]:4} finished   "
+        f"{rejected:4} rejected by kubelets   {state.position:6} events"
+    )
+
+
+@asynccontextmanager
+async def _client(cluster: RunningCluster) -> AsyncIterator[KubeClient]:
+    async with KubeClient(configured_access(cluster.service_kubeconfig)) as client:
+        yield client

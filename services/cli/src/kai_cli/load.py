@@ -1,0 +1,169 @@
+"""`kai load`: create many objects at once, faster than kubectl does."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
+from kaicore.k8s.access import configured_access
+from kaicore.k8s.client import KubeClient
+
+from kai_cli.manifests import Manifest, read_manifests
+from kai_cli.paths import data_directory
+from kai_cli.up import tell
+
+#: Requests under way at once.
+_AT_ONCE = 32
+#: How often an object is tried when the server does not answer, and the pause before the next try in seconds.
+_TRIES, _PAUSE_S = 6, 0.5
+#: Kinds that others need: created first, one after another.
+_FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass")
+
+_ALREADY_EXISTS = 409
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What became of the objects, by kind."""
+
+    created: Counter[str] = field(default_factory=Counter)
+    present: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+
+
+class Loader:
+    """Creates objects on one API server, which it asks once per group for its resources."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Args: client: of the API server."""
+        self._client = client
+        self._paths: dict[tuple[str, str], _Resource] = {}
+        self._groups: set[str] = set()
+
+    async def create(self, manifests: list[Manifest]) -> Loaded:
+        """Create objects; those that are there already stay as they are.
+
+        Raises:
+            ClusterUnavailable: the server does not answer, repeatedly.
+        """
+        loaded = Loaded()
+        for manifest in manifests:
+            await self._learn(manifest["apiVersion"])
+        for manifest in manifests:
+            if manifest["kind"] in _FIRST:
+                await self._create(manifest, loaded)
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(manifest: Manifest) -> None:
+            async with limit:
+                await self._create(manifest, loaded)
+
+        async with asyncio.TaskGroup() as tasks:
+            for manifest in manifests:
+                if manifest["kind"] not in _FIRST:
+                    tasks.create_task(one(manifest))
+        return loaded
+
+    async def _learn(self, api_version: str) -> None:
+        if api_version in self._groups:
+            return
+        self._groups.add(api_version)
+        try:
+            body = await self._client.get(_group_path(api_version))
+        except ApiStatus as error:
+            raise ConfigurationError(f"the API server does not serve {api_version}: {error}") from error
+        for resource in msgspec.json.decode(body, type=_ResourceList).resources:
+            if "/" not in resource.name:
+                self._paths[api_version, resource.kind] = resource
+
+    async def _create(self, manifest: Manifest, loaded: Loaded) -> None:
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        resource = self._paths.get((manifest["apiVersion"], kind))
+        name = f"{kind} {metadata.get('name') or metadata.get('generateName')}"
+        if resource is None:
+            loaded.refused.append(f"{name}: the API server knows no {kind} in {manifest['apiVersion']}")
+            return
+        path = _group_path(manifest["apiVersion"])
+        if resource.namespaced:
+            path += f"/namespaces/{metadata.get('namespace', 'default')}"
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._client.post(f"{path}/{resource.name}", manifest)
+                loaded.created[kind] += 1
+                return
+            except ApiStatus as error:
+                if error.code == _ALREADY_EXISTS and error.reason == "AlreadyExists":
+                    loaded.present[kind] += 1
+                else:
+                    loaded.refused.append(f"{name}: {error}")
+                return
+            except ClusterUnavailable:
+                if attempt == _TRIES:
+                    raise
+                await asyncio.sleep(_PAUSE_S * attempt)
+
+
+def _group_path(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def load(
+    *files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig_file: Path | None = None
+) -> int:
+    """Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.
+
+    Args:
+        files: manifests or folders of them.
+        data_dir: of the `kai up` whose cluster is meant.
+        cluster: which of its clusters, if it has several.
+        kubeconfig_file: another API server instead.
+    """
+    if not files:
+        raise ConfigurationError("load what? Name files or folders")
+    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig_file)))
+
+
+async def _load(files: list[Path], config: Path) -> int:
+    manifests = read_manifests(files)
+    try:
+        async with KubeClient(configured_access(str(config))) as client:
+            loaded = await Loader(client).create(manifests)
+    except ExceptionGroup as errors:
+        first = next(error for error in errors.exceptions if isinstance(error, KaiError))
+        raise first from errors
+    for kind in sorted({*loaded.created, *loaded.present}):
+        more = f", {loaded.present[kind]} there already" if loaded.present[kind] else ""
+        tell(f"{kind}: {loaded.created[kind]} created{more}")
+    for refusal in loaded.refused:
+        tell(f"refused: {refusal}")
+    return 1 if loaded.refused else 0
+
+
+def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path | None) -> Path:
+    """Return the kubeconfig that is meant: the named one, or that of a running stack's cluster.
+
+    Raises:
+        ConfigurationError: no stack runs, or it has several clusters and none was named.
+    """
+    if named is not None:
+        return named
+    directory = data_directory(data_dir)
+    running = directory.running()
+    if running is None:
+        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig-file")
+    chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
+    if chosen not in running.clusters:
+        raise ConfigurationError(f"name one with --cluster: {', '.join(running.clusters)}")
+    return Path(running.clusters[chosen].service_kubeconfig)

@@ -1,0 +1,189 @@
+"""`kai import openb`: the OpenB trace of a production GPU cluster as a fleet profile and pods.
+
+The trace has no NUMA zones, no racks and no gangs, knows shares of a GPU, and lasts months. What is assumed about all
+that is in the options, and said on output.
+"""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+from cyclopts import Parameter
+from kaicore.errors import ConfigurationError, InvalidObject
+
+_GPU = "nvidia.com/gpu"
+_GPU_MODEL = "nvidia.com/gpu.product"
+_RACK = "cloud.provider.com/topology-rack"
+_MI = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """What the trace does not say.
+
+    Attributes:
+        zones: NUMA zones of a node with 4 GPUs or more; GPUs, CPUs and memory are split evenly. Smaller nodes have one.
+        policy: Topology Manager policy of the nodes with several zones.
+        rack: how many nodes a rack has.
+        speedup: how much faster than in the trace the tasks run.
+        max_run_seconds: the longest that a task runs.
+        scheduler_name: the pods' `spec.schedulerName`.
+        namespace: the pods' namespace.
+    """
+
+    zones: int = 2
+    policy: Literal["restricted", "single-numa-node", "best-effort", "none"] = "restricted"
+    rack: int = 16
+    speedup: int = 60
+    max_run_seconds: int = 20
+    scheduler_name: str = "kai-ledger"
+    namespace: str = "openb"
+
+
+def openb(
+    nodes: Path,
+    pods: Path,
+    /,
+    *,
+    out: Path,
+    assuming: Annotated[Assumptions | None, Parameter(name="*")] = None,
+) -> int:
+    """Turn the OpenB trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
+
+    Args:
+        nodes: node list, CSV with sn, cpu_milli, memory_mib, gpu, model.
+        pods: pod list, CSV with name, cpu_milli, memory_mib, num_gpu, gpu_milli, perhaps gpu_spec, qos, creation_time,
+            deletion_time.
+        out: folder for the results; made when missing.
+        assuming: what the trace does not say.
+    """
+    assumed = assuming or Assumptions()
+    profile, node_count = fleet_profile(_rows(nodes), assumed, file=str(nodes))
+    manifests = list(pod_manifests(_rows(pods), assumed, file=str(pods)))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "profile.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": assumed.namespace}}
+    document = {"apiVersion": "v1", "kind": "List", "items": [namespace, *manifests]}
+    (out / "pods.json").write_bytes(msgspec.json.encode(document))
+    shared = sum("openb/gpu-milli" in item["metadata"]["annotations"] for item in manifests)
+    sys.stdout.write(
+        f"{node_count} nodes -> {out / 'profile.yaml'}\n{len(manifests)} pods -> {out / 'pods.json'}\n"
+        f"assumed: nodes of 4 GPUs or more have {assumed.zones} zones, split evenly, policy {assumed.policy}; "
+        f"racks of {assumed.rack};\n"
+        f"  {shared} tasks with a share of a GPU get a whole one; LS and Guaranteed are Guaranteed, others not;\n"
+        f"  all arrive at once and run for 1/{assumed.speedup} of their time, {assumed.max_run_seconds} s at most\n"
+        f"next: kai up --profile {out / 'profile.yaml'}, then: kai load {out / 'pods.json'}\n"
+    )
+    return 0
+
+
+def fleet_profile(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file: str) -> tuple[dict[str, Any], int]:
+    """Return a fleet profile with a group for each shape of node, and how many nodes it has.
+
+    Raises:
+        InvalidObject: naming file and row, field and value.
+    """
+    shapes: Counter[tuple[int, int, int, str]] = Counter()
+    for number, row in enumerate(rows, start=2):
+        figures = [_number(row, field, file=file, line=number) for field in ("cpu_milli", "memory_mib", "gpu")]
+        shapes[figures[0], figures[1], figures[2], row.get("model", "")] += 1
+    groups = []
+    for (cpu, memory, gpu, model), count in sorted(shapes.items(), key=lambda item: (-item[1], item[0])):
+        zones = assumed.zones if gpu >= 4 else 1
+        # CPUs come in pairs of threads, and a zone has as many as the next.
+        per_zone: dict[str, Any] = {"cpus": max(cpu // 1000 // zones, 1), "memory": f"{memory // zones}Mi"}
+        if gpu:
+            per_zone["devices"] = {_GPU: gpu // zones}
+        groups.append(
+            {
+                "name": f"{model.lower() or 'cpu'}-{gpu}x-{cpu // 1000}c-{memory // 1024}g",
+                "count": count,
+                "labels": {_GPU_MODEL: model} if model else {},
+                "zones": zones,
+                "perZone": per_zone,
+                "kubelet": {
+                    "topologyManagerPolicy": assumed.policy if zones > 1 else "none",
+                    "cpuManagerPolicy": "static" if zones > 1 else "none",
+                    "kubeReserved": {"cpu": "1"} if zones > 1 else {},
+                },
+            }
+        )
+    profile = {
+        "description": "The OpenB trace's nodes; zones, policies and racks are assumptions.",
+        "topologyLabels": {_RACK: assumed.rack},
+        "groups": groups,
+    }
+    return profile, sum(shapes.values())
+
+
+def pod_manifests(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file: str) -> Iterator[dict[str, Any]]:
+    """Yield a pod for each task.
+
+    Raises:
+        InvalidObject: naming file and row, field and value.
+    """
+    for number, row in enumerate(rows, start=2):
+        name = row.get("name") or f"openb-pod-{number - 2:04}"
+        cpu = _number(row, "cpu_milli", file=file, line=number)
+        memory = _number(row, "memory_mib", file=file, line=number)
+        gpu = _number(row, "num_gpu", file=file, line=number)
+        share = _number(row, "gpu_milli", file=file, line=number)
+        requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+        devices = {_GPU: str(gpu)} if gpu else {}
+        guaranteed = row.get("qos", "LS") in ("LS", "Guaranteed")
+        seconds = _run_seconds(row, assumed, file=file, line=number)
+        annotations = {"simulator.kai.scheduler/run-seconds": str(seconds)}
+        if gpu == 1 and share < 1000:
+            annotations["openb/gpu-milli"] = str(share)
+        spec: dict[str, Any] = {
+            "schedulerName": assumed.scheduler_name,
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "task",
+                    "image": "openb/task",
+                    "resources": {
+                        "requests": requests | devices,
+                        "limits": (requests if guaranteed else {}) | devices,
+                    },
+                }
+            ],
+        }
+        if row.get("gpu_spec"):
+            models = {"key": _GPU_MODEL, "operator": "In", "values": row["gpu_spec"].split("|")}
+            terms = {"nodeSelectorTerms": [{"matchExpressions": [models]}]}
+            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": assumed.namespace, "annotations": annotations},
+            "spec": spec,
+        }
+
+
+def _run_seconds(row: dict[str, str], assumed: Assumptions, *, file: str, line: int) -> int:
+    if "creation_time" not in row or "deletion_time" not in row:
+        return assumed.max_run_seconds
+    lasted = _number(row, "deletion_time", file=file, line=line) - _number(row, "creation_time", file=file, line=line)
+    return max(1, min(lasted // assumed.speedup, assumed.max_run_seconds))
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    try:
+        with path.open(newline="") as file:
+            yield from csv.DictReader(file)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def _number(row: dict[str, str], field: str, *, file: str, line: int) -> int:
+    text = row.get(field)
+    if text is None or not text.isdecimal():
+        raise InvalidObject(f"{file}, line {line}", field, text, "not a whole number of 0 or more")
+    return int(text)

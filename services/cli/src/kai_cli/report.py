@@ -1,0 +1,132 @@
+"""The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import render as render_reason
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import Agreement, Stage
+from kaicore.state.replay import ReplayReport
+from kaicore.state.why import pending_reasons
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """What happened in one cluster.
+
+    Attributes:
+        seconds: until nothing happened any more.
+        settled: whether it came to that.
+        events: in the log.
+        pods: of ours, successors of rejected ones included.
+        bound: decisions that the API server took.
+        succeeded: pods that ran to their end.
+        rejected: kubelets' refusals by reason.
+        reselected: decisions for a node that had rejected such a pod before.
+        pending: pods without a node, with the reasons.
+        agreement: observed placements by how they compare with the prediction.
+    """
+
+    name: str
+    seconds: float
+    settled: bool
+    events: int
+    nodes: int
+    pods: int
+    bound: int
+    succeeded: int
+    running: int
+    rejected: dict[str, int]
+    reselected: int
+    pending: dict[str, list[str]]
+    agreement: dict[str, int]
+    cycles: int
+
+    @classmethod
+    def of(cls, state: ClusterState, *, seconds: float, settled: bool) -> "ClusterReport":
+        """Take the figures from a state."""
+        ours = [entry for entry in state.pods.values() if entry.pod.scheduler_name == EngineConfig().scheduler_name]
+        phases = Counter(entry.pod.phase for entry in ours)
+        pending = {
+            entry.pod.subject: [render_reason(reason) for reason in pending_reasons(entry, state)]
+            for entry in sorted(ours, key=lambda item: item.pod.subject)
+            if entry.stage is Stage.WAITING
+        }
+        return cls(
+            name=state.cluster,
+            seconds=seconds,
+            settled=settled,
+            events=state.position,
+            nodes=sum(node is not None for node in state.columns.facts),
+            pods=len(ours),
+            bound=state.tally.bound,
+            succeeded=phases["Succeeded"],
+            running=phases["Running"],
+            rejected=dict(sorted(state.tally.rejections.items())),
+            reselected=state.tally.reselections,
+            pending=pending,
+            agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
+            cycles=state.tally.cycles,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The comparison of scheduling with and without NUMA."""
+
+    sighted: ClusterReport
+    blind: ClusterReport
+    replays: list[ReplayReport]
+    audits: list[bool]
+
+    @property
+    def good(self) -> bool:
+        """Whether the demonstration shows what it is to show."""
+        return (
+            self.sighted.settled
+            and not self.sighted.rejected
+            and all(self.sighted.pending.values())
+            and not any(replay.differences for replay in self.replays)
+            and all(self.audits)
+        )
+
+
+def render(report: Report) -> str:
+    """Write the report for a terminal."""
+    columns = (report.sighted, report.blind)
+    rows: list[tuple[str, list[str]]] = [
+        ("pods created", [str(item.pods) for item in columns]),
+        ("  bound", [str(item.bound) for item in columns]),
+        ("  succeeded", [str(item.succeeded) for item in columns]),
+        ("  pending, with a reason", [str(len(item.pending)) for item in columns]),
+        ("rejected by kubelets", [str(sum(item.rejected.values())) for item in columns]),
+    ]
+    for reason in sorted({*report.sighted.rejected, *report.blind.rejected}):
+        rows.append((f"  {reason}", [str(item.rejected.get(reason, 0)) for item in columns]))
+    rows += [
+        ("  on a node that had rejected such a pod", [str(item.reselected) for item in columns]),
+        ("until all was done", [f"{item.seconds:.0f} s" if item.settled else "not done" for item in columns]),
+        ("cycles", [str(item.cycles) for item in columns]),
+        ("events in the log", [str(item.events) for item in columns]),
+        ("replay: differences", [str(len(item.differences)) for item in report.replays]),
+        ("hash chain", ["intact" if ok else "BROKEN" for ok in report.audits]),
+    ]
+    lines = ["", f"{report.sighted.nodes} nodes, the same workload twice", ""]
+    lines.append(f"{'':44}{'NUMA-aware':>12}{'NUMA-blind':>12}")
+    lines += [f"{name:44}" + "".join(f"{value:>12}" for value in values) for name, values in rows]
+    observed = sum(report.sighted.agreement.values())
+    if observed:
+        agreement = report.sighted.agreement
+        lines += [
+            "",
+            f"predicted and observed placements of {observed} pods: {agreement[Agreement.EXACT]} the same to the amount, "
+            f"{agreement[Agreement.SAME_ZONES]} the same zones, {agreement[Agreement.DIFFERENT]} different",
+        ]
+    for name, reasons in report.sighted.pending.items():
+        lines += ["", f"pending: {name}", *(f"  - {reason}" for reason in reasons)]
+    first = next((difference for replay in report.replays for difference in replay.differences), None)
+    if first is not None:
+        lines += ["", f"first difference: {first}"]
+    lines += ["", "all as it should be" if report.good else "NOT as it should be", ""]
+    return "\n".join(lines)
