@@ -1,7 +1,7 @@
 """`kai demo`: the demonstration. Everything on one machine, a fleet of 24 nodes, and the manifests in `examples/`.
 
-With `--once` the same workload then runs on an identical fleet that is scheduled blind to NUMA, a report compares the two,
-and the demonstration ends.
+With `--once` the same workload then runs on an identical fleet that is scheduled blind to NUMA, a report compares the
+two, and the demonstration ends.
 """
 
 import asyncio

@@ -102,8 +102,10 @@ def render(report: Report) -> str:
         ("  pending, with a reason", [str(len(item.pending)) for item in columns]),
         ("rejected by kubelets", [str(sum(item.rejected.values())) for item in columns]),
     ]
-    for reason in sorted({*report.sighted.rejected, *report.blind.rejected}):
-        rows.append((f"  {reason}", [str(item.rejected.get(reason, 0)) for item in columns]))
+    rows += [
+        (f"  {reason}", [str(item.rejected.get(reason, 0)) for item in columns])
+        for reason in sorted({*report.sighted.rejected, *report.blind.rejected})
+    ]
     rows += [
         ("  on a node that had rejected such a pod", [str(item.reselected) for item in columns]),
         ("until all was done", [f"{item.seconds:.0f} s" if item.settled else "not done" for item in columns]),
@@ -120,8 +122,8 @@ def render(report: Report) -> str:
         agreement = report.sighted.agreement
         lines += [
             "",
-            f"predicted and observed placements of {observed} pods: {agreement[Agreement.EXACT]} the same to the amount, "
-            f"{agreement[Agreement.SAME_ZONES]} the same zones, {agreement[Agreement.DIFFERENT]} different",
+            f"predicted and observed placements of {observed} pods: {agreement[Agreement.EXACT]} equal to the amount, "
+            f"{agreement[Agreement.SAME_ZONES]} on the same zones, {agreement[Agreement.DIFFERENT]} different",
         ]
     for name, reasons in report.sighted.pending.items():
         lines += ["", f"pending: {name}", *(f"  - {reason}" for reason in reasons)]
