@@ -1,0 +1,1 @@
+"""Custom resources: definitions, structural schemas (prune, default, validate) and their CEL rules."""

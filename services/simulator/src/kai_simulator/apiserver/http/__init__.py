@@ -1,0 +1,1 @@
+"""The API over HTTP: paths to verbs, answers to bytes, listeners."""

@@ -1,0 +1,50 @@
+"""HTTP answers: encoded objects, Statuses, warnings."""
+
+from collections.abc import Iterable
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from kai_simulator.apiserver.errors import StatusError
+from kai_simulator.apiserver.objects import Object, encode_json
+
+JSON = "application/json"
+
+
+def json_answer(
+    body: bytes, status: int = 200, *, warnings: Iterable[str] = (), content_type: str = JSON
+) -> web.Response:
+    """An answer of encoded JSON."""
+    headers: CIMultiDict[str] = CIMultiDict({"Content-Type": content_type})
+    for warning in warnings:
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        headers.add("Warning", f'299 - "{escaped}"')
+    return web.Response(body=body, status=status, headers=headers)
+
+
+def object_answer(obj: Object, status: int = 200, *, warnings: Iterable[str] = ()) -> web.Response:
+    """An answer of an object that is not encoded yet."""
+    return json_answer(encode_json(obj), status, warnings=warnings)
+
+
+def error_answer(error: StatusError, *, warnings: Iterable[str] = ()) -> web.Response:
+    """The Status of a failure."""
+    answer = json_answer(encode_json(error.body), error.code, warnings=warnings)
+    if error.retry_after_s is not None:
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
+def text_answer(text: str, status: int = 200) -> web.Response:
+    """Plain text."""
+    return web.Response(text=text, status=status)
+
+
+def success(code: int = 0, *, details: Object | None = None) -> Object:
+    """A Status of success."""
+    status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        status["details"] = details
+    if code:
+        status["code"] = code
+    return status

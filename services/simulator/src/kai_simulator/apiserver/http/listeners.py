@@ -1,0 +1,52 @@
+"""The two listeners: plain HTTP for our own services, HTTPS for `kubectl`, which sends tokens over nothing else."""
+
+import ssl
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.web_log import AccessLogger
+
+from kai_simulator.apiserver.http.handler import Handler
+
+_MAX_BODY_BYTES = 16 * 1024 * 1024
+_SHUTDOWN_S = 1.0
+
+
+@dataclass(slots=True)
+class Listeners:
+    """What is listening.
+
+    Attributes:
+        http_url: base URL of the plain listener.
+        https_url: base URL of the TLS listener; empty without one.
+    """
+
+    http_url: str
+    https_url: str
+    _runner: web.ServerRunner
+
+    @classmethod
+    async def start(
+        cls, handler: Handler, *, host: str, http_port: int, https_port: int | None, tls: ssl.SSLContext | None
+    ) -> "Listeners":
+        """Begin to listen; port 0 takes a free one."""
+        server = web.Server(handler.handle, access_log=None, access_log_class=AccessLogger, keepalive_timeout=120)
+        runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        http_url = await _listen(runner, host, http_port, None)
+        https_url = ""
+        if tls is not None and https_port is not None:
+            https_url = await _listen(runner, host, https_port, tls)
+        return cls(http_url, https_url, runner)
+
+    async def stop(self) -> None:
+        """Stop listening, and end what is going on."""
+        await self._runner.cleanup()
+
+
+async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> str:
+    site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=4096)
+    await site.start()
+    actual = runner.addresses[-1][1]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls is not None else 'http'}://{shown}:{actual}"

@@ -1,0 +1,1 @@
+"""What `kubectl get` prints: columns per kind, and rows of cells."""
