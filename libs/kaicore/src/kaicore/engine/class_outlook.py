@@ -12,9 +12,10 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import Reason
 from kaicore.model.quantity import is_native
-from kaicore.numa.admission import admitted
+from kaicore.numa.admission import PredictedPlacement
 from kaicore.numa.columns import Flags, Ints
 from kaicore.numa.explain import explain
+from kaicore.numa.memo import NumaMemo
 
 #: Score of a row that cannot take the pod.
 _NO = np.int64(-(2**62))
@@ -42,7 +43,12 @@ class ClassOutlook:
         self._rejecting = rejecting
         self._need = columns.vector(pod_class.requests)
         self._asked = np.flatnonzero(self._need)
-        self._ignore = frozenset(config.ignore_list)
+        self._numa = NumaMemo(
+            columns.zones,
+            pod_class.aligned,
+            ignore=frozenset(config.ignore_list),
+            reconstruct=config.reconstruct_available,
+        )
         self._eligible = self._eligible_rows()
         self._ranking = np.full(len(columns.present), _NO)
         #: How many of the cycle's charges are taken into account.
@@ -55,6 +61,13 @@ class ClassOutlook:
             return None
         row = int(self._ranking.argmax())
         return None if self._ranking[row] == _NO else row
+
+    def predict(self, row: int) -> PredictedPlacement | None:
+        """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
+        topology = self._columns.topologies[row]
+        if not self._config.numa or topology is None:
+            return None
+        return self._numa.predict(row, tuple(zone.name for zone in topology.zones))
 
     def refresh(self, rows: list[int]) -> None:
         """Evaluate rows again that were charged."""
@@ -80,15 +93,7 @@ class ClassOutlook:
         self._ranking[rows] = _NO
         rows = rows[fits]
         if self._config.numa and len(rows):
-            rows = rows[
-                admitted(
-                    columns.zones,
-                    rows,
-                    self._class.aligned,
-                    ignore=self._ignore,
-                    reconstruct=self._config.reconstruct_available,
-                )
-            ]
+            rows = rows[self._numa.admitted(rows)]
         if len(rows):
             self._ranking[rows] = self._scores(rows) * _PLACE - columns.name_order()[rows]
 

@@ -17,7 +17,6 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import ClassPending, Reason
 from kaicore.model.placement import Placement
-from kaicore.numa.admission import predict
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,6 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     5. Give each class with pods left its reasons, as they were when it found no node.
     """
     columns = given.columns.copy()
-    ignore = frozenset(config.ignore_list)
     outlooks: dict[str, ClassOutlook] = {}
     unplaced: dict[str, int] = {}
     reasons: dict[str, tuple[Reason, ...]] = {}
@@ -115,17 +113,8 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
             unplaced[key] = 1
             reasons[key] = held_back or (outlook.reasons() if outlook is not None else ())
             continue
-        predicted = None
-        topology = columns.topologies[row]
-        if config.numa and topology is not None:
-            predicted = predict(
-                columns.zones,
-                row,
-                pod.pod_class.aligned,
-                zone_names=tuple(zone.name for zone in topology.zones),
-                ignore=ignore,
-                reconstruct=config.reconstruct_available,
-            )
+        assert outlook is not None
+        predicted = outlook.predict(row)
         columns.charge(row, pod.pod_class.requests)
         if predicted is not None:
             columns.zones.charge(row, predicted.charge)

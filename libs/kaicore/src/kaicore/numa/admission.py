@@ -74,7 +74,7 @@ def admitted(
     for policy, scope, zones, which in grouped_rows(columns, rows):
         headroom = Headroom.of(columns, rows[which], zones=zones, reconstruct=reconstruct)
         alive = np.arange(len(which))
-        for step in walk(headroom, request, policy, scope):
+        for step in walk(headroom, request, policy, scope, allocate_last=False):
             verdict[which[alive[~step.merged.admit]]] = False
             alive = alive[step.merged.admit]
             if not len(alive):
@@ -178,7 +178,14 @@ def grouped_rows(columns: ZoneColumns, rows: Ints) -> Iterator[tuple[TopologyPol
         yield POLICIES[policy], SCOPES[scope], zones, np.flatnonzero(keys == key)
 
 
-def walk(headroom: Headroom, request: AlignedRequest, policy: TopologyPolicy, scope: TopologyScope) -> Iterator[Step]:
+def walk(
+    headroom: Headroom,
+    request: AlignedRequest,
+    policy: TopologyPolicy,
+    scope: TopologyScope,
+    *,
+    allocate_last: bool = True,
+) -> Iterator[Step]:
     """Admit and allocate container after container; rows that refuse one are not looked at again.
 
     Args:
@@ -186,16 +193,20 @@ def walk(headroom: Headroom, request: AlignedRequest, policy: TopologyPolicy, sc
         request: what to admit.
         policy: the rows' Topology Manager policy.
         scope: the rows' Topology Manager scope.
+        allocate_last: whether it matters what the last container holds.
     """
     evaluator = EVALUATORS[policy]
     # Without a Topology Manager policy there is no scope: the memory manager decides per container.
-    for container in units(request, scope if policy is not TopologyPolicy.NONE else TopologyScope.CONTAINER):
+    containers = units(request, scope if policy is not TopologyPolicy.NONE else TopologyScope.CONTAINER)
+    for container in containers:
         before = headroom
         merged = evaluator.merge(before, provider_hints(before, container.amounts))
         staying = np.flatnonzero(merged.admit)
         headroom = before.take(staying)
         of_staying = Merged(merged.admit[staying], merged.mask[staying], merged.aligned[staying])
-        yield Step(container, before, merged, headroom, _allocate(headroom, container, of_staying))
+        wanted = allocate_last or container is not containers[-1]
+        held = _allocate(headroom, container, of_staying) if wanted else headroom.free
+        yield Step(container, before, merged, headroom, held)
 
 
 def _allocate(headroom: Headroom, container: AlignedContainer, merged: Merged) -> Ints:

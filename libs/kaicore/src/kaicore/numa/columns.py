@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -47,6 +48,8 @@ class ZoneColumns:
         self.zone_count: Ints = np.zeros(0, np.int64)
         self.policy: Ints = np.zeros(0, np.int64)
         self.scope: Ints = np.zeros(0, np.int64)
+        #: Equal for rows that are alike in all but what is used; 0 without zones.
+        self.shape: Ints = np.zeros(0, np.int64)
         self.reported: Flags = np.zeros((0, 0), np.bool_)
         self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
         self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
@@ -57,6 +60,7 @@ class ZoneColumns:
         self.memory_group: Ints = np.zeros((0, 0), np.int64)
         self._memory_masks: dict[int, Counter[int]] = {}
         self._shared_masks: dict[int, Counter[int]] = {}
+        self._shapes: dict[bytes, int] = {}
 
     def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
         """Make room for rows, zones and resources."""
@@ -69,7 +73,7 @@ class ZoneColumns:
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
             return
         shape = (new_rows, new_zones, new_resources)
-        for name in ("zone_count", "policy", "scope"):
+        for name in ("zone_count", "policy", "scope", "shape"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
         for name in ("memory_single", "memory_group"):
             setattr(self, name, _resized(getattr(self, name), shape[:2]))
@@ -95,6 +99,29 @@ class ZoneColumns:
                 self.published[row, index, column] = resource.available
         # A zone with nothing allocatable is published as `cpu: allocatable 0` even without a static CPU manager.
         self.reported[row] = self.allocatable[row].any(axis=0)
+        likeness = msgspec.json.encode(
+            (
+                topology.policy,
+                topology.scope,
+                topology.options,
+                [
+                    (zone.name, {name: (item.capacity, item.allocatable) for name, item in zone.resources.items()})
+                    for zone in topology.zones
+                ],
+            ),
+            order="deterministic",
+        )
+        self.shape[row] = self._shapes.setdefault(likeness, len(self._shapes) + 1)
+
+    def likeness(self, row: int) -> tuple[int, bytes, bytes, bytes, bytes]:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there."""
+        return (
+            int(self.shape[row]),
+            self.used[row].tobytes(),
+            self.published[row].tobytes(),
+            self.memory_single[row].tobytes(),
+            self.memory_group[row].tobytes(),
+        )
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""
@@ -105,8 +132,10 @@ class ZoneColumns:
     def clear(self, row: int) -> None:
         """Forget a row's zones and all that is charged to them."""
         self.reserve(rows=row + 1)
-        for array in (self.zone_count, self.policy, self.scope, self.reported, self.capacity, self.allocatable):
+        for array in (self.zone_count, self.policy, self.scope, self.shape):
             array[row] = 0
+        for matrix in (self.reported, self.capacity, self.allocatable):
+            matrix[row] = 0
         for array in (self.published, self.used, self.releasing, self.memory_single, self.memory_group):
             array[row] = 0
         self._memory_masks[row] = Counter()
