@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import quote
@@ -134,7 +135,7 @@ class IngestClient:
     async def _post(self, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}
         try:
-            async with self._session.post(self._url, data=body, headers=headers) as response:
+            async with self._session.post(self._url, data=BytesIO(body), headers=headers) as response:
                 content = await response.read()
                 if response.status not in (200, 409):
                     after = response.headers.get("Retry-After", "")

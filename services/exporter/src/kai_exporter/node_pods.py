@@ -17,7 +17,7 @@ from kaicore.errors import InvalidObject
 from kaicore.podresources import PodResources
 
 from kai_exporter.holdings import PodHoldings, UnknownCpus, pod_holdings
-from kai_exporter.pod_messages import pod_messages
+from kai_exporter.pod_messages import decode_pod, pod_messages
 
 #: Namespace and name, all that podresources tells of a pod's identity.
 PodKey = tuple[str, str]
@@ -28,7 +28,6 @@ class _Listed:
     """A pod of the last answer.
 
     Attributes:
-        message: its bytes in the last answer.
         identity: everything that was said of it, in an order of our own.
         version: raised with each change.
         settled: False while it was seen empty only once.
@@ -38,7 +37,6 @@ class _Listed:
         retry_s: how long the last wait was.
     """
 
-    message: bytes
     identity: object
     holdings: PodHoldings
     version: int
@@ -126,7 +124,9 @@ class NodePods:
         if answer == self._answer and not self._unsettled and not self._withheld:
             self._observed_at = observed_at
             return []
-        messages = pod_messages(answer, subject=f"Node {self.node}")
+        subject = f"Node {self.node}"
+        messages = pod_messages(answer, subject=subject)
+        news = {message: decode_pod(message, subject=subject) for message in messages if message not in self._key_of}
         before, self._pods = self._pods, {}
         known, self._key_of = self._key_of, {}
         withheld, self._withheld = self._withheld, {}
@@ -136,10 +136,10 @@ class NodePods:
         for message in messages:
             key = known.get(message)
             if key is None:
-                pod = PodResources.FromString(message)
+                pod = news[message]
                 key = (pod.namespace, pod.name)
                 try:
-                    listed = self._listed(pod, message, before.get(key), now, numa_node_of_cpu)
+                    listed = self._listed(pod, before.get(key), now, numa_node_of_cpu)
                 except UnknownCpus as error:
                     self._withheld[key] = ids = tuple(error.ids)
                     if withheld.get(key) != ids:
@@ -154,8 +154,9 @@ class NodePods:
             self._pods[key] = listed
             self._unsettled |= not listed.settled
             self._key_of[message] = key
+        self._key_of = {message: key for message, key in self._key_of.items() if key not in twice}
         for key in sorted(twice):
-            self._key_of.pop(self._pods.pop(key).message, None)
+            del self._pods[key]
             self._withheld[key] = ()
             if withheld.get(key) != ():
                 problems.append(
@@ -165,16 +166,14 @@ class NodePods:
                 )
         return problems
 
-    def _listed(
-        self, pod: PodResources, message: bytes, before: _Listed | None, now: float, cpus: Mapping[int, int]
-    ) -> _Listed:
+    def _listed(self, pod: PodResources, before: _Listed | None, now: float, cpus: Mapping[int, int]) -> _Listed:
         identity = _identity(pod)
         if before is not None and before.identity == identity:
-            before.message, before.settled = message, True
+            before.settled = True
             return before
         holdings = pod_holdings(pod, cpus)
         self._versions += 1
-        return _Listed(message, identity, holdings, self._versions, not holdings.empty, now)
+        return _Listed(identity, holdings, self._versions, not holdings.empty, now)
 
     def tell_everything(self) -> None:
         """Have the next report name every pod, also those that ingest has accepted."""

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from kaicore.errors import InvalidObject
-from kaicore.podresources import ListPodResourcesResponse
+from kaicore.podresources import ListPodResourcesResponse, PodResources
 
 
 def _undecoded_list() -> Any:
@@ -45,3 +45,15 @@ def pod_messages(answer: bytes, *, subject: str) -> list[bytes]:
         return list(_UndecodedList.FromString(answer).pods)
     except DecodeError as error:
         raise InvalidObject(subject, "podresources List", answer[:40], f"cannot be decoded ({error})") from error
+
+
+def decode_pod(message: bytes, *, subject: str) -> PodResources:
+    """Decode one pod's message.
+
+    Raises:
+        InvalidObject: the bytes are no such message.
+    """
+    try:
+        return PodResources.FromString(message)
+    except DecodeError as error:
+        raise InvalidObject(subject, "podresources List", message[:40], f"a pod cannot be decoded ({error})") from error

@@ -37,9 +37,15 @@ class _Error(msgspec.Struct, frozen=True):
     error: str
 
 
+class _WrongCluster(KaiError):
+    """Another cluster's nodes report elsewhere."""
+
+
 class _TooLarge(KaiError):
     """A body has more bytes than are read."""
 
+
+_STATUS: dict[type[KaiError], int] = {_WrongCluster: 404, NotAuthenticated: 401, NotAllowed: 403, _TooLarge: 413}
 
 _encoder = msgspec.json.Encoder()
 
@@ -88,8 +94,8 @@ class ReportRoutes:
             response = await self._handle(cluster, node, request)
         except ClientDisconnect:
             response = Response(status_code=400)
-        except (NotAuthenticated, NotAllowed, InvalidObject, _TooLarge) as error:
-            status = {NotAuthenticated: 401, NotAllowed: 403, _TooLarge: 413}.get(type(error), 422)
+        except (_WrongCluster, NotAuthenticated, NotAllowed, _TooLarge, InvalidObject) as error:
+            status = _STATUS.get(type(error), 422)
             self._metrics.refused.labels(f"http-{status}").inc()
             who = request.client.host if request.client else "?"
             self._logger.warning("report refused", node=shown(node), client=who, status=status, error=str(error))
@@ -103,7 +109,7 @@ class ReportRoutes:
 
     async def _handle(self, cluster: str, node: str, request: Request) -> Response:
         if cluster != self._cluster:
-            return _json(_Error(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}"), status=404)
+            raise _WrongCluster(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}")
         await self._authenticate(node, request.headers.get("authorization", ""))
         body = await self._body(request)
         if why := self._health.conditions.get(PROJECTION):

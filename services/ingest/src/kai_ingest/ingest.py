@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -37,6 +37,9 @@ _PAGE = 5000
 #: Seconds until annotations that could not be recorded are tried again.
 _RETRY_S = 1.0
 
+#: Seconds that a report waits at most for what is in the log already.
+_CATCH_UP_S = 1.0
+
 #: How long a pod may be bound before its missing observation counts, microseconds.
 _UNOBSERVED_US = 60_000_000
 
@@ -66,12 +69,21 @@ class Answer(msgspec.Struct, frozen=True):
     refused: tuple[Unaccepted, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _News:
+    """An event to append; `first` if it is the pod's first observation."""
+
+    pod: KnownPod
+    event: NewEvent
+    first: bool
+
+
 @dataclass(slots=True)
 class _Judged:
     """A report and what follows from it."""
 
     report: Report
-    events: list[tuple[KnownPod, NewEvent]] = field(default_factory=list)
+    news: list[_News] = field(default_factory=list)
     unknown: list[Unaccepted] = field(default_factory=list)
     refused: list[Unaccepted] = field(default_factory=list)
     unchanged: int = 0
@@ -109,6 +121,7 @@ class Ingest:
         self._reporters = Reporters()
         self._said = SaidBefore()
         self._locks: dict[str, asyncio.Lock] = {}
+        self._progress = asyncio.Event()
         metrics.position.set_function(lambda: self.projection.position)
         metrics.pods.set_function(lambda: len(self.projection.pods))
         metrics.unobserved.set_function(lambda: self.projection.unobserved(before=clock() - _UNOBSERVED_US))
@@ -157,6 +170,8 @@ class Ingest:
                 return
             for event in events:
                 self._apply(event)
+            self._progress.set()
+            self._progress = asyncio.Event()
             if self.projection.position - self._snapshot_at >= self._snapshot_events:
                 await self.save_snapshot()
 
@@ -185,9 +200,10 @@ class Ingest:
         Raises:
             LogError: nothing is known of what was appended; the same reports may be sent again.
         """
+        await self._catch_up()
         async with self._alone(report.node for report in reports):
             judged = [self._judge(report) for report in reports]
-            await self._append([pair for one in judged if isinstance(one, _Judged) for pair in one.events], "exporter")
+            await self._append([news for one in judged if isinstance(one, _Judged) for news in one.news], "exporter")
         answers = []
         for one in judged:
             if isinstance(one, Answer):
@@ -198,6 +214,14 @@ class Ingest:
             self._metrics.unchanged.inc(one.unchanged)
             answers.append(Answer(one.report.node, unknown=tuple(one.unknown), refused=tuple(one.refused)))
         return answers
+
+    async def _catch_up(self) -> None:
+        """Take first what the log knows already: the pod that a name stood for may have been replaced a moment ago."""
+        head = (await self._log.head(self._cluster)).position
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_S):
+                while self.projection.position < head:
+                    await self._progress.wait()
 
     def _judge(self, report: Report) -> _Judged | Answer:
         if problem := self._reporters.superseded(report, now=self._clock()):
@@ -231,7 +255,7 @@ class Ingest:
         if self._says_nothing_new(known, placement):
             judged.unchanged += 1
             return
-        judged.events.append((known, self._event(known, placement, "exporter", occurred_at=report.observed_at)))
+        judged.news.append(self._news(known, placement, "exporter", occurred_at=report.observed_at))
 
     def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
         if known.record is None:
@@ -246,15 +270,15 @@ class Ingest:
         pods = [self.projection.pods[uid] for uid in sorted(self.projection.annotated)]
         async with self._alone({pod.node for pod in pods}):
             self.projection.annotated.difference_update(pod.uid for pod in pods)
-            events = [(pod, event) for pod in pods if (event := self._judge_annotation(pod))]
+            found = [news for pod in pods if (news := self._judge_annotation(pod))]
             try:
-                await self._append(events, "annotation")
+                await self._append(found, "annotation")
             except LogError as error:
-                self._logger.warning("annotations not recorded yet", pods=len(events), error=str(error))
+                self._logger.warning("annotations not recorded yet", pods=len(found), error=str(error))
                 there = self.projection.pods.keys()
-                self.projection.annotated.update(pod.uid for pod, _ in events if pod.uid in there)
+                self.projection.annotated.update(news.pod.uid for news in found if news.pod.uid in there)
 
-    def _judge_annotation(self, pod: KnownPod) -> NewEvent | None:
+    def _judge_annotation(self, pod: KnownPod) -> _News | None:
         if not (pod.live and pod.on_node and pod.annotation) or (pod.record is not None and pod.record.exporter):
             return None
         try:
@@ -271,28 +295,32 @@ class Ingest:
             return None
         if pod.record is not None and pod.record.content == content_digest(placement):
             return None
-        return self._event(pod, placement, "annotation", occurred_at=pod.annotated_at)
+        return self._news(pod, placement, "annotation", occurred_at=pod.annotated_at)
 
-    def _event(self, pod: KnownPod, placement: Placement, source: str, *, occurred_at: int) -> NewEvent:
-        return observation(
+    def _news(self, pod: KnownPod, placement: Placement, source: str, *, occurred_at: int) -> _News:
+        event = observation(
             self._cluster,
             PlacementObserved(pod.uid, pod.namespace, pod.name, pod.node, placement, source),
             previous=pod.record.id if pod.record is not None else None,
             occurred_at=occurred_at,
             cause=pod.cause if source == "annotation" else None,
         )
+        return _News(pod, event, first=pod.record is None)
 
-    async def _append(self, events: Sequence[tuple[KnownPod, NewEvent]], source: str) -> None:
-        if not events:
+    async def _append(self, found: Sequence[_News], source: str) -> None:
+        if not found:
             return
-        outcomes = await self._log.append(self._cluster, [Unit((event,)) for _, event in events])
+        outcomes = await self._log.append(self._cluster, [Unit((news.event,)) for news in found])
         now = self._clock()
-        for (pod, event), outcome in zip(events, outcomes, strict=True):
+        for news, outcome in zip(found, outcomes, strict=True):
+            pod, event = news.pod, news.event
             assert isinstance(event.payload, PlacementObserved)
-            if pod.record is None and pod.bound_at:
-                self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
             self.projection.record(pod.uid, record_of(event.payload, position=outcome.positions[0], event_id=event.id))
-            self._metrics.observations.labels(source).inc(not outcome.duplicate)
+            if outcome.duplicate:
+                continue
+            self._metrics.observations.labels(source).inc()
+            if news.first and pod.bound_at:
+                self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
 
     def _refuse(self, reason: str, key: tuple[str, ...], *, node: str, error: str) -> None:
         self._metrics.refused.labels(reason).inc()

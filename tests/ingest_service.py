@@ -1,0 +1,178 @@
+"""Ingest for tests: the real application on a real HTTP server, and what it logs and counts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+import structlog
+from kai_ingest.app import PROJECTION, ReportRoutes, create_app
+from kai_ingest.authentication import Authenticator, SharedSecret
+from kai_ingest.http_server import HttpServer
+from kai_ingest.ingest import Ingest
+from kai_ingest.metrics import IngestMetrics
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.events.payloads import Payload, PlacementObserved
+from kaicore.feed import EventFeed
+from kaicore.log.port import EventLog, Filter
+from kaicore.service import Health
+from kaicore.service.node_tokens import EVERY_NODE, node_token
+from prometheus_client import CollectorRegistry
+
+SECRET = b"a secret of some length"
+
+
+class Facts:
+    """What a watcher, a scheduler or a binder would append."""
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        self._log, self._cluster, self._count = log, cluster, 0
+
+    async def append(self, *items: tuple[str, Payload]) -> None:
+        units = []
+        for stream, payload in items:
+            self._count += 1
+            identity = derived_id(self._cluster, "fact", str(self._count))
+            units.append(Unit((NewEvent(identity, stream, payload, "watcher", 0),)))
+        await self._log.append(self._cluster, units)
+
+
+class Observations:
+    """What is in the log of observations."""
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        self._log, self._cluster = log, cluster
+
+    async def events(self) -> list[Event]:
+        return await self._log.read(self._cluster, limit=100_000, where=Filter(types=("PlacementObserved",)))
+
+    async def payloads(self) -> list[PlacementObserved]:
+        found = [decode_payload(event) for event in await self.events()]
+        return [payload for payload in found if isinstance(payload, PlacementObserved)]
+
+    async def summary(self) -> list[str]:
+        """Each as `name zone:resource=amount …`, in order."""
+        return [f"{payload.name} {_summary(payload)}".strip() for payload in await self.payloads()]
+
+    async def reach(self, count: int) -> list[PlacementObserved]:
+        """Wait until there are so many."""
+        while True:
+            head = await self._log.head(self._cluster)
+            if len(found := await self.payloads()) >= count:
+                return found
+            await self._log.wait_beyond(self._cluster, head.position, timeout_s=30)
+
+
+def _summary(payload: PlacementObserved) -> str:
+    return " ".join(
+        f"{zone.zone}:{resource}={amount}"
+        for zone in payload.placement.zone_amounts()
+        for resource, amount in zone.amount.items()
+    )
+
+
+class RunningIngest:
+    """A running ingest; `post` speaks to it as an exporter would."""
+
+    def __init__(self, ingest: Ingest, cluster: str, address: str, registry: CollectorRegistry) -> None:
+        self.ingest = ingest
+        self.url = f"http://{address}"
+        self.logs: list[Mapping[str, Any]] = []
+        self._cluster = cluster
+        self._registry = registry
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(
+        self,
+        body: Any,
+        *,
+        node: str | None = "n1",
+        token: str | None = None,
+        cluster: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        """Post a report; return status and decoded answer. `node` None is the route for several."""
+        if token is None:
+            token = node_token(SECRET, cluster=self._cluster, node=node or EVERY_NODE)
+        path = f"/v1/clusters/{cluster or self._cluster}" + (f"/nodes/{node}" if node else "") + "/placements"
+        content = {"data": body} if isinstance(body, bytes) else {"json": body}
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.url + path, headers={**authorization, **(headers or {})}, **content) as response,
+        ):
+            return response.status, await response.json()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as response:
+            return response.status, await response.text()
+
+    def counted(self, name: str, **labels: str) -> float:
+        """Value of a metric; 0 if it was never touched."""
+        return self._registry.get_sample_value(f"kai_ingest_{name}", labels) or 0.0
+
+    def lines(self, event: str | None = None) -> list[str]:
+        """What was logged as wrong, each line's error."""
+        return [str(line.get("error")) for line in self.logs if event in (None, line["event"])]
+
+
+@asynccontextmanager
+async def running_ingest(
+    log: EventLog,
+    cluster: str,
+    *,
+    authenticator: Authenticator | None = None,
+    max_body: int = 1 << 20,
+    load: bool = True,
+    snapshot_events: int = 50_000,
+) -> AsyncIterator[RunningIngest]:
+    registry, health = CollectorRegistry(), Health(PROJECTION)
+    metrics = IngestMetrics(registry=registry)
+    logs: list[Mapping[str, Any]] = []
+
+    def keep(_: Any, method: str, line: Mapping[str, Any]) -> Mapping[str, Any]:
+        logs.append({**line, "level": method})
+        raise structlog.DropEvent
+
+    logger: Any = structlog.wrap_logger(None, processors=[keep])
+    ingest = Ingest(
+        log=log,
+        cluster=cluster,
+        metrics=metrics,
+        logger=logger,
+        clock=lambda: time.time_ns() // 1000,
+        snapshot_events=snapshot_events,
+    )
+    routes = ReportRoutes(
+        ingest,
+        authenticator or SharedSecret(SECRET, cluster=cluster),
+        cluster=cluster,
+        health=health,
+        metrics=metrics,
+        logger=logger,
+        max_body=max_body,
+    )
+    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=0)
+    running = RunningIngest(ingest, cluster, server.address, registry)
+    running.logs = logs
+    stopping = asyncio.Event()
+    tasks: Sequence[asyncio.Task[None]] = [asyncio.ensure_future(server.run(stopping))]
+    if load:
+        await ingest.load()
+        health.met(PROJECTION)
+        feed = EventFeed(log, None, cluster, after=ingest.projection.position)
+        tasks = [*tasks, asyncio.ensure_future(ingest.follow(feed))]
+    try:
+        yield running
+    finally:
+        stopping.set()
+        await tasks[0]
+        for task in tasks[1:]:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await feed.close()
+        await ingest.save_snapshot()

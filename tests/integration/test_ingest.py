@@ -1,0 +1,425 @@
+"""Ingest on Postgres, over HTTP: what is recorded, what is refused, and what survives."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
+from kaicore.errors import LogUnavailable
+from kaicore.events import payloads
+from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.log.postgres import PostgresLog
+from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.model.pod import Pod
+from kaicore.service.node_tokens import node_token
+
+from tests.factory import amounts, pod, topology
+from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.reports import GPU, pod_report, report
+
+
+@pytest.fixture
+async def log(database_url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(database_url, patience_s=5) as opened:
+        yield opened
+
+
+@pytest.fixture
+def facts(log: PostgresLog, cluster_name: str) -> Facts:
+    return Facts(log, cluster_name)
+
+
+@pytest.fixture
+def observed(log: PostgresLog, cluster_name: str) -> Observations:
+    return Observations(log, cluster_name)
+
+
+@pytest.fixture
+async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIngest]:
+    async with running_ingest(log, cluster_name) as running:
+        yield running
+
+
+def seen(name: str, node: str = "n1", **fields: Any) -> tuple[str, payloads.Payload]:
+    """The watcher sees a pod on a node."""
+    one = pod(name, cpu=1, node_name=node, **fields)
+    return f"pod/{one.uid}", payloads.PodObserved(one)
+
+
+def annotated(name: str, text: str, **fields: Any) -> tuple[str, payloads.Payload]:
+    return seen(name, annotations={OBSERVED_ANNOTATION: text}, **fields)
+
+
+def gone(name: str, uid: str = "") -> tuple[str, payloads.Payload]:
+    uid = uid or f"uid-{name}"
+    return f"pod/{uid}", payloads.PodDeleted(uid, "default", name)
+
+
+def decided(one: Pod, node: str) -> tuple[tuple[str, payloads.Payload], ...]:
+    placement = Placement(
+        Provenance.PREDICTED, (ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 1}),)),)
+    )
+    ids = (one.uid, one.namespace, one.name, node)
+    return (
+        (f"pod/{one.uid}", payloads.PodObserved(one)),
+        (f"pod/{one.uid}", payloads.PodPlaced(*ids, "c/1", "class", placement)),
+        (f"pod/{one.uid}", payloads.PodBound(*ids)),
+    )
+
+
+async def test_a_report_becomes_an_observation(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+    await facts.append(seen("a"))
+    status, answer = await ingest.post(report(pod_report("a", node_1={"cpu": 8000, GPU: 2}), instance="x", sequence=7))
+    assert (status, answer) == (200, {"node": "n1", "status": "taken", "detail": "", "unknown": [], "refused": []})
+    (event,) = await observed.events()
+    assert (event.stream, event.subject, event.actor, event.occurred_at) == (
+        "pod/uid-a",
+        "default/a",
+        "ingest",
+        10_000_000_000,
+    )
+    (payload,) = await observed.payloads()
+    assert (payload.uid, payload.node, payload.source) == ("uid-a", "n1", "exporter")
+    assert payload.placement == Placement(
+        Provenance.OBSERVED, (ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 8000, GPU: 2}),)),)
+    )
+    assert ingest.counted("observations_total", source="exporter") == 1
+    assert ingest.lines() == []
+
+
+async def test_changes_are_recorded_and_repetitions_are_not(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(seen("a"))
+    a, b = pod_report("a", node_0={"cpu": 1000}), pod_report("a", node_1={"cpu": 1000})
+    for sequence, content in enumerate([a, a, b, b, a, a], start=1):
+        status, _ = await ingest.post(report(content, sequence=sequence))
+        assert status == 200
+    assert await observed.summary() == ["a node-0:cpu=1000", "a node-1:cpu=1000", "a node-0:cpu=1000"]
+    assert ingest.counted("unchanged_pods_total") == 3
+
+
+async def test_reports_of_many_at_once(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+    """Reports of different nodes, and the same report from a client that was too impatient to wait."""
+    await facts.append(*(seen(f"p{index}", f"n{index}") for index in range(20)))
+    statuses = await asyncio.gather(
+        *(
+            ingest.post(report(pod_report(f"p{index}", node_0={"cpu": 1000}), node=f"n{index}"), node=f"n{index}")
+            for index in [*range(20), *range(20)]
+        )
+    )
+    assert {status for status, _ in statuses} == {200}
+    assert sorted(await observed.summary()) == sorted(f"p{index} node-0:cpu=1000" for index in range(20))
+
+
+async def test_several_nodes_in_one_request(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+    await facts.append(seen("a", "n1"), seen("b", "n2"), seen("c", "n3"))
+    body = {
+        "reports": [
+            report(pod_report("a", node_0={"cpu": 1000})),
+            report(pod_report("c", node_0={"cpu": 1000}), node="n3", version=3),
+            report(pod_report("b", node_0={"cpu": 2000}), pod_report("x", node_0={"cpu": 1}), node="n2"),
+            report(node="n1"),
+            7,
+        ]
+    }
+    status, answer = await ingest.post(body, node=None)
+    assert status == 200
+    assert [(one["node"], one["status"]) for one in answer["answers"]] == [
+        ("n1", "taken"),
+        ("n3", "refused"),
+        ("n2", "taken"),
+        ("n1", "refused"),
+        ("None", "refused"),
+    ]
+    assert [one["name"] for one in answer["answers"][2]["unknown"]] == ["x"]
+    assert await observed.summary() == ["a node-0:cpu=1000", "b node-0:cpu=2000"]
+    assert ingest.counted("refused_total", reason="report") == 3
+
+
+NODE_0 = {"node_0": {"cpu": 1000}}
+
+
+BAD_PODS = {
+    "unknown pod": (pod_report("x", **NODE_0), "unknown", "Pod default/x: the log knows no"),
+    "wrong node": (pod_report("far", **NODE_0), "elsewhere", "Pod default/far: node: 'n1': .*on n2"),
+    "finished pod": (pod_report("done", **NODE_0), "finished", "Pod default/done: uid: 'uid-done'"),
+    "two of a name": (pod_report("twin", **NODE_0), "ambiguous", "Pod default/twin: uid: 'u1, u2'"),
+    "too old": (pod_report("young", **NODE_0), "ambiguous", "Pod default/young: observed_at: 10000000000: before"),
+    "zone the node has not": (pod_report("a", node_9={"cpu": 1}), "zone", "Pod default/a: zone: .*: 'node-9'"),
+    "no zone": (pod_report("a", zone={"cpu": 1}), "invalid", r"default/a: .*zones\[0\].zone: .*'zone'"),
+    "absurd": (pod_report("a", node_0={"cpu": 10**30}), "invalid", r"default/a: .*amount.cpu: .*: 1000"),
+    "negative": (pod_report("a", node_0={"cpu": -8}), "invalid", r"default/a: .*amount.cpu: .*: -8"),
+    "duplicate containers": (
+        {**pod_report("a"), "containers": [{"name": "m"}, {"name": "m"}]},
+        "invalid",
+        "default/a: containers: a container is named twice",
+    ),
+    "duplicate pods": (pod_report("b", **NODE_0), "invalid", "pods: .*twice: 'default/b'"),
+    "no pod at all": ("pod", "invalid", r"Pod \?/\?: body: .*: 'pod'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PODS)
+async def test_a_bad_pod_disturbs_nothing_else(
+    ingest: RunningIngest, facts: Facts, observed: Observations, case: str
+) -> None:
+    bad, reason, message = BAD_PODS[case]
+    await facts.append(
+        ("nrt/n1", payloads.TopologyObserved(topology("n1", amounts(cpu=4), amounts(cpu=4)))),
+        seen("a"),
+        seen("b"),
+        seen("far", "n2"),
+        seen("done", phase="Succeeded"),
+        seen("twin", uid="u1"),
+        seen("twin", uid="u2"),
+        seen("young", created_at=10_005),
+    )
+    for sequence in (1, 2):
+        status, answer = await ingest.post(report(pod_report("b", **NODE_0), bad, sequence=sequence))
+        assert (status, len(answer["refused" if reason == "invalid" else "unknown"])) == (200, 1)
+    assert await observed.summary() == ["b node-0:cpu=1000"]
+    assert ingest.counted("refused_total", reason=reason) == 2
+    (line,) = ingest.lines("observation refused")
+    assert re.search(message, line), line
+
+
+BAD_REQUESTS: dict[str, tuple[Any, dict[str, Any], int, str]] = {
+    "no token": (report(), {"token": ""}, 401, "Authorization: no bearer token"),
+    "made-up token": (report(), {"token": "n1.x"}, 401, "no node token of this cluster"),
+    "another's token": (report(), {"token": "?"}, 403, "the token of node 'n2' is not for node 'n1'"),
+    "not for all": ({"reports": []}, {"node": None, "token": "?"}, 403, "'n2' is not for node '*'"),
+    "wrong cluster": (report(), {"cluster": "other"}, 404, "cluster: only "),
+    "report of another node": (report(node="n2"), {}, 422, "node: is not the node of the path: 'n2'"),
+    "malformed JSON": (b"{", {}, 422, "body: Invalid JSON"),
+    "nothing": (b"", {}, 422, "body: Invalid JSON"),
+    "wrong type": (report(sequence="1"), {}, 422, "sequence: "),
+    "too large": (b" " * 20_000 + b"{}", {}, 413, "body: has more than 10000 bytes"),
+    "no list of reports": ({"reports": {}}, {"node": None}, 422, "reports: reports: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD_REQUESTS)
+async def test_a_bad_request_is_refused_whole(log: PostgresLog, cluster_name: str, case: str) -> None:
+    body, request, status, message = BAD_REQUESTS[case]
+    if request.get("token") == "?":
+        request = {**request, "token": node_token(SECRET, cluster=cluster_name, node="n2")}
+    async with running_ingest(log, cluster_name, max_body=10_000) as ingest:
+        got, answer = await ingest.post(body, **request)
+        assert got == status
+        assert message in answer["error"]
+        assert ingest.counted("requests_total", status=str(status)) == 1
+        assert ingest.counted("refused_total", reason=f"http-{status}") == 1
+        assert [message in line for line in ingest.lines("report refused")] == [True]
+
+
+async def test_an_old_report_does_not_undo_a_newer_one(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(seen("a"))
+    new, old = pod_report("a", node_1={"cpu": 1}), pod_report("a", node_0={"cpu": 1})
+    assert (await ingest.post(report(new, sequence=5)))[0] == 200
+    status, answer = await ingest.post(report(old, sequence=4))
+    assert (status, answer["status"]) == (409, "superseded")
+    assert (await ingest.post(report(new, sequence=1, instance="two")))[0] == 200
+    assert (await ingest.post(report(old, sequence=6)))[0] == 409
+    assert await observed.summary() == ["a node-1:cpu=1"]
+    assert ingest.counted("reports_total", result="superseded") == 2
+
+
+async def test_a_report_before_the_watchers_fact_is_taken_when_it_is_repeated(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    content = pod_report("a", node_0={"cpu": 1000})
+    _, answer = await ingest.post(report(content))
+    assert [(one["namespace"], one["name"]) for one in answer["unknown"]] == [("default", "a")]
+    await facts.append(seen("a"))
+    _, answer = await ingest.post(report(content, sequence=2))
+    assert answer["unknown"] == []
+    assert await observed.summary() == ["a node-0:cpu=1000"]
+
+
+async def test_a_pod_made_anew_is_another_pod(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+    content = pod_report("a", node_0={"cpu": 1000})
+    await facts.append(seen("a", uid="u1"))
+    await ingest.post(report(content, observed_at=5_000_000))
+    await facts.append(gone("a", "u1"), seen("a", uid="u2", created_at=6))
+    _, answer = await ingest.post(report(content, observed_at=6_500_000, sequence=2))
+    assert "observed_at: 6500000: before pod u2 was there" in answer["unknown"][0]["detail"]
+    _, answer = await ingest.post(report(content, observed_at=7_000_000, sequence=3))
+    assert answer["unknown"] == []
+    assert [payload.uid for payload in await observed.payloads()] == ["u1", "u2"]
+
+
+async def test_that_a_pod_holds_nothing_is_recorded_where_that_is_news(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(seen("plain"), *decided(pod("surprise", cpu=1), "n1"), seen("shrunk"))
+    await ingest.post(report(pod_report("shrunk", node_0={"cpu": 1000})))
+    empty = [pod_report(name, node_0={}) for name in ("plain", "surprise", "shrunk")]
+    for sequence in (2, 3):
+        await ingest.post(report(*empty, sequence=sequence))
+    assert await observed.summary() == ["shrunk node-0:cpu=1000", "surprise", "shrunk"]
+
+
+async def test_how_long_it_took_from_binding_to_observation(ingest: RunningIngest, facts: Facts) -> None:
+    await facts.append(*decided(pod("a", cpu=1), "n1"))
+    for sequence, zone in enumerate(("node_0", "node_1"), start=1):
+        await ingest.post(report(pod_report("a", **{zone: {"cpu": 1000}}), observed_at=2**60, sequence=sequence))
+    assert ingest.counted("observation_lag_seconds_count") == 1
+
+
+# Annotations.
+
+RECORD = '[{"zone":"node-0","amount":{"cpu":"1"}}]'
+
+
+async def test_an_annotation_is_an_observation(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+    await facts.append(annotated("a", RECORD))
+    (payload,) = await observed.reach(1)
+    assert (payload.source, payload.node, payload.uid) == ("annotation", "n1", "uid-a")
+    assert payload.placement.containers == (ContainerPlacement("", zones=(ZoneAmount("node-0", {"cpu": 1000}),)),)
+    await facts.append(
+        annotated("a", RECORD, labels={"x": "y"}), annotated("a", '[{"zone":"node-1","amount":{"cpu":1}}]')
+    )
+    await observed.reach(2)
+    assert await observed.summary() == ["a node-0:cpu=1000", "a node-1:cpu=1000"]
+    assert (await observed.events())[0].cause is not None
+
+
+async def test_an_annotation_never_overrides_an_exporter(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    """Not our own record, which comes back through the pod, and no other."""
+    await facts.append(seen("a"))
+    await ingest.post(report(pod_report("a", node_0={"cpu": 1000})))
+    other = '[{"zone":"node-1","amount":{"cpu":"1"}}]'
+    await facts.append(annotated("a", RECORD), annotated("a", other), annotated("b", RECORD))
+    await observed.reach(2)
+    assert await observed.summary() == ["a node-0:cpu=1000", "b node-0:cpu=1000"]
+    await ingest.post(report(pod_report("b", node_1={"cpu": 1000}), sequence=2))
+    assert (await observed.summary())[2:] == ["b node-1:cpu=1000"], "but an exporter overrides an annotation"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "{}", '[{"zone":"node-0","amount":{"cpu":"-1"}}]', '[{"zone":"","amount":{}}]', "[" * 9999]
+)
+async def test_a_malformed_annotation_is_named_once_and_ignored(
+    ingest: RunningIngest, facts: Facts, observed: Observations, text: str
+) -> None:
+    await facts.append(annotated("a", text), annotated("a", text, labels={"x": "y"}), annotated("b", RECORD))
+    await observed.reach(1)
+    assert await observed.summary() == ["b node-0:cpu=1000"]
+    assert [f"Pod default/a: metadata.annotations[{OBSERVED_ANNOTATION}]" in line for line in ingest.lines()] == [
+        True
+    ] * bool(text)
+    assert ingest.counted("refused_total", reason="annotation") == bool(text)
+
+
+async def test_an_annotation_about_zones_that_come_later(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(
+        ("nrt/n1", payloads.TopologyObserved(topology("n1"))), annotated("a", RECORD), annotated("b", RECORD, node="n2")
+    )
+    await observed.reach(1)
+    await facts.append(("nrt/n1", payloads.TopologyObserved(topology("n1", amounts(cpu=1)))))
+    await observed.reach(2)
+    assert await observed.summary() == ["b node-0:cpu=1000", "a node-0:cpu=1000"]
+
+
+# Restarts and outages.
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+async def test_a_restart_knows_what_was_recorded(
+    log: PostgresLog, cluster_name: str, facts: Facts, observed: Observations, snapshots: bool
+) -> None:
+    await facts.append(seen("a"), seen("b"), annotated("c", RECORD))
+    async with running_ingest(log, cluster_name, snapshot_events=1 if snapshots else 10**9) as first:
+        await first.post(report(pod_report("a", node_0={"cpu": 1000})))
+        await observed.reach(2)
+        if not snapshots:
+            first.ingest.save_snapshot = _nothing  # type: ignore[method-assign]
+    await facts.append(seen("d"))
+    async with running_ingest(log, cluster_name) as second:
+        names = [pod_report(name, node_0={"cpu": 1000}) for name in "abd"]
+        await second.post(report(*names, instance="two"))
+        assert second.counted("unchanged_pods_total") == 1
+        await facts.append(annotated("e", RECORD))
+        await observed.reach(5)
+        assert sorted(await observed.summary()) == [f"{name} node-0:cpu=1000" for name in "abcde"]
+        assert second.lines() == []
+
+
+async def _nothing() -> None:
+    pass
+
+
+class _AnswersLost:
+    """A log that appends, but whose answers get lost."""
+
+    def __init__(self, log: PostgresLog) -> None:
+        self._log = log
+        self.losing = True
+
+    async def append(self, cluster: str, units: Sequence[Unit], **kwargs: Any) -> list[UnitOutcome]:
+        outcomes = await self._log.append(cluster, units, **kwargs)
+        if self.losing:
+            raise LogUnavailable("the answer was lost")
+        return outcomes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+async def test_an_answer_that_was_lost_is_no_second_observation(
+    log: PostgresLog, cluster_name: str, facts: Facts, observed: Observations
+) -> None:
+    unreliable: Any = _AnswersLost(log)
+    await facts.append(seen("a"))
+    async with running_ingest(unreliable, cluster_name) as ingest:
+        content = pod_report("a", node_0={"cpu": 1000})
+        status, answer = await ingest.post(report(content))
+        assert (status, answer["error"]) == (503, "the answer was lost")
+        unreliable.losing = False
+        assert (await ingest.post(report(content, sequence=2)))[0] == 200
+    assert await observed.summary() == ["a node-0:cpu=1000"]
+
+
+async def test_until_the_log_is_read_reports_wait(log: PostgresLog, cluster_name: str) -> None:
+    async with running_ingest(log, cluster_name, load=False) as ingest:
+        status, answer = await ingest.post(report())
+        assert (status, answer["error"]) == (503, "the log is still being read: not yet")
+        assert (await ingest.get("/readyz"))[0] == 503
+        assert (await ingest.get("/healthz"))[0] == 200
+
+
+async def test_health_and_metrics(ingest: RunningIngest, facts: Facts) -> None:
+    await facts.append(seen("a"))
+    await ingest.post(report(pod_report("a", node_0={"cpu": 1000})))
+    assert (await ingest.get("/readyz"))[0] == 200
+    status, text = await ingest.get("/metrics")
+    assert status == 200
+    for line in ("kai_ingest_projection_pods 1.0", "kai_ingest_reporting_nodes 1.0", "kai_ingest_unobserved_pods 0.0"):
+        assert line in text
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert (await ingest.get(path))[0] == 404
+
+
+async def test_tokens_that_kubernetes_reviews(log: PostgresLog, cluster_name: str) -> None:
+    class Reviewer:
+        async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
+            if token == "down":
+                raise LogUnavailable("no answer")
+            name = "system:serviceaccount:kai-system:kai-exporter"
+            return ReviewedToken(token != "bad", "", name, {NODE_NAME: [token]}, tuple(audiences))
+
+    authenticator = KubernetesTokens(
+        Reviewer(), audience="a", service_accounts=frozenset({"kai-system:kai-exporter"}), clock=lambda: 0.0
+    )
+    async with running_ingest(log, cluster_name, authenticator=authenticator) as ingest:
+        answers = [(await ingest.post(report(), token=token))[0] for token in ("n1", "n2", "bad", "down")]
+    assert answers == [200, 403, 401, 503]

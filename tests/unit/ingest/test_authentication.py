@@ -1,0 +1,151 @@
+"""Who may report for which node."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from kai_ingest.authentication import (
+    NODE_NAME,
+    AuthenticationUnavailable,
+    KubernetesTokens,
+    NotAllowed,
+    NotAuthenticated,
+    ReviewedToken,
+    SharedSecret,
+)
+from kaicore.errors import ClusterUnavailable, ConfigurationError
+from kaicore.service.node_tokens import EVERY_NODE, node_token, read_secret
+
+SECRET = b"0123456789abcdef"
+EXPORTER = "system:serviceaccount:kai-system:kai-exporter"
+
+
+@pytest.mark.parametrize("node", ["n1", "ip-10-0-0-1.eu-west-1.compute.internal", EVERY_NODE])
+async def test_a_node_token_tells_its_node(node: str) -> None:
+    token = node_token(SECRET, cluster="c1", node=node)
+    assert await SharedSecret(SECRET, cluster="c1").node_of(token) == node
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "n1",
+        "n1.",
+        node_token(SECRET, cluster="c2", node="n1"),
+        node_token(SECRET[::-1], cluster="c1", node="n1"),
+        node_token(SECRET, cluster="c1", node="n1").replace("n1.", "n2."),
+        node_token(SECRET, cluster="c1", node="n1")[:-1],
+        "n1.ÿ",
+    ],
+)
+async def test_what_is_no_node_token(token: str) -> None:
+    with pytest.raises(NotAuthenticated):
+        await SharedSecret(SECRET, cluster="c1").node_of(token)
+
+
+def test_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with pytest.raises(ConfigurationError, match=r"secret file .*/secret: No such file"):
+        read_secret(path)
+    path.write_bytes(b"short\n")
+    with pytest.raises(ConfigurationError, match="has 5 bytes, needs 16 at least"):
+        read_secret(path)
+    path.write_bytes(b"  " + SECRET + b"\n")
+    assert read_secret(path) == SECRET
+
+
+class Reviewer:
+    """An API server's answer, and how often it was asked."""
+
+    def __init__(self, answer: ReviewedToken | Exception) -> None:
+        self.answer = answer
+        self.asked: list[Sequence[str]] = []
+
+    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
+        self.asked.append(audiences)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def reviewed(
+    *,
+    authenticated: bool = True,
+    username: str = EXPORTER,
+    nodes: Sequence[str] = ("n1",),
+    audience: str = "kai-ingest",
+) -> ReviewedToken:
+    return ReviewedToken(authenticated, "", username, {NODE_NAME: nodes}, (audience,))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tokens(reviewer: Reviewer, clock: Clock, audience: str = "kai-ingest") -> KubernetesTokens:
+    accounts = frozenset({"kai-system:kai-exporter"})
+    return KubernetesTokens(reviewer, audience=audience, service_accounts=accounts, clock=clock)
+
+
+async def test_kubernetes_vouches() -> None:
+    reviewer, clock = Reviewer(reviewed()), Clock()
+    one = tokens(reviewer, clock)
+    assert [await one.node_of("t"), await one.node_of("t")] == ["n1", "n1"]
+    assert reviewer.asked == [("kai-ingest",)], "a review is believed for a while"
+    clock.now += 61
+    reviewer.answer = reviewed(authenticated=False)
+    with pytest.raises(NotAuthenticated):
+        await one.node_of("t")
+    assert len(reviewer.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (reviewed(authenticated=False), NotAuthenticated, "not authenticated"),
+        (reviewed(audience="others"), NotAuthenticated, r"status.audiences: is for others: \['others'\]"),
+        (reviewed(username="system:serviceaccount:default:x"), NotAllowed, "username: is no exporter: 'system:service"),
+        (reviewed(nodes=()), NotAllowed, r"extra\[authentication.kubernetes.io/node-name\]: must name one node"),
+        (reviewed(nodes=("n1", "n2")), NotAllowed, "must name one node"),
+        (reviewed(nodes=("",)), NotAllowed, "must name one node"),
+        (ClusterUnavailable("no answer"), AuthenticationUnavailable, "TokenReview: no answer"),
+    ],
+)
+async def test_kubernetes_does_not_vouch(
+    answer: ReviewedToken | Exception, error: type[Exception], message: str
+) -> None:
+    one = tokens(Reviewer(answer), Clock())
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            await one.node_of("t")
+
+
+async def test_a_refusal_is_believed_for_a_shorter_while() -> None:
+    reviewer, clock = Reviewer(reviewed(authenticated=False)), Clock()
+    one = tokens(reviewer, clock)
+    with pytest.raises(NotAuthenticated):
+        await one.node_of("t")
+    reviewer.answer = reviewed()
+    with pytest.raises(NotAuthenticated):
+        await one.node_of("t")
+    clock.now += 11
+    assert await one.node_of("t") == "n1"
+
+
+async def test_that_nobody_answered_is_not_kept() -> None:
+    reviewer = Reviewer(ClusterUnavailable("no answer"))
+    one = tokens(reviewer, Clock())
+    with pytest.raises(AuthenticationUnavailable):
+        await one.node_of("t")
+    reviewer.answer = reviewed()
+    assert await one.node_of("t") == "n1"
+
+
+async def test_without_an_audience_the_api_servers_own_is_meant() -> None:
+    reviewer = Reviewer(reviewed(audience="https://kubernetes.default.svc"))
+    assert await tokens(reviewer, Clock(), audience="").node_of("t") == "n1"
+    assert reviewer.asked == [()]
