@@ -283,6 +283,19 @@ async def test_a_cancelled_append_leaves_the_log_as_good_as_before(log: EventLog
     assert [event.version for event in events] == list(range(1, len(events) + 1))
 
 
+async def test_a_cancelled_call_leaves_the_log_as_good_as_before(log: EventLog, cluster: str) -> None:
+    await log.append(cluster, [unit() for _ in range(200)])
+    for steps in range(12):
+        calls = [log.read(cluster), log.head(cluster), log.clusters(), log.wait_beyond(cluster, 200, timeout_s=600)]
+        tasks = [asyncio.create_task(call) for call in calls]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(await log.read(cluster)) == 200
+
+
 # Reading with bounds and filters
 
 

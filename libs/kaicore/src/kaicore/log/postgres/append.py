@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from psycopg import AsyncPipeline
+
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.log.appending import Call, Known, Tail
@@ -152,8 +154,8 @@ class Appender:
         """Append all that can be; two round trips, the second one only when there is something new."""
         answers: list[Answer] = []
         events: list[Event] = []
-        async with connection.pipeline(), connection.transaction():
-            tail, now = await self._tail(connection, calls)
+        async with connection.pipeline() as pipeline, connection.transaction():
+            tail, now = await self._tail(connection, pipeline, calls)
             for call in calls:
                 try:
                     outcomes, new = tail.take(call, now=now)
@@ -168,7 +170,7 @@ class Appender:
             self._recorded(tail.head)
         return answers
 
-    async def _tail(self, connection: Connection, calls: list[Call]) -> tuple[Tail, int]:
+    async def _tail(self, connection: Connection, pipeline: AsyncPipeline, calls: list[Call]) -> tuple[Tail, int]:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
         ids = [event_id for call in calls for event_id in call.ids()]
         streams = list(set().union(*(call.streams() for call in calls)))
@@ -177,6 +179,8 @@ class Appender:
             known = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
             versions = await connection.execute(_VERSIONS, [self._cluster, streams])
             clock = await connection.execute(_CLOCK)
+            # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
+            await pipeline.sync()
             row = await head.fetchone()
             if row is not None:
                 break

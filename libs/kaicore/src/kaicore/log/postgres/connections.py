@@ -46,6 +46,9 @@ _TRANSPORT = {
 _FIRST_DELAY_S = 0.05
 _LAST_DELAY_S = 1.0
 
+#: Seconds that the pool tries to connect, and that work waits for it, before `run` begins anew.
+_POOL_S = 2.0
+
 #: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
 _HOPELESS_CLASSES = ("54", "28")
 
@@ -74,9 +77,7 @@ class Connections:
             max_size=size,
             num_workers=1,
             open=False,
-            # Both short, because `run` has the patience.
-            timeout=2.0,
-            reconnect_timeout=2.0,
+            reconnect_timeout=_POOL_S,
         )
 
     async def open(self) -> None:
@@ -132,18 +133,20 @@ class Connections:
             LogUnavailable: the server stays away, or the pool is closed.
             LogError: the server refuses the work; `ConfigurationError` where the database is not a log.
         """
-        deadline = asyncio.get_running_loop().time() + self._patience_s
+        time = asyncio.get_running_loop().time
+        deadline = time() + self._patience_s
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                async with self._pool.connection() as connection:
+                # In small portions, because the pool tries to connect anew only when it is asked anew.
+                async with self._pool.connection(timeout=max(min(_POOL_S, deadline - time()), 0.01)) as connection:
                     return await work(connection)
             except PoolClosed as error:
                 raise LogUnavailable("the log is closed") from error
             except psycopg.Error as error:
                 if not _passes(error):
                     raise _translated(error) from error
-                if asyncio.get_running_loop().time() + delay_s > deadline:
+                if time() + delay_s > deadline:
                     raise LogUnavailable(f"Postgres does not answer: {error}") from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.
