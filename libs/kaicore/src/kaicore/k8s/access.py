@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import yaml
 
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 
@@ -34,6 +35,9 @@ class Access:
     server_hostname: str = ""
     proxy: str = ""
 
+
+#: What kubernetes-asyncio raises of a kubeconfig that makes no sense, besides its own.
+_SENSELESS = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 #: Reads the access anew; used when the server no longer takes the credentials.
 AccessSource = Callable[[], Awaitable[Access]]
@@ -79,7 +83,7 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
                     persist_config=False,
                 )
             return _access(configuration)
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+        except (config.ConfigException, yaml.YAMLError, *_SENSELESS) as error:
             where = kubeconfig or "the default kubeconfig"
             raise ConfigurationError(f"cannot get access to Kubernetes by {where}: {error}") from error
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -5,9 +5,9 @@ broke off. When the server no longer has what comes next (410), or a watch fails
 anew, and what is known but not listed is reported as gone, so that no deletion is ever missed for good.
 
 Nothing is believed twice. An event of an object that is known to be newer is dropped, and so is one of an object that
-was reported as gone; resourceVersions are compared as numbers where they are numbers, for an API server promises that
-order, and otherwise only for equality. A complete list is always believed: it is how a restored or rebuilt cluster
-gets its say.
+was reported as gone, and one from before the last list. ResourceVersions are compared as numbers where they are such,
+for an API server promises that order, and otherwise only for equality. A complete list is always believed: it is how a
+restored or rebuilt cluster gets its say.
 """
 
 from collections.abc import Mapping, Sequence
@@ -299,7 +299,7 @@ class ReflectorCore(Generic[ObjectT]):
             if before is not None and before.uid == meta.uid:
                 self._bury(key, changes, version=meta.resource_version)
             return
-        if meta.uid in self._buried:
+        if meta.uid in self._buried or not _is_news(meta.resource_version, self._list_version):
             return
         if before is not None:
             if before.uid != meta.uid:
