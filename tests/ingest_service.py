@@ -44,10 +44,10 @@ class Observations:
     """What is in the log of observations."""
 
     def __init__(self, log: EventLog, cluster: str) -> None:
-        self._log, self._cluster = log, cluster
+        self._log, self.cluster = log, cluster
 
     async def events(self) -> list[Event]:
-        return await self._log.read(self._cluster, limit=100_000, where=Filter(types=("PlacementObserved",)))
+        return await self._log.read(self.cluster, limit=100_000, where=Filter(types=("PlacementObserved",)))
 
     async def payloads(self) -> list[PlacementObserved]:
         found = [decode_payload(event) for event in await self.events()]
@@ -60,10 +60,10 @@ class Observations:
     async def reach(self, count: int) -> list[PlacementObserved]:
         """Wait until there are so many."""
         while True:
-            head = await self._log.head(self._cluster)
+            head = await self._log.head(self.cluster)
             if len(found := await self.payloads()) >= count:
                 return found
-            await self._log.wait_beyond(self._cluster, head.position, timeout_s=30)
+            await self._log.wait_beyond(self.cluster, head.position, timeout_s=30)
 
 
 def _summary(payload: PlacementObserved) -> str:
@@ -126,6 +126,7 @@ async def running_ingest(
     *,
     authenticator: Authenticator | None = None,
     max_body: int = 1 << 20,
+    port: int = 0,
     load: bool = True,
     snapshot_events: int = 50_000,
 ) -> AsyncIterator[RunningIngest]:
@@ -155,7 +156,7 @@ async def running_ingest(
         logger=logger,
         max_body=max_body,
     )
-    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=0)
+    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=port)
     running = RunningIngest(ingest, cluster, server.address, registry)
     running.logs = logs
     stopping = asyncio.Event()
