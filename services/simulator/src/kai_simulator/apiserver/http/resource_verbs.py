@@ -15,10 +15,10 @@ from kai_simulator.apiserver.errors import (
     bad_request,
     method_not_allowed,
     path_not_found,
-    unsupported_media_type,
 )
 from kai_simulator.apiserver.faults import Subject
 from kai_simulator.apiserver.http.answers import JSON, json_answer, object_answer, success
+from kai_simulator.apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
 from kai_simulator.apiserver.http.request_path import RequestPath
 from kai_simulator.apiserver.objects import Object, decode_json
 from kai_simulator.apiserver.patches.json_patches import apply_json_patch, merge_patch
@@ -268,8 +268,8 @@ async def read_body(http: web.BaseRequest, *, optional: bool = False) -> Any:
     if not body and optional:
         return None
     content_type = http.content_type
-    if content_type == "application/vnd.kubernetes.protobuf":
-        raise unsupported_media_type((JSON, "application/yaml"))
+    if content_type == MEDIA_TYPE:
+        return decode_protobuf(body)
     try:
         return yaml.safe_load(body) if content_type == "application/yaml" else decode_json(body)
     except (ValueError, yaml.YAMLError) as error:
