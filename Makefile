@@ -42,6 +42,8 @@ lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 		pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		--all-extras --group dev pyproject.toml -o requirements/dev.lock
+	@echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		- -o requirements/build.lock
 
 clean:  ## remove the environment and all caches (not data directories)
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Recorded kubelet decisions as the events that a scheduler's log would hold (format: `shared/data/kubelet/FORMAT.md`)."""
+"""Recorded kubelet decisions as events of a scheduler's log (format: `shared/data/kubelet/FORMAT.md`)."""
 
 import gzip
 from collections.abc import Iterator

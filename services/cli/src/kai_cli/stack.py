@@ -227,5 +227,6 @@ class Stack:
             "KAI_PROFILE": str(spec.profile),
             "KAI_DATA_DIR": str(home / "fleet"),
             "KAI_PODRESOURCES_DIR": str(home / "podresources"),
+            "KAI_INSTALL_CRDS": "true",
         }
         return self._service(f"{spec.name}-fleet", "kai_simulator.fleet.main", environment)
