@@ -24,9 +24,8 @@ MAX_BODY = 8 * 1024 * 1024 - 64 * 1024
 MAX_TEXT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A new event without its place in the log."""
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A new event without its place in the log; a struct, because that is made five times as fast as a dataclass."""
 
     new: NewEvent
     type: str
@@ -35,8 +34,7 @@ class Draft:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DraftUnit:
+class DraftUnit(msgspec.Struct, frozen=True, gc=False):
     """A unit of drafts; `expect` as in `Unit`."""
 
     drafts: tuple[Draft, ...]
@@ -65,12 +63,24 @@ class Call:
         return expected.union(self.expect, (draft.new.stream for unit in self.units for draft in unit.drafts))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the log knows of an event's id."""
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What the log knows of an event's id: where the event is, and the fingerprint of what it is."""
 
     position: int
     fingerprint: bytes
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """As `Known`, of an event that has just been taken: hardly any of them is ever asked for its fingerprint."""
+
+    position: int
+    stream: str
+    type: str
+
+    @property
+    def fingerprint(self) -> bytes:
+        """As in `Known`."""
+        return fingerprint(self.stream, self.type)
 
 
 def fingerprint(stream: str, event_type: str) -> bytes:
@@ -165,7 +175,7 @@ class Tail:
     cluster: str
     head: Head
     versions: dict[str, int]
-    known: dict[UUID, Known]
+    known: dict[UUID, Known | Taken]
 
     def take(self, call: Call, *, now: int) -> tuple[list[UnitOutcome], list[Event]]:
         """Append a call's units; return their outcomes, and the events that are new.
@@ -186,7 +196,7 @@ class Tail:
             raise StaleExpectation(self.cluster, late.stream, expected=late.expected, actual=late.actual)
         outcomes: list[UnitOutcome] = []
         position = self.head.position
-        taken: dict[UUID, Known] = {}
+        taken: dict[UUID, Known | Taken] = {}
         accepted: list[Draft] = []
         for unit, positions in zip(call.units, found, strict=True):
             if again := positions or self._find(unit, taken):
@@ -199,14 +209,16 @@ class Tail:
             first = position + 1
             for one in unit.drafts:
                 position += 1
-                taken[one.new.id] = Known(position, fingerprint(one.new.stream, one.type))
+                taken[one.new.id] = Taken(position, one.new.stream, one.type)
             accepted += unit.drafts
             outcomes.append(UnitOutcome(tuple(range(first, position + 1))))
         self.known.update(taken)
         return outcomes, self._record(accepted, max(now, self.head.recorded_at))
 
-    def _find(self, unit: DraftUnit, known: Mapping[UUID, Known]) -> tuple[int, ...]:
+    def _find(self, unit: DraftUnit, known: Mapping[UUID, Known | Taken]) -> tuple[int, ...]:
         """Return the positions of a unit that is there already; nothing when none of it is."""
+        if not known:
+            return ()
         found = [known.get(one.new.id) for one in unit.drafts]
         if not any(found):
             return ()

@@ -84,8 +84,8 @@ class Connections:
         """Connect.
 
         Raises:
-            ConfigurationError: the url is none, the server refuses us, or the database has no log in it.
-            LogUnavailable: the server does not answer.
+            ConfigurationError: the url is none, or the database has no log in it.
+            LogUnavailable: the server does not answer, or does not let us in.
         """
         connection = await self.connect()
         try:
@@ -104,17 +104,16 @@ class Connections:
         """Return a connection outside the pool, with the same settings.
 
         Raises:
-            ConfigurationError: the url is none, or the server refuses us.
-            LogUnavailable: the server does not answer.
+            ConfigurationError: the url is none.
+            LogUnavailable: the server does not answer, or does not let us in.
         """
         try:
             connection = await psycopg.AsyncConnection.connect(self._url, **self._options)
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
         except psycopg.OperationalError as error:
-            if error.sqlstate is not None and error.sqlstate[:2] in {"28", "3D"}:
-                raise ConfigurationError(f"Postgres refuses us: {error}") from error
-            raise LogUnavailable(f"Postgres does not answer: {error}") from error
+            # libpq does not say which error it was, so a wrong password looks like a server that is starting up.
+            raise LogUnavailable(f"cannot connect to Postgres: {error}") from error
         try:
             await _configure(connection)
         except BaseException as error:

@@ -87,8 +87,8 @@ class PostgresLog:
             connections: most connections at once, beside the one that listens.
 
         Raises:
-            ConfigurationError: the url is none, the server refuses us, or the database is not migrated.
-            LogUnavailable: the server does not answer.
+            ConfigurationError: the url is none, or the database is not migrated.
+            LogUnavailable: the server does not answer, or does not let us in.
         """
         pool = Connections(url, size=connections, patience_s=patience_s, application=application)
         await pool.open()

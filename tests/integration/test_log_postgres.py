@@ -1,0 +1,130 @@
+"""What is Postgres' own about the log in Postgres."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
+from kaicore.events.envelope import UnitOutcome
+from kaicore.log.audit import verify
+from kaicore.log.postgres import PostgresLog
+from kaicore.log.postgres.append import Appender
+
+from tests.new_events import new_event, unit
+
+
+@pytest.fixture
+async def log(module_database_url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(module_database_url) as opened:
+        yield opened
+
+
+def changed(url: str, **parts: str) -> str:
+    split = urlsplit(url)
+    netloc = f"{parts.get('login', split.netloc.rpartition('@')[0])}@{split.hostname}:{parts.get('port', split.port)}"
+    return urlunsplit(split._replace(netloc=netloc, path=parts.get("path", split.path)))
+
+
+async def test_what_cannot_be_opened_is_said_at_once(module_database_url: str, empty_database_url: str) -> None:
+    user = urlsplit(module_database_url).username
+    for url, error, problem in (
+        ("not a url", ConfigurationError, "not the url of a Postgres database"),
+        (empty_database_url, ConfigurationError, "has no log of this version, migrate it"),
+        (changed(module_database_url, login=f"{user}:wrong"), LogUnavailable, "cannot connect to Postgres: .*password"),
+        (changed(module_database_url, path="/nowhere"), LogUnavailable, "cannot connect to Postgres: .*nowhere"),
+        (changed(module_database_url, port="1"), LogUnavailable, "cannot connect to Postgres"),
+    ):
+        with pytest.raises(error, match=problem):
+            await PostgresLog.open(url)
+
+
+async def test_what_the_server_refuses_of_one_caller_is_appended_for_the_others(
+    log: PostgresLog, module_database_url: str, cluster_name: str
+) -> None:
+    with psycopg.connect(module_database_url) as connection:
+        connection.execute(f"ALTER TABLE event ADD CONSTRAINT refused CHECK (subject <> 'refused-{cluster_name}')")
+    try:
+        answers = await asyncio.gather(
+            *(
+                log.append(cluster_name, [unit(new_event(subject=subject))])
+                for subject in ("a", "b", f"refused-{cluster_name}", "c")
+            ),
+            return_exceptions=True,
+        )
+    finally:
+        with psycopg.connect(module_database_url) as connection:
+            connection.execute("ALTER TABLE event DROP CONSTRAINT refused")
+    assert [type(answer) for answer in answers] == [list, list, LogError, list]
+    assert [event.subject for event in await log.read(cluster_name)] == ["a", "b", "c"]
+    assert (await verify(log, cluster_name)).ok
+
+
+async def test_an_invalid_append_does_not_reach_the_others(log: PostgresLog, cluster_name: str) -> None:
+    answers = await asyncio.gather(
+        log.append(cluster_name, [unit()]),
+        log.append(cluster_name, [unit(new_event(subject="nul\0"))]),
+        log.append(cluster_name, [unit()]),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[1], InvalidObject)
+    assert [answers[0], answers[2]] == [[UnitOutcome((1,))], [UnitOutcome((2,))]]
+
+
+async def test_appends_that_wait_share_a_transaction(
+    log: PostgresLog, cluster_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[int] = []
+    begun = asyncio.Event()
+    transaction = Appender._transaction
+
+    async def counted(self: Appender, connection: object, calls: list[object]) -> object:
+        transactions.append(len(calls))
+        begun.set()
+        return await transaction(self, connection, calls)
+
+    monkeypatch.setattr(Appender, "_transaction", counted)
+    await asyncio.gather(*(log.append(cluster_name, [unit()]) for _ in range(100)))
+    assert sum(transactions) == 100
+    assert len(transactions) == 1
+    transactions.clear()
+    begun.clear()
+    first = asyncio.create_task(log.append(cluster_name, [unit()]))
+    await begun.wait()
+    await asyncio.gather(first, *(log.append(cluster_name, [unit() for _ in range(900)]) for _ in range(3)))
+    # Two of 900 fit into one transaction, three do not.
+    assert transactions == [1, 2, 1]
+
+
+async def test_a_call_that_is_dropped_while_it_waits_is_not_appended(log: PostgresLog, cluster_name: str) -> None:
+    tasks = [asyncio.create_task(log.append(cluster_name, [unit(new_event(subject=str(number)))])) for number in (1, 2)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [event.subject for event in await log.read(cluster_name)] == ["2"]
+
+
+async def test_closing_lets_the_append_under_way_end_and_refuses_the_others(
+    module_database_url: str, cluster_name: str
+) -> None:
+    log = await PostgresLog.open(module_database_url)
+    tasks = [asyncio.create_task(log.append(cluster_name, [unit() for _ in range(2000)])) for _ in range(3)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await log.close()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(answers[0]) == 2000
+    assert [type(answer) for answer in answers[1:]] == [LogUnavailable, LogUnavailable]
+
+
+async def test_two_openers_of_one_log_see_each_others_events(
+    log: PostgresLog, module_database_url: str, cluster_name: str
+) -> None:
+    async with await PostgresLog.open(module_database_url) as other:
+        for number in range(5):
+            writer, reader = (log, other) if number % 2 else (other, log)
+            waiting = asyncio.create_task(reader.wait_beyond(cluster_name, number, timeout_s=600))
+            await writer.append(cluster_name, [unit(n1=number)])
+            assert await waiting == number + 1
+        assert await log.read(cluster_name) == await other.read(cluster_name)
