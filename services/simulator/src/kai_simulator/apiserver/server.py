@@ -125,9 +125,12 @@ class ApiServer:
         )
         self.checks["listeners"] = ""
         if options.controllers is not None:
-            self._controllers = Controllers(self.backend, options.controllers)
+            self._controllers = Controllers(self.backend, options.controllers, died=self._controller_died)
             self._controllers.start()
         self.checks["controllers"] = ""
+
+    def _controller_died(self, name: str) -> None:
+        self.checks["controllers"] = f"{name} died"
 
     def _certificate_directory(self) -> Path:
         if self.options.data_dir is not None:

@@ -28,7 +28,7 @@ class Controller(ABC, Generic[KeyT]):
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._waiting: dict[KeyT, None] = {}
-        self._timers: dict[KeyT, asyncio.TimerHandle] = {}
+        self._timers: dict[KeyT, tuple[float, asyncio.TimerHandle]] = {}
         self._failures: dict[KeyT, int] = {}
         self._wakeup = asyncio.Event()
         self._log = get_logger(controller=self.name)
@@ -53,12 +53,13 @@ class Controller(ABC, Generic[KeyT]):
     def queue_after(self, key: KeyT, seconds: float) -> None:
         """Reconcile a key in so many seconds, unless an earlier such time is set already."""
         loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
         present = self._timers.get(key)
         if present is not None:
-            if present.when() <= loop.time() + seconds:
+            if present[0] <= when:
                 return
-            present.cancel()
-        self._timers[key] = loop.call_later(seconds, self._due, key)
+            present[1].cancel()
+        self._timers[key] = (when, loop.call_at(when, self._due, key))
 
     def _due(self, key: KeyT) -> None:
         self._timers.pop(key, None)
@@ -77,7 +78,7 @@ class Controller(ABC, Generic[KeyT]):
                     await asyncio.sleep(0)
                 self._wakeup.clear()
         finally:
-            for timer in self._timers.values():
+            for _, timer in self._timers.values():
                 timer.cancel()
 
     def _attempt(self, key: KeyT) -> None:

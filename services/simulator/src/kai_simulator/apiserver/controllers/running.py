@@ -1,8 +1,11 @@
 """Start and stop the controllers."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+
+from kaicore.service import get_logger
 
 from kai_simulator.apiserver.controllers.disruption import DisruptionController
 from kai_simulator.apiserver.controllers.garbage import GarbageCollector
@@ -30,7 +33,9 @@ class ControllerOptions:
 class Controllers:
     """All controllers of a server."""
 
-    def __init__(self, backend: Backend, options: ControllerOptions) -> None:
+    def __init__(self, backend: Backend, options: ControllerOptions, *, died: Callable[[str], None]) -> None:
+        """`died` is told if a controller ends by an error of its own."""
+        self._died = died
         self._controllers: list[Controller[str] | GarbageCollector] = [
             JobController(backend, base_backoff_s=options.job_backoff_s),
             GarbageCollector(backend),
@@ -43,12 +48,20 @@ class Controllers:
 
     def start(self) -> None:
         """Run them as tasks."""
-        self._tasks = [asyncio.create_task(controller.run(), name=controller.name) for controller in self._controllers]
+        for controller in self._controllers:
+            task = asyncio.create_task(controller.run(), name=controller.name)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            get_logger().error("controller died", controller=task.get_name(), exc_info=task.exception())
+            self._died(task.get_name())
 
     async def stop(self) -> None:
         """End them."""
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
-            with suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError, Exception):  # an error was reported when it happened
                 await task

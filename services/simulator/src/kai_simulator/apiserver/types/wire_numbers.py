@@ -51,8 +51,8 @@ _IN_ORDER: dict[str, str] = {
     "expectedPods conditions",
     "V1PodSpec": "volumes containers restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds dnsPolicy "
     "nodeSelector serviceAccountName serviceAccount nodeName hostNetwork hostPID hostIPC securityContext "
-    "imagePullSecrets hostname subdomain affinity schedulerName initContainers automountServiceAccountToken tolerations hostAliases "
-    "priorityClassName priority",
+    "imagePullSecrets hostname subdomain affinity schedulerName initContainers automountServiceAccountToken "
+    "tolerations hostAliases priorityClassName priority",
     "V1PodTemplateSpec": "metadata spec",
     "V1PolicyRule": "verbs apiGroups resources resourceNames nonResourceURLs",
     "V1Preconditions": "uid resourceVersion",
