@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from kaicore.errors import ConfigurationError, EventsRetired
+from kaicore.errors import ConfigurationError, EventsRetired, LogUnavailable
 from kaicore.events.envelope import UnitOutcome
 from kaicore.log.audit import verify
 from kaicore.log.partitions import Month
@@ -178,6 +178,20 @@ async def test_what_must_not_be_detached(log: PostgresLog, clock: Clock) -> None
         await log.detach_month(JANUARY)
     clock.now += DAY
     assert [seal.position for seal in await log.detach_month(JANUARY)] == [3]
+
+
+async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(log: PostgresLog, clock: Clock) -> None:
+    await fill(log, clock, months=2)
+    async with log.audit_view(C) as view:
+        pages = view.pages()
+        assert len(await anext(pages)) == 6
+        with pytest.raises(LogUnavailable, match=r"cannot do it now: .*lock timeout"):
+            await log.detach_month(JANUARY, without_snapshot=True)
+        await log.append(C, [unit()])
+        assert len(await log.read(C)) == 7
+        assert (await view.head()).position == 6
+        await pages.aclose()
+    assert len(await log.detach_month(JANUARY, without_snapshot=True)) == 1
 
 
 async def test_a_role_that_does_not_own_the_tables_can_append_but_not_retire(

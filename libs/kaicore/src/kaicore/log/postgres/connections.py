@@ -123,10 +123,12 @@ class Connections:
             raise
         return connection
 
-    async def run(self, work: Callable[[Connection], Awaitable[_T]]) -> _T:
+    async def run(self, work: Callable[[Connection], Awaitable[_T]], *, repeat: bool = True) -> _T:
         """Do work on a connection, again on another one when it breaks.
 
-        `work` must bear repetition, also after it succeeded without our learning of it.
+        Args:
+            work: must bear repetition, also after it succeeded without our learning of it.
+            repeat: False does it once, and whatever fails is said at once.
 
         Raises:
             LogUnavailable: the server stays away, or the pool is closed.
@@ -145,8 +147,8 @@ class Connections:
             except psycopg.Error as error:
                 if not _passes(error):
                     raise _translated(error) from error
-                if time() + delay_s > deadline:
-                    raise LogUnavailable(f"Postgres does not answer: {error}") from error
+                if not repeat or time() + delay_s > deadline:
+                    raise _translated(error) from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.
                     await self._pool.check()
@@ -188,5 +190,5 @@ def _translated(error: psycopg.Error) -> LogError | ConfigurationError:
     if isinstance(error, errors.InsufficientPrivilege):
         return ConfigurationError(f"the database role may not do this: {error}")
     if _passes(error):
-        return LogUnavailable(f"Postgres does not answer: {error}")
+        return LogUnavailable(f"Postgres {'cannot do it now' if error.sqlstate else 'does not answer'}: {error}")
     return LogError(f"Postgres refuses: {error}")

@@ -209,13 +209,14 @@ class PostgresLog:
 
         Raises:
             ConfigurationError: the database role does not own the tables.
-            LogUnavailable: the server does not answer.
+            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
         """
 
         async def make(connection: Connection) -> int:
             return await partitions.ensure_months(connection, now=await self._now(connection))
 
-        self._months_until = await self._connections.run(make)
+        # Once: each try makes readers wait behind it for a moment.
+        self._months_until = await self._connections.run(make, repeat=False)
 
     async def months(self) -> list[Month]:
         """Return the months that the log has partitions for, in order."""
@@ -227,7 +228,7 @@ class PostgresLog:
         Raises:
             ConfigurationError: there is no such month, an older one is left, it is not over, a cluster has no snapshot
                 to start from behind it, or the database role does not own the tables.
-            LogUnavailable: the server does not answer.
+            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
         """
 
         async def detach(connection: Connection) -> list[Seal]:
@@ -235,7 +236,7 @@ class PostgresLog:
                 connection, month, now=await self._now(connection), without_snapshot=without_snapshot
             )
 
-        return await self._connections.run(detach)
+        return await self._connections.run(detach, repeat=False)
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""
