@@ -133,7 +133,7 @@ class Agent:
 
     def synced(self, pods: Iterable[PodObject], now: float) -> list[Instruction]:
         """Take note of a complete list of the node's pods: those missing are gone, new ones come oldest first."""
-        listed = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
+        listed = sorted(pods, key=_age)
         present = {pod.metadata.uid for pod in listed}
         result: list[Instruction] = []
         for uid in [uid for uid in self.pods if uid not in present]:
@@ -305,3 +305,9 @@ class Agent:
     def wakes(self) -> list[WakeAt]:
         """Return when the pods that were remembered need attention."""
         return [WakeAt(tracked.next_at) for tracked in self.pods.values() if tracked.next_at < float("inf")]
+
+
+def _age(pod: PodObject) -> tuple[float, str, str]:
+    """Sort key: oldest first, as the kubelet takes up pods when it starts."""
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0, pod.metadata.namespace, pod.metadata.name

@@ -20,7 +20,7 @@ from kai_simulator.fleet.kubelet.bitsets import bits, from_cpulist, members, to_
 from kai_simulator.fleet.kubelet.hints import Affinity
 from kai_simulator.fleet.kubelet.memory import Block
 from kai_simulator.fleet.lifecycle import Fate
-from kai_simulator.fleet.wire import ContainerSpec, ObjectMeta, PodObject, PodSpec
+from kai_simulator.fleet.wire import ContainerSpec, PodMeta, PodObject, PodSpec
 
 #: The journal is written anew when it is this many bytes longer than it was after it last was.
 COMPACT_BYTES = 64 * 1024**2
@@ -215,8 +215,8 @@ def restore(agent: Agent, state: NodeState) -> None:
         agent.remember(
             TrackedPod(
                 pod=PodObject(
-                    ObjectMeta(saved_pod.name, saved_pod.namespace, saved_pod.uid),
-                    PodSpec([ContainerSpec(c.name) for c in saved_pod.containers if c.kind == "app"], agent.spec.name),
+                    PodMeta(name=saved_pod.name, namespace=saved_pod.namespace, uid=saved_pod.uid),
+                    PodSpec([ContainerSpec(c.name) for c in saved_pod.containers if c.kind == "app"]),
                 ),
                 stage=stage,
                 fate=Fate(saved_pod.run_seconds, saved_pod.exit_code),

@@ -5,6 +5,7 @@ characters: a container is its rank among the sorted hashes of all, a node's ran
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import xxhash
 
@@ -58,4 +59,4 @@ def placement_vectors(zone_of: Mapping[int, int], zones: int) -> tuple[int, dict
 
 
 def _vector(ranks: Sequence[int]) -> str:
-    return "".join(leb89(rank - before) for rank, before in zip(ranks, [0, *ranks[:-1]], strict=True))
+    return "".join(leb89(rank - before) for before, rank in pairwise([0, *ranks]))

@@ -10,36 +10,29 @@ never ahead of the checkpoint.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-from kaicore.errors import InvalidObject
+from kaicore.k8s.client import KubeClient
 from kaicore.service import get_logger
 from prometheus_client import CollectorRegistry
 
 from kai_simulator.fleet.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
-from kai_simulator.fleet.api_client import STRATEGIC_PATCH, ApiClient
 from kai_simulator.fleet.checkpoint import Journal, restore
+from kai_simulator.fleet.following import NodeFollower, PodFollower
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.node_runtime import NodeRuntime
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.registration import (
-    adopt,
-    deregistered,
     ensure_crd,
     ensure_lease_namespace,
     register,
     report_status,
 )
 from kai_simulator.fleet.timers import Timers
-from kai_simulator.fleet.watch import Reflector
-from kai_simulator.fleet.wire import ObjectMeta, PartialObject, PodObject
-from kai_simulator.fleet.writer import Write, Writer
-
-_decode_pod = msgspec.json.Decoder(PodObject).decode
-_decode_partial = msgspec.json.Decoder(PartialObject).decode
+from kai_simulator.fleet.wire import PodObject
+from kai_simulator.fleet.write_client import WriteClient
+from kai_simulator.fleet.writer import STRATEGIC_PATCH, Write, Writer
 
 #: Immediate deletion of just this pod.
 _DELETE = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0,"preconditions":{"uid":"%b"}}'
@@ -51,7 +44,8 @@ class Fleet:
     def __init__(
         self,
         specs: Iterable[NodeSpec],
-        client: ApiClient,
+        client: KubeClient,
+        writes: WriteClient,
         data_dir: Path,
         *,
         metrics: Metrics | None = None,
@@ -62,7 +56,8 @@ class Fleet:
 
         Args:
             specs: its nodes.
-            client: an open session with the API server.
+            client: reads from the API server.
+            writes: writes to it.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
             concurrency: requests about pods that are under way at a time.
@@ -73,9 +68,9 @@ class Fleet:
         """
         self.metrics = metrics or Metrics(CollectorRegistry())
         self.timers = Timers(after=self._settle, clock=clock)
-        self.writer = Writer(client, self.metrics, limit=concurrency)
+        self.writer = Writer(writes, self.metrics, limit=concurrency)
         #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
-        self.background = Writer(client, self.metrics, limit=max(4, concurrency // 4))
+        self.background = Writer(writes, self.metrics, limit=max(4, concurrency // 4))
         self.nodes = {
             spec.name: NodeRuntime(
                 spec,
@@ -112,9 +107,9 @@ class Fleet:
             await ensure_crd(self._client, install=install_crds)
         for node in self.nodes.values():
             register(node)
-        pods = Reflector(self._client, "/api/v1/pods", _PodHandler(self), asyncio.sleep, "spec.nodeName!=")
-        nodes = Reflector(self._client, "/api/v1/nodes", _NodeHandler(self), asyncio.sleep)
-        self._tasks = [asyncio.create_task(reflector.run()) for reflector in (pods, nodes)]
+        pods = PodFollower(self._client, self.nodes, metrics=self.metrics, settle=self._settle)
+        nodes = NodeFollower(self._client, self.nodes)
+        self._tasks = [asyncio.create_task(follower.run()) for follower in (pods, nodes)]
 
     async def registered(self) -> None:
         """Wait until the API server has all nodes and their first NodeResourceTopologies."""
@@ -208,106 +203,3 @@ class Fleet:
 
 def _path(pod: PodObject) -> str:
     return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-
-
-@contextmanager
-def _contained(node: NodeRuntime) -> Iterator[None]:
-    """Keep a defect that shows on one node from the others."""
-    try:
-        yield
-    except Exception as error:
-        get_logger(node=node.spec.name).exception("a node stumbled over a pod", error=repr(error))
-
-
-class _PodHandler:
-    """Pods that are bound to a node, wherever that is."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def on_list(self, items: list[msgspec.Raw]) -> None:
-        by_node: dict[str, list[PodObject]] = {name: [] for name in self._fleet.nodes}
-        for item in items:
-            pod = self._decode(item)
-            if pod is not None and pod.spec.node_name in by_node:
-                by_node[pod.spec.node_name].append(pod)
-        for name, pods in by_node.items():
-            node = self._fleet.nodes[name]
-            with _contained(node):
-                node.synced(pods)
-
-    def on_event(self, kind: str, item: msgspec.Raw) -> str:
-        pod = self._decode(item)
-        if pod is None:
-            return _meta(item).resource_version
-        node = self._fleet.nodes.get(pod.spec.node_name)
-        if node is not None:
-            with _contained(node):
-                if kind == "DELETED":
-                    node.pod_gone(pod.metadata.uid)
-                else:
-                    node.pod_seen(pod)
-        return pod.metadata.resource_version
-
-    def on_pause(self) -> None:
-        self._fleet._settle()  # noqa: SLF001
-
-    def _decode(self, item: msgspec.Raw) -> PodObject | None:
-        try:
-            return _decode_pod(item)
-        except msgspec.ValidationError as error:
-            meta = _meta(item)
-            problem, _, field = str(error).partition(" - at ")
-            complaint = InvalidObject(f"pod {meta.namespace}/{meta.name}", field.strip("`$."), "…", problem)
-            self._fleet.metrics.ignored.inc()
-            get_logger().warning("malformed pod ignored", error=str(complaint))
-            return None
-
-
-def _meta(item: msgspec.Raw) -> ObjectMeta:
-    try:
-        return _decode_partial(item).metadata
-    except msgspec.ValidationError:
-        return ObjectMeta("")
-
-
-class _NodeHandler:
-    """Nodes of the fleet that somebody deletes, creates or labels."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def on_list(self, items: list[msgspec.Raw]) -> None:
-        present = [_meta(item) for item in items]
-        names = {meta.name for meta in present}
-        for meta in present:
-            self._labelled(meta)
-        for name, node in self._fleet.nodes.items():
-            if name not in names and node.registered:
-                self._deleted(node)
-
-    def on_event(self, kind: str, item: msgspec.Raw) -> str:
-        meta = _meta(item)
-        node = self._fleet.nodes.get(meta.name)
-        if node is None:
-            return meta.resource_version
-        if kind == "DELETED":
-            if node.registered:
-                self._deleted(node)
-            return meta.resource_version
-        if kind == "ADDED" and not node.registered and not node.background.is_busy(f"node/{meta.name}"):
-            adopt(node)
-        self._labelled(meta)
-        return meta.resource_version
-
-    def on_pause(self) -> None:
-        """Nothing is held back."""
-
-    def _labelled(self, meta: ObjectMeta) -> None:
-        node = self._fleet.nodes.get(meta.name)
-        if node is not None:
-            node.agent.kubelet.labels = {**(meta.labels or {}), "metadata.name": meta.name}
-
-    def _deleted(self, node: NodeRuntime) -> None:
-        get_logger(node=node.spec.name).warning("the node was deleted; heartbeats and publisher stop")
-        deregistered(node)

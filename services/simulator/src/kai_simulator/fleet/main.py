@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 from aiohttp import web
+from kaicore.k8s.access import configured_access
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.health import health_routes
 from prometheus_client import REGISTRY
 from pydantic import Field
 
-from kai_simulator.fleet.api_client import Access, load_access
 from kai_simulator.fleet.control import control_routes
 from kai_simulator.fleet.fleet import Fleet
 from kai_simulator.fleet.metrics import Metrics
@@ -38,11 +38,8 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         ClusterUnavailable: the API server did not answer at the start.
     """
     specs = expand(load_profile(settings.profile), source=settings.profile)
+    source = configured_access(str(settings.kubeconfig or ""), context=settings.context or "")
     joined: Fleet | None = None
-
-    async def access() -> Access:
-        return await load_access(settings.kubeconfig, context=settings.context)
-
     app = web.Application()
     app.add_routes([*health_routes(context.health), *control_routes(lambda: joined)])
     runner = web.AppRunner(app, access_log=None)
@@ -52,13 +49,12 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         context.log.info("health server listening", address=str(runner.addresses[0]))
         async with running_fleet(
             specs,
-            await access(),
+            source,
             settings.data_dir,
             podresources_dir=settings.podresources_dir,
             install_crds=settings.install_crds,
             concurrency=settings.concurrency,
             metrics=Metrics(REGISTRY),
-            renew=access,
         ) as fleet:
             joined = fleet
             context.health.met("nodes")

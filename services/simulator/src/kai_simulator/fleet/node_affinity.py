@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from kaicore.errors import InvalidObject
+from kaicore.k8s.objects import NodeSelectorTerm, SelectorRequirement
 
-from kai_simulator.fleet.wire import NodeSelectorTerm, PodObject, Requirement
+from kai_simulator.fleet.wire import PodObject
 
 Labels = Mapping[str, str]
 
@@ -18,7 +19,7 @@ def node_matcher(pod: PodObject) -> Callable[[Labels], bool] | None:
         InvalidObject: an operator is unknown.
     """
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    required = affinity and affinity.required
     wanted = pod.spec.node_selector
     if not wanted and not required:
         return None
@@ -42,7 +43,7 @@ def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
     return bool(requirements) and all(_holds(requirement, labels) for requirement in requirements)
 
 
-def _holds(requirement: Requirement, labels: Labels) -> bool:
+def _holds(requirement: SelectorRequirement, labels: Labels) -> bool:
     value = labels.get(requirement.key)
     values = requirement.values or []
     match requirement.operator:

@@ -1,15 +1,14 @@
 """From a pod as the API server sends it to the pod that the kubelet model decides on."""
 
-from collections.abc import Mapping
-
 from kaicore.errors import InvalidObject
+from kaicore.k8s.objects import Quantities, ResourceRequirements
 
 from kai_simulator.fleet.kubelet.pod import Amounts, Container, Kind, Pod
 from kai_simulator.fleet.node_affinity import node_matcher
 from kai_simulator.fleet.quantity import parse_amount
-from kai_simulator.fleet.wire import ContainerSpec, PodObject, Resources
+from kai_simulator.fleet.wire import ContainerSpec, PodObject
 
-_Quantities = Mapping[str, str | float] | None
+_NONE = ResourceRequirements()
 
 
 def convert_pod(pod: PodObject) -> Pod:
@@ -32,7 +31,7 @@ def convert_pod(pod: PodObject) -> Pod:
         raise InvalidObject(
             subject, "spec.containers", [c.name for c in containers], "a container's name appears twice"
         )
-    level = spec.resources or Resources()
+    level = spec.resources or _NONE
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -43,7 +42,7 @@ def convert_pod(pod: PodObject) -> Pod:
         pod_limits=_amounts(level.limits, subject, "spec.resources.limits"),
         node_affinity=node_matcher(pod),
         host_ports=frozenset(
-            (port.host_ip, port.protocol, port.host_port)
+            (port.host_ip or "", port.protocol or "TCP", port.host_port)
             for container in (*init, *spec.containers)
             for port in container.ports or ()
             if port.host_port
@@ -54,15 +53,16 @@ def convert_pod(pod: PodObject) -> Pod:
 def _container(container: ContainerSpec, subject: str, field: str, kind: Kind) -> Container:
     if kind == "init" and container.restart_policy == "Always":
         kind = "sidecar"
+    resources = container.resources or _NONE
     return Container(
         name=container.name,
         kind=kind,
-        requests=_requests(container.resources, subject, f"{field}.resources"),
-        limits=_amounts(container.resources.limits, subject, f"{field}.resources.limits"),
+        requests=_requests(resources, subject, f"{field}.resources"),
+        limits=_amounts(resources.limits, subject, f"{field}.resources.limits"),
     )
 
 
-def _requests(resources: Resources, subject: str, field: str) -> Amounts:
+def _requests(resources: ResourceRequirements, subject: str, field: str) -> Amounts:
     """A limit without a request is a request too, as the API server defaults it."""
     requests, limits = resources.requests, resources.limits
     if not limits or (requests and limits.keys() <= requests.keys()):
@@ -70,7 +70,7 @@ def _requests(resources: Resources, subject: str, field: str) -> Amounts:
     return _amounts({**limits, **(requests or {})}, subject, f"{field}.requests")
 
 
-def _amounts(quantities: _Quantities, subject: str, field: str) -> dict[str, int]:
+def _amounts(quantities: Quantities | None, subject: str, field: str) -> dict[str, int]:
     if not quantities:
         return {}
     return {

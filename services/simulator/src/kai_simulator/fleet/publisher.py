@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus
+from kaicore.k8s.client import MERGE_PATCH
 from kaicore.service import get_logger
 
-from kai_simulator.fleet.api_client import MERGE_PATCH
 from kai_simulator.fleet.kubelet import Kubelet
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.node_objects import owner
@@ -113,7 +113,7 @@ class Publisher:
 
     def _fire(self) -> None:
         now = self._timers.clock()
-        if not self._running or now + 0.001 < self._due:
+        if not self._running or now < self._due:
             return
         period = self._profile.period
         periodic = self._stale_since is None

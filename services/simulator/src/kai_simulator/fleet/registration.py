@@ -7,23 +7,22 @@ from typing import Any
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus, ConfigurationError
+from kaicore.k8s.client import MERGE_PATCH, KubeClient
 from kaicore.service import get_logger
 
 from kai_simulator.fleet import node_objects
-from kai_simulator.fleet.api_client import MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from kai_simulator.fleet.node_objects import LEASE_NAMESPACE
 from kai_simulator.fleet.node_runtime import NodeRuntime
 from kai_simulator.fleet.nrt import PATH as NRT_PATH
-from kai_simulator.fleet.wire import PartialObject
-from kai_simulator.fleet.writer import Write
+from kai_simulator.fleet.wire import NodeObject
+from kai_simulator.fleet.writer import STRATEGIC_PATCH, Write
 
 _NODES = "/api/v1/nodes"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD_FILE = "noderesourcetopologies.yaml"
 
-_decode_partial = msgspec.json.Decoder(PartialObject).decode
-_encode = msgspec.json.Encoder().encode
+_decode_node = msgspec.json.Decoder(NodeObject).decode
 
 
 def _path(node: NodeRuntime) -> str:
@@ -70,7 +69,7 @@ def adopt(node: NodeRuntime) -> None:
 
 def _registered(node: NodeRuntime, body: bytes, *, existed: bool) -> None:
     first = not node.registered
-    node.uid = _decode_partial(body).metadata.uid
+    node.uid = _decode_node(body).metadata.uid
     node.publisher.owner_uid = node.uid
     node.check_joined()
     if not first:
@@ -148,10 +147,10 @@ def report_status(node: NodeRuntime, *, whole: bool = False) -> None:
 # --- what must be there before --------------------------------------------------------------------------------------
 
 
-async def ensure_lease_namespace(client: ApiClient) -> None:
+async def ensure_lease_namespace(client: KubeClient) -> None:
     """Create the namespace of Leases where an API server comes without it."""
     try:
-        await client.send("GET", f"/api/v1/namespaces/{LEASE_NAMESPACE}")
+        await client.get(f"/api/v1/namespaces/{LEASE_NAMESPACE}")
     except ApiStatus as error:
         if error.code != 404:
             return
@@ -159,14 +158,14 @@ async def ensure_lease_namespace(client: ApiClient) -> None:
         await _create(client, "/api/v1/namespaces", body)
 
 
-async def ensure_crd(client: ApiClient, *, install: bool) -> None:
+async def ensure_crd(client: KubeClient, *, install: bool) -> None:
     """See to it that the API server knows NodeResourceTopology.
 
     Raises:
         ConfigurationError: it does not, and `install` is False or it does not allow that.
     """
     try:
-        await client.send("GET", f"{NRT_PATH}?limit=1")
+        await client.list_page(NRT_PATH, limit=1)
         return
     except ApiStatus as error:
         if error.code != 404:
@@ -177,9 +176,9 @@ async def ensure_crd(client: ApiClient, *, install: bool) -> None:
     get_logger().info("installed the CRD of NodeResourceTopology")
 
 
-async def _create(client: ApiClient, path: str, body: dict[str, Any]) -> None:
+async def _create(client: KubeClient, path: str, body: dict[str, Any]) -> None:
     try:
-        await client.send("POST", path, _encode(body))
+        await client.post(path, body)
     except ApiStatus as error:
         if error.code != 409:
             raise ConfigurationError(f"{path}: {error}") from error

@@ -1,47 +1,49 @@
 """A fleet as a context: joined on entering, stopped on leaving. For `kai-fleet`, `kai up` and tests."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from kai_simulator.fleet.api_client import Access, ApiClient
+from kaicore.k8s.access import AccessSource
+from kaicore.k8s.client import KubeClient
+
 from kai_simulator.fleet.fleet import Fleet
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.podresources_server import serve_podresources
+from kai_simulator.fleet.write_client import WriteClient
 
 
 @asynccontextmanager
 async def running_fleet(
     specs: list[NodeSpec],
-    access: Access,
+    source: AccessSource,
     data_dir: Path,
     *,
     podresources_dir: Path | None = None,
     install_crds: bool = False,
     concurrency: int = 48,
     metrics: Metrics | None = None,
-    renew: Callable[[], Awaitable[Access]] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Join a fleet to an API server; yields when all nodes are registered.
 
     Args:
         specs: the nodes, from `nodes.expand(profile.load_profile(...))`.
-        access: where the API server is.
+        source: where the API server is, from `kaicore.k8s.access`.
         data_dir: where checkpoints are kept.
         podresources_dir: where every node's podresources socket goes; None: nowhere.
         install_crds: install the CRD of NodeResourceTopology where it is missing.
         concurrency: requests about pods that are under way at a time.
         metrics: where to count; a registry of its own by default.
-        renew: reads the credentials anew when the API server no longer accepts them.
 
     Raises:
         ConfigurationError: a directory cannot be used, or the CRD is missing.
         ClusterUnavailable: the API server does not answer.
     """
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(ApiClient(access, connections=2 * concurrency, renew=renew))
-        fleet = Fleet(specs, client, data_dir, metrics=metrics, concurrency=concurrency)
+        client = await stack.enter_async_context(KubeClient(source, user_agent="kai-fleet"))
+        writes = await stack.enter_async_context(WriteClient(source, client))
+        fleet = Fleet(specs, client, writes, data_dir, metrics=metrics, concurrency=concurrency)
         stack.push_async_callback(fleet.stop)
         await fleet.start(install_crds=install_crds)
         await fleet.registered()

@@ -35,12 +35,12 @@ class Timers:
         self._armed_for = float("inf")
         if self._heap and not self._stopped:
             self._armed_for = self._heap[0][0]
-            delay = max(0.0, self._armed_for - self.clock())
+            # A loop's timers count whole milliseconds: one too late, or it fires early and over and over.
+            delay = max(0.0, self._armed_for - self.clock()) + 0.001
             self._handle = asyncio.get_running_loop().call_later(delay, self._fire)
 
     def _fire(self) -> None:
-        # What is due within a millisecond is done in the same round.
-        now = self.clock() + 0.001
+        now = self.clock()
         self._armed_for = float("-inf")
         while self._heap and self._heap[0][0] <= now:
             callback = heapq.heappop(self._heap)[2]

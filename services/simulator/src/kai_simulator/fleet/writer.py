@@ -14,12 +14,16 @@ from typing import Final
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.service import get_logger
 
-from kai_simulator.fleet.api_client import JSON, ApiClient
 from kai_simulator.fleet.metrics import Metrics
+from kai_simulator.fleet.write_client import Method, WriteClient
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 10.0
 #: A conflict that lasts this many tries is an answer.
 _CONFLICT_TRIES: Final = 5
+
+
+#: Merges lists of built-in types by their keys: what others wrote into a status stays.
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 @dataclass(slots=True)
@@ -30,10 +34,10 @@ class Write:
     key: str
     #: Label of metrics and logs.
     kind: str
-    method: str
+    method: Method
     path: str
-    body: bytes | None = None
-    content_type: str = JSON
+    body: bytes
+    content_type: str = "application/json"
     done: Callable[[bytes | ApiStatus], None] | None = None
     tries: int = 0
 
@@ -41,7 +45,7 @@ class Write:
 class Writer:
     """Sends writes, `limit` at a time."""
 
-    def __init__(self, client: ApiClient, metrics: Metrics, *, limit: int) -> None:
+    def __init__(self, client: WriteClient, metrics: Metrics, *, limit: int) -> None:
         self._client = client
         self._metrics = metrics
         self._limit = limit
@@ -149,4 +153,4 @@ class Writer:
 
 def _is_passing(error: ApiStatus) -> bool:
     """Whether the refusal is a conflict between writers, and not about another object of the same name."""
-    return error.code == 409 and error.reason == "Conflict" and "uid" not in error.message.lower()
+    return error.code == 409 and error.reason == "Conflict" and "UID" not in error.message
