@@ -57,10 +57,10 @@ class UnreliableLog(MemoryLog):
 class UnreliableSubscription:
     """What a subscription gives, garbled."""
 
-    def __init__(self, inner: Subscription, random: Random, faults: float) -> None:
+    def __init__(self, inner: Subscription, bus: "UnreliableBus") -> None:
         self._inner = inner
-        self._random = random
-        self._faults = faults
+        self._bus = bus
+        self._random = bus.random
 
     async def ready(self, *, timeout_s: float) -> bool:
         return await self._inner.ready(timeout_s=timeout_s)
@@ -91,7 +91,7 @@ class UnreliableSubscription:
         return self._random.choice((other, other, data.replace(b"pod", b"pid"), b"", b"{", b"#", data[:-1]))
 
     def _strikes(self) -> bool:
-        return self._random.random() < self._faults
+        return self._random.random() < self._bus.faults
 
 
 class UnreliableBus(MemoryBus):
@@ -99,13 +99,13 @@ class UnreliableBus(MemoryBus):
 
     def __init__(self, seed: int = 0, *, max_data: int = 1 << 20) -> None:
         super().__init__(max_data=max_data)
-        self._random = Random(seed)
+        self.random = Random(seed)
         #: Share of messages that something happens to.
         self.faults = 0.0
 
     async def subscribe(self, cluster: str, *, after: int) -> UnreliableSubscription:  # type: ignore[override]
         await asyncio.sleep(0)
-        return UnreliableSubscription(await super().subscribe(cluster, after=after), self._random, self.faults)
+        return UnreliableSubscription(await super().subscribe(cluster, after=after), self)
 
     async def stream(self, cluster: str) -> StreamState | None:
         await asyncio.sleep(0)

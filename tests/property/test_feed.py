@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kaicore.bus.wire import message_hash
+from kaicore.bus.wire import message_hash, to_message
 from kaicore.events.envelope import Event
 from kaicore.feed import EventFeed, FeedOptions
+from kaicore.log.chain import event_hash
 
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import VirtualTimeLoop
@@ -92,7 +94,7 @@ class FeedMachine(RuleBasedStateMachine):
         self.read += self.run(catching_up())
 
     @rule(
-        disaster=st.sampled_from(("garble", "garble much", "wipe", "cut", "log away", "foreign stream")),
+        disaster=st.sampled_from(("garble", "garble much", "wipe", "cut", "log away", "foreign stream", "lost end")),
         first=st.integers(1, 40),
         count=st.integers(0, 40),
     )
@@ -108,8 +110,10 @@ class FeedMachine(RuleBasedStateMachine):
                 self.bus.disconnect()
             case "log away":
                 self.log.away = True
-            case _:
+            case "foreign stream":
                 self.run(self.replace_stream(first, count))
+            case _:
+                self.run(self.leave_lost_end(count % 5))
 
     @rule()
     def heal(self) -> None:
@@ -128,6 +132,22 @@ class FeedMachine(RuleBasedStateMachine):
             if last is None or not ours or message_hash(last) != ours[0].hash:
                 await self.bus.delete_stream(CLUSTER)
         await relay(self.log, self.bus, CLUSTER, upto=position, keep=15)
+
+    async def leave_lost_end(self, count: int) -> None:
+        """What the bus looks like when the log lost its last events, and they were on the bus already."""
+        self.bus.reconnect()
+        # That takes somebody a while.
+        await asyncio.sleep(10)
+        events = list(self.log._clusters[CLUSTER].events) if CLUSTER in self.log._clusters else []
+        if not events:
+            return
+        for _ in range(count):
+            following = msgspec.structs.replace(events[-1], position=events[-1].position + 1, actor="lost")
+            events.append(msgspec.structs.replace(following, hash=event_hash(events[-1].hash, following)))
+        kept = events[-15:]
+        await self.bus.delete_stream(CLUSTER)
+        await self.bus.create_stream(CLUSTER, first=kept[0].position, limits=LIMITS)
+        await self.bus.publish(CLUSTER, [to_message(event, max_data=self.bus.max_data) for event in kept])
 
     async def replace_stream(self, first: int, count: int) -> None:
         self.bus.reconnect()

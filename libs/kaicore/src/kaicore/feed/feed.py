@@ -80,8 +80,9 @@ class EventFeed:
         self._bus_retry = Retry(first_s=self._options.retry_s, most_s=self._options.retry_max_s)
         self._subscription: Subscription | None = None
         self._discarded: list[Subscription] = []
-        # How far the bus was when we looked, until we are there, too.
+        # How far the bus was when we looked, until we are there, too; forgotten after a while, or when the log is away.
         self._bus_end: int | None = None
+        self._looked_at = 0.0
         # The bus must have got this far to be worth another try.
         self._bus_must_reach = 0
         self._check_at = 0.0
@@ -297,7 +298,7 @@ class EventFeed:
             self._bus_retry.postpone(self._options.retry_s)
             return
         try:
-            if self._bus_end is None:
+            if self._bus_end is None or _now() > self._looked_at + self._options.retry_max_s:
                 self._bus_end = await self._look_at_bus()
                 self._behind = self._behind or (self._bus_end or 0) > self.position
             if self._bus_end is None:
@@ -317,6 +318,7 @@ class EventFeed:
     async def _look_at_bus(self) -> int | None:
         """Return how far the bus is; None when that is not far enough."""
         assert self._bus is not None
+        self._looked_at = _now()
         state = await self._bus.stream(self._cluster)
         if state is not None and state.last >= self._bus_must_reach:
             return state.last
@@ -355,6 +357,7 @@ class EventFeed:
 
     def _log_failed(self, error: LogUnavailable) -> None:
         self._behind = True
+        self._bus_end = None
         self._log_retry.failed()
         _log.warning("cluster %s: cannot read the log: %s", self._cluster, error)
 
