@@ -13,6 +13,9 @@ from kai_simulator.apiserver.resources import ResourceType
 from kai_simulator.apiserver.store.records import Event, EventType, Stored
 from kai_simulator.apiserver.store.watching import WatcherSet
 
+#: Recent events keep their encoded lines: whoever watches has taken them by then.
+_LINES_KEPT = 1024
+
 #: Fields by which watchers are bucketed and lists are looked up.
 INDEXED_FIELDS = frozenset({"spec.nodeName"})
 
@@ -77,6 +80,8 @@ class Collection:
             self._put(event.stored)
         self.rv = event.rv
         self._history.append(event)
+        if len(self._history) > _LINES_KEPT:
+            self._history[-_LINES_KEPT].lines.clear()
         if len(self._history) > self._capacity:
             self.floor = self._history.popleft().rv
         self.watchers.dispatch(event)
