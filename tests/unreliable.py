@@ -72,6 +72,8 @@ class UnreliableSubscription:
         taken = self._inner.take(limit)
         given: list[Message] = []
         for message in taken:
+            if self._bus.deliver_only is not None and message.position not in self._bus.deliver_only:
+                continue
             fault = self._random.choice(("drop", "twice", "swap", "garble")) if self._strikes() else ""
             if fault == "drop":
                 continue
@@ -102,6 +104,8 @@ class UnreliableBus(MemoryBus):
         self.random = Random(seed)
         #: Share of messages that something happens to.
         self.faults = 0.0
+        #: Positions of the only messages that get through; None for all.
+        self.deliver_only: set[int] | None = None
 
     async def subscribe(self, cluster: str, *, after: int) -> UnreliableSubscription:  # type: ignore[override]
         await asyncio.sleep(0)

@@ -1,0 +1,222 @@
+"""Exporter and ingest: how many observations a second, and what asking a thousand kubelets costs.
+
+`python -m tests.bench.exporter` runs it alone. The kubelets are in a process of their own, so that only the exporter's
+CPU time is counted, and so is ingest's.
+"""
+
+import asyncio
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import structlog
+import uvloop
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Server
+from kai_exporter.exporter import Exporter, Pace
+from kai_exporter.ingest_client import FixedToken, IngestClient
+from kai_exporter.metrics import ExporterMetrics
+from kaicore.embedded import EmbeddedPostgres
+from kaicore.events.payloads import PodObserved
+from kaicore.log.migrate import upgrade
+from kaicore.log.postgres import PostgresLog
+from kaicore.podresources import LIST, ListPodResourcesRequest, ListPodResourcesResponse
+from kaicore.service import Health
+from kaicore.service.node_tokens import EVERY_NODE, node_token
+from prometheus_client import CollectorRegistry
+
+from tests.bench.figures import Figure, figure
+from tests.factory import pod as model_pod
+from tests.ingest_service import SECRET, Facts, running_ingest
+from tests.podresources import pod, write_sysfs
+from tests.reports import GPU, pod_report, report
+from tests.servers import scratch_directory
+
+CLUSTER = "bench"
+NODES = 1000
+PODS_PER_NODE = 4
+POLL_S = 2.0
+RUNS = 3
+
+
+def _silent() -> Any:
+    def drop(*_: Any) -> Any:
+        raise structlog.DropEvent
+
+    return structlog.wrap_logger(None, processors=[drop])
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def _serve_kubelets(directory: Path) -> None:
+    """Serve every node's podresources, as the simulated fleet does."""
+
+    class Service:
+        def __init__(self, answer: ListPodResourcesResponse) -> None:
+            self._answer = answer
+
+        def __mapping__(self) -> dict[str, Handler]:
+            async def call(stream: Any) -> None:
+                await stream.recv_message()
+                await stream.send_message(self._answer)
+
+            return {LIST: Handler(call, Cardinality.UNARY_UNARY, ListPodResourcesRequest, ListPodResourcesResponse)}
+
+    servers = []
+    for number in range(NODES):
+        node = directory / f"n{number}"
+        write_sysfs(node / "sys", {0: "0-31", 1: "32-63"})
+        listed = [
+            pod(
+                f"p{number}-{index}",
+                cpus=range(index * 8, index * 8 + 8),
+                gpus={f"g{index}": [index // 2]},
+                memory=[("memory", 2**34, (index // 2,))],
+            )
+            for index in range(PODS_PER_NODE)
+        ]
+        server = Server([Service(ListPodResourcesResponse(pod_resources=listed))])
+        await server.start(path=str(node / "kubelet.sock"))
+        servers.append(server)
+    (directory / "ready").touch()
+    await asyncio.Event().wait()
+
+
+def _kubelets(directory: str) -> None:
+    uvloop.run(_serve_kubelets(Path(directory)))
+
+
+@contextmanager
+def kubelets(directory: Path) -> Iterator[None]:
+    """Run a thousand kubelets in a process of their own."""
+    process = multiprocessing.get_context("spawn").Process(target=_kubelets, args=(str(directory),), daemon=True)
+    process.start()
+    try:
+        while not (directory / "ready").exists():
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
+    registry = CollectorRegistry()
+    token = FixedToken(node_token(SECRET, cluster=CLUSTER, node=EVERY_NODE))
+    client = IngestClient(url, cluster=CLUSTER, tokens=token, node=None, timeout_s=30)
+    exporter = Exporter(
+        client,
+        pace=Pace(poll_s=POLL_S, drift_s=86_400, linger_s=0.2),
+        metrics=ExporterMetrics(registry=registry),
+        health=Health(),
+        log=_silent(),
+    )
+    return exporter, client, lambda: registry.get_sample_value("kai_exporter_polls_total", {"result": "ok"}) or 0.0
+
+
+def _ingest_process(url: str, port: int) -> None:
+    async def serve() -> None:
+        async with await PostgresLog.open(url) as log, running_ingest(log, CLUSTER, port=port, max_body=4 << 20):
+            await asyncio.Event().wait()
+
+    uvloop.run(serve())
+
+
+async def steady_cpu(url: str, directory: Path) -> tuple[list[float], list[float]]:
+    """Return the exporter's CPU in per cent of a core, and in microseconds a poll, while nothing changes."""
+    exporter, client, polls = _exporter(url)
+    for number in range(NODES):
+        node = directory / f"n{number}"
+        exporter.add_node(node.name, socket=node / "kubelet.sock", sysfs_root=node / "sys")
+    sending = asyncio.ensure_future(exporter.run())
+    while polls() < 2 * NODES:
+        await asyncio.sleep(0.1)
+    shares, each = [], []
+    for _ in range(RUNS):
+        began, used, asked = time.perf_counter(), _cpu_s(), polls()
+        await asyncio.sleep(3 * POLL_S)
+        cpu_s = _cpu_s() - used
+        shares.append(cpu_s / (time.perf_counter() - began) * 100)
+        each.append(cpu_s / (polls() - asked) * 1e6)
+    sending.cancel()
+    await exporter.close()
+    await client.close()
+    return shares, each
+
+
+async def observation_rate(url: str, facts: Facts, *, first: int, pods: int, batch: int) -> float:
+    """Send reports of `batch` nodes at once, one pod each; return observations per second."""
+    names = [f"o{first + number}" for number in range(pods)]
+    for start in range(0, pods, 1000):
+        await facts.append(
+            *(
+                (f"pod/uid-{name}", PodObserved(model_pod(name, cpu=8, gpu=1, node_name=f"m-{name}")))
+                for name in names[start : start + 1000]
+            )
+        )
+    bodies = []
+    for start in range(0, pods, batch):
+        reports = [
+            report(pod_report(name, node_0={"cpu": 8000, "memory": 2**34, GPU: 1}), node=f"m-{name}")
+            for name in names[start : start + batch]
+        ]
+        bodies.append(msgspec.json.encode({"reports": reports}))
+    headers = {"Authorization": f"Bearer {node_token(SECRET, cluster=CLUSTER, node=EVERY_NODE)}"}
+    path = f"{url}/v1/clusters/{CLUSTER}/placements"
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with session.post(path, json={"reports": []}) as response:
+            response.raise_for_status()
+        began = time.perf_counter()
+        for body in bodies:
+            async with session.post(path, data=body) as response:
+                response.raise_for_status()
+        return pods / (time.perf_counter() - began)
+
+
+async def measure(database_url: str, directory: Path) -> list[Figure]:
+    """Return all figures."""
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(await PostgresLog.open(database_url))
+        facts = Facts(log, CLUSTER)
+        ingest = await stack.enter_async_context(running_ingest(log, CLUSTER, max_body=4 << 20))
+        rates: dict[int, list[float]] = {1: [], 40: [], 500: []}
+        first = 0
+        for batch, runs in rates.items():
+            pods = 1000 if batch == 1 else 4000
+            used = _cpu_s()
+            for _ in range(RUNS):
+                runs.append(await observation_rate(ingest.url, facts, first=first, pods=pods, batch=batch))
+                first += pods
+            print(batch, "cpu us per observation, client included", (_cpu_s() - used) / RUNS / pods * 1e6)
+        shares, each = await steady_cpu(ingest.url, directory)
+    return [
+        *(figure(f"ingest_observations_{batch}_a_request", runs, "1/s") for batch, runs in rates.items()),
+        figure(f"exporter_cpu_{NODES}_sockets_every_{POLL_S:.0f}_s", shares, "% of a core"),
+        figure("exporter_cpu_a_poll", each, "us"),
+    ]
+
+
+def figures() -> list[Figure]:
+    """Run the benchmark on servers of its own."""
+    with scratch_directory() as data, scratch_directory() as directory, kubelets(directory):
+        server = EmbeddedPostgres(data)
+        asyncio.run(server.start())
+        try:
+            upgrade(server.url)
+            return uvloop.run(measure(server.url, directory))
+        finally:
+            asyncio.run(server.kill())
+
+
+if __name__ == "__main__":
+    for one in figures():
+        print(one.line())
