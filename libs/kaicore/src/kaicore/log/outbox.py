@@ -85,6 +85,10 @@ class Outbox:
         """Take units over, after those that were put before; waits while there is no room."""
         while not self._room.is_set():
             await self._room.wait()
+        self.put_now(units)
+
+    def put_now(self, units: Sequence[Unit]) -> None:
+        """Take units over whether there is room or not: for the few that answer to others."""
         self._units.extend(units)
         self._set_flags()
 

@@ -1,0 +1,189 @@
+"""Changes into facts: what is news, what is recorded of it, and under which ids.
+
+A fact is news when it differs from the last one of its object in more than the resourceVersion. For that, a digest of
+the last fact is known of every object; it is rebuilt from the log when a watcher starts (`kai_watcher.memory`).
+
+Ids are derived from cluster, event type, uid, resourceVersion and digest, so that a fact that is appended again is
+found again. The digest is among them because a newer program may see more in the same version of an object.
+"""
+
+from hashlib import blake2b
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from kaicore.events.envelope import NewEvent, Unit, derived_id
+from kaicore.events.payloads import Payload, PodRejected
+from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.objects import ObjectMeta
+from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Refused, Seen
+from kaicore.k8s.resources import ObjectT
+from kaicore.model.pod import Pod
+from kaicore.model.rejection import is_kubelet_rejection
+
+from kai_watcher.kinds import KINDS, Kind, Model, subject_of_fact, without_version
+
+ACTOR = "watcher"
+
+#: The API server's stamps are cut to the second: within this, our own clock tells the time of a change better.
+_STAMP_US = 2_000_000
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class KnownFact(NamedTuple):
+    """The last fact about an object that is there.
+
+    Attributes:
+        uid: the object's.
+        digest: over what is material.
+        rejected: a pod whose refusal by a kubelet is recorded.
+    """
+
+    uid: str
+    digest: bytes
+    rejected: bool = False
+
+
+def known_fact(model: Model) -> KnownFact:
+    """Return what is to be known of a fact."""
+    digest = blake2b(_encoder.encode(without_version(model)), digest_size=16).digest()
+    return KnownFact(model.uid, digest, isinstance(model, Pod) and is_kubelet_rejection(model))
+
+
+class _About(NamedTuple):
+    """What the events of a unit have in common."""
+
+    stream: str
+    subject: str
+    occurred_at: int
+
+
+class Facts:
+    """What a watcher knows of its cluster's objects: the last fact of each that is there."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind: {} for kind in KINDS}
+
+    def uids(self, kind: str) -> dict[ObjectKey, str]:
+        """Return the uids of the objects of a kind that are believed to be there."""
+        return {key: fact.uid for key, fact in self.known[kind].items()}
+
+    def recall(self, payload: Payload) -> None:
+        """Take in a fact from the log."""
+        found = subject_of_fact(payload)
+        if found is None:
+            return
+        kind, key, model = found
+        if model is not None:
+            self.known[kind][key] = known_fact(model)
+            return
+        fact = self.known[kind].get(key)
+        # A topology's end names no uid.
+        if fact is not None and getattr(payload, "uid", fact.uid) == fact.uid:
+            del self.known[kind][key]
+
+    def is_current(self, unit: Unit) -> bool:
+        """Whether a unit says what is known now of its object."""
+        found = subject_of_fact(unit.events[0].payload)
+        if found is None:
+            return False
+        kind, key, model = found
+        return self.known[kind].get(key) == (None if model is None else known_fact(model))
+
+    def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int) -> Unit | None:
+        """Turn a change into the unit that records it; None when it is no news.
+
+        Args:
+            kind: of the object.
+            change: as the reflector told it.
+            now: microseconds since the epoch.
+
+        Raises:
+            InvalidObject: the object says something impossible; what was known of it stands.
+        """
+        match change:
+            case Seen(found):
+                return self._seen(kind, found, now)
+            case Gone():
+                return self._gone(kind, change, now)
+            case Refused(error):
+                raise error
+
+    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int) -> Unit | None:
+        meta = found.metadata
+        model = kind.normalize(found)
+        key = ObjectKey(meta.namespace, meta.name)
+        fact = known_fact(model)
+        before = self.known[kind.name].get(key)
+        if fact == before:
+            return None
+        self.known[kind.name][key] = fact
+        source = (meta.uid, meta.resource_version, fact.digest.hex())
+        about = _About(kind.stream(key, meta.uid), _subject(key), _occurred_at(meta, now))
+        events = [self._event(kind.observed(model), source, about=about)]
+        newly_rejected = fact.rejected and not (before is not None and before.uid == fact.uid and before.rejected)
+        if newly_rejected and isinstance(model, Pod):
+            refusal = PodRejected(
+                uid=model.uid,
+                namespace=model.namespace,
+                name=model.name,
+                node=model.node_name,
+                reason=model.reason,
+                message=model.message,
+            )
+            events.append(self._event(refusal, source, about=about, cause=events[0].id))
+        return Unit(tuple(events))
+
+    def _gone(self, kind: Kind[ObjectT], change: Gone, now: int) -> Unit | None:
+        before = self.known[kind.name].get(change.key)
+        if before is None or before.uid != change.uid:
+            return None
+        del self.known[kind.name][change.key]
+        about = _About(kind.stream(change.key, change.uid), _subject(change.key), now)
+        payload = kind.deleted(change.key, change.uid)
+        return Unit((self._event(payload, (change.uid, change.resource_version), about=about),))
+
+    def _event(
+        self, payload: Payload, source: tuple[str, ...], *, about: _About, cause: UUID | None = None
+    ) -> NewEvent:
+        return NewEvent(
+            id=derived_id(self.cluster, type(payload).__name__, *source),
+            stream=about.stream,
+            payload=payload,
+            actor=ACTOR,
+            occurred_at=about.occurred_at,
+            subject=about.subject,
+            cause=cause,
+        )
+
+
+def said_again(unit: Unit, *, position: int) -> Unit:
+    """Return a unit under new ids, for a fact that is true again: an etcd was restored from a backup.
+
+    Args:
+        unit: whose ids are in the log from long ago.
+        position: of the log at which it is said again.
+    """
+    renamed = {event.id: derived_id(str(event.id), str(position)) for event in unit.events}
+    return Unit(
+        tuple(
+            msgspec.structs.replace(
+                event,
+                id=renamed[event.id],
+                cause=None if event.cause is None else renamed.get(event.cause, event.cause),
+            )
+            for event in unit.events
+        )
+    )
+
+
+def _subject(key: ObjectKey) -> str:
+    return f"{key.namespace}/{key.name}" if key.namespace else key.name
+
+
+def _occurred_at(meta: ObjectMeta, now: int) -> int:
+    """Return when a change happened: the API server's stamp, or our clock where that can only be more exact."""
+    stamp = changed_at(meta)
+    return stamp if 0 < stamp < now - _STAMP_US else now

@@ -1,0 +1,117 @@
+"""The four kinds of objects that are recorded: how each becomes a fact, and which object a fact is about."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import msgspec
+from kaicore.events import payloads
+from kaicore.events.payloads import Payload
+from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_topology import normalize_topology
+from kaicore.k8s.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.k8s.reflector_core import ObjectKey
+from kaicore.k8s.resources import ObjectT
+from kaicore.model.node import Node, NodeTopology
+from kaicore.model.pod import Pod, PriorityClass
+
+Model = Node | NodeTopology | Pod | PriorityClass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[ObjectT]):
+    """A kind of objects.
+
+    Attributes:
+        name: as Kubernetes calls it.
+        normalize: wire to model; raises `InvalidObject`.
+        observed: the fact of an object.
+        deleted: the fact of an object's end, by key and uid.
+        stream: what the stream of an object is called, by key and uid.
+    """
+
+    name: str
+    normalize: Callable[[ObjectT], Model]
+    observed: Callable[[Any], Payload]
+    deleted: Callable[[ObjectKey, str], Payload]
+    stream: Callable[[ObjectKey, str], str]
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """The event types of its facts."""
+        return _TYPES[self.name]
+
+
+NODE: Kind[NodeObject] = Kind(
+    "Node",
+    normalize_node,
+    payloads.NodeObserved,
+    lambda key, uid: payloads.NodeDeleted(uid=uid, name=key.name),
+    lambda key, _: f"node/{key.name}",
+)
+TOPOLOGY: Kind[TopologyObject] = Kind(
+    "NodeResourceTopology",
+    normalize_topology,
+    payloads.TopologyObserved,
+    lambda key, _: payloads.TopologyDeleted(node=key.name),
+    lambda key, _: f"nrt/{key.name}",
+)
+POD: Kind[PodObject] = Kind(
+    "Pod",
+    normalize_pod,
+    payloads.PodObserved,
+    lambda key, uid: payloads.PodDeleted(uid=uid, namespace=key.namespace, name=key.name),
+    lambda _, uid: f"pod/{uid}",
+)
+PRIORITY_CLASS: Kind[PriorityClassObject] = Kind(
+    "PriorityClass",
+    normalize_priority_class,
+    payloads.PriorityClassObserved,
+    lambda key, uid: payloads.PriorityClassDeleted(uid=uid, name=key.name),
+    lambda key, _: f"priorityclass/{key.name}",
+)
+
+_TYPES = {
+    "Node": ("NodeObserved", "NodeDeleted"),
+    "NodeResourceTopology": ("TopologyObserved", "TopologyDeleted"),
+    "Pod": ("PodObserved", "PodDeleted"),
+    "PriorityClass": ("PriorityClassObserved", "PriorityClassDeleted"),
+}
+
+#: Names of all kinds.
+KINDS = tuple(_TYPES)
+
+#: Event types of all facts about objects.
+FACT_TYPES = tuple(name for pair in _TYPES.values() for name in pair)
+
+
+def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
+    """Return which object a fact is about, kind and key, and what it says of it: None when it is gone.
+
+    None altogether for a payload that is no fact of a kind.
+    """
+    match payload:
+        case payloads.NodeObserved(node):
+            return "Node", ObjectKey("", node.name), node
+        case payloads.TopologyObserved(topology):
+            return "NodeResourceTopology", ObjectKey("", topology.node), topology
+        case payloads.PodObserved(pod):
+            return "Pod", ObjectKey(pod.namespace, pod.name), pod
+        case payloads.PriorityClassObserved(priority_class):
+            return "PriorityClass", ObjectKey("", priority_class.name), priority_class
+        case payloads.NodeDeleted(_, name):
+            return "Node", ObjectKey("", name), None
+        case payloads.TopologyDeleted(node_name):
+            return "NodeResourceTopology", ObjectKey("", node_name), None
+        case payloads.PodDeleted(_, namespace, name):
+            return "Pod", ObjectKey(namespace, name), None
+        case payloads.PriorityClassDeleted(_, name):
+            return "PriorityClass", ObjectKey("", name), None
+        case _:
+            return None
+
+
+def without_version(model: Model) -> Model:
+    """Return what is material of an object: all but its resourceVersion."""
+    return msgspec.structs.replace(model, resource_version="")

@@ -1,0 +1,58 @@
+"""What a watcher must know when it starts: the last fact of every object, from the log.
+
+The log is the memory; a snapshot only spares reading it from the beginning, and can be deleted at any time.
+"""
+
+import msgspec
+from kaicore.events.codec import decode_payload
+from kaicore.k8s.reflector_core import ObjectKey
+from kaicore.log.port import EventLog, Filter, Snapshot
+
+from kai_watcher.facts import Facts, KnownFact
+from kai_watcher.kinds import FACT_TYPES
+
+SNAPSHOT_NAME = "watcher"
+
+#: Raised with every change of what digests are made over.
+SNAPSHOT_SCHEMA = "watcher-1"
+
+_PAGE = 2000
+
+_Record = dict[str, list[tuple[ObjectKey, KnownFact]]]
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
+    """Return what the log says of every object, up to a position.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+        UnknownEvent: a newer kai-ledger has written to it.
+    """
+    facts = Facts(cluster)
+    position = 0
+    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, upto=upto)
+    if snapshot is not None and (record := _decoded(snapshot.body)) is not None:
+        position = snapshot.position
+        for kind, known in facts.known.items():
+            known.update(record.get(kind, ()))
+    where = Filter(types=FACT_TYPES)
+    while page := await log.read(cluster, after=position, upto=upto, limit=_PAGE, where=where):
+        for event in page:
+            facts.recall(decode_payload(event))
+        position = page[-1].position
+    return facts
+
+
+def snapshot_of(facts: Facts, *, position: int) -> Snapshot:
+    """Return facts as a snapshot; the log must have all of them, and none after `position`."""
+    record = {kind: list(known.items()) for kind, known in facts.known.items()}
+    return Snapshot(SNAPSHOT_NAME, position, SNAPSHOT_SCHEMA, _encoder.encode(record))
+
+
+def _decoded(body: bytes) -> _Record | None:
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,124 @@
+"""What a watcher counts."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+_APPEND_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+_QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+class WatcherMetrics:
+    """The metrics of one cluster's watcher."""
+
+    def __init__(
+        self, cluster: str, *, registry: CollectorRegistry = REGISTRY, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Args:
+        cluster: label of them all.
+        registry: where they are registered.
+        clock: seconds since the epoch.
+        """
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kai_watcher_{name}", text, ["cluster", *labels], registry=registry)
+
+        self._cluster = cluster
+        self._facts = counter("facts", "Facts appended to the log", "type")
+        self._refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
+        self._rejections = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
+        self._lists = counter("lists", "Lists taken to their end", "kind", "why")
+        self._watches = counter("watches", "Watches begun", "kind")
+        self._failures = counter("api_failures", "Requests that failed and watches that broke", "kind")
+        self._dropped = counter("dropped_facts", "Facts that no log could take")
+        self._append = Histogram(
+            "kai_watcher_append_seconds",
+            "How long appends took",
+            ["cluster"],
+            buckets=_APPEND_BUCKETS,
+            registry=registry,
+        )
+        self._objects = Gauge(
+            "kai_watcher_objects", "Objects that are there and were not refused", ["cluster", "kind"], registry=registry
+        )
+        self._pending = Gauge(
+            "kai_watcher_pending_facts", "Facts that the log may not have yet", ["cluster"], registry=registry
+        )
+        self.topology_ages = TopologyAges(cluster, clock)
+        registry.register(self.topology_ages)
+
+    def fact(self, event_type: str) -> None:
+        """Count a fact that the log has."""
+        self._facts.labels(self._cluster, event_type).inc()
+
+    def refused(self, kind: str) -> None:
+        """Count an object that was refused."""
+        self._refused.labels(self._cluster, kind).inc()
+
+    def rejection(self, reason: str) -> None:
+        """Count a pod that a kubelet refused."""
+        self._rejections.labels(self._cluster, reason).inc()
+
+    def listed(self, kind: str, why: str) -> None:
+        """Count a list."""
+        self._lists.labels(self._cluster, kind, why).inc()
+
+    def watching(self, kind: str) -> None:
+        """Count a watch."""
+        self._watches.labels(self._cluster, kind).inc()
+
+    def api_failed(self, kind: str) -> None:
+        """Count a failed request."""
+        self._failures.labels(self._cluster, kind).inc()
+
+    def dropped(self) -> None:
+        """Count a fact that could not be recorded."""
+        self._dropped.labels(self._cluster).inc()
+
+    def appended(self, seconds: float) -> None:
+        """Observe an append."""
+        self._append.labels(self._cluster).observe(seconds)
+
+    def pending(self, count: Callable[[], float]) -> None:
+        """Have the pending facts counted by a function."""
+        self._pending.labels(self._cluster).set_function(count)
+
+    def objects(self, kind: str, count: Callable[[], float]) -> None:
+        """Have the objects of a kind counted by a function."""
+        self._objects.labels(self._cluster, kind).set_function(count)
+
+
+class TopologyAges(Collector):
+    """How long ago nodes' topologies were last published, over all nodes: the exporters' lag.
+
+    Computed when it is asked for, for ages grow by themselves.
+    """
+
+    def __init__(self, cluster: str, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._published: dict[str, float] = {}
+
+    def published(self, node: str, at: float) -> None:
+        """Take note of a publication, at seconds since the epoch."""
+        self._published[node] = at
+
+    def gone(self, node: str) -> None:
+        """Forget a node."""
+        self._published.pop(node, None)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """See `Collector.collect`."""
+        family = GaugeMetricFamily(
+            "kai_watcher_topology_age_seconds",
+            "Time since nodes' NodeResourceTopologies were last published, quantiles over nodes; 1.0 is the oldest",
+            labels=["cluster", "quantile"],
+        )
+        ages = sorted(max(0.0, self._clock() - at) for at in self._published.values())
+        for quantile in _QUANTILES if ages else ():
+            family.add_metric([self._cluster, str(quantile)], ages[min(int(quantile * len(ages)), len(ages) - 1)])
+        yield family

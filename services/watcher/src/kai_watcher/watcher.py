@@ -1,0 +1,356 @@
+"""The watcher: what happens in the cluster, as facts in the log.
+
+    API server ──lists, watches──▶ reflectors ──changes──▶ facts ──units──▶ first lists ──▶ outbox ──appends──▶ log
+
+A watcher claims its cluster, recalls from the log what is known of every object, and follows each kind from a first
+list on; what it has to say waits in an outbox until the log has it. So whatever ends a watcher, the next one finds out
+from the log and a list what is left to say. `docs/watcher.md` tells it in full.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
+from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.events.payloads import PodRejected
+from kaicore.k8s.client import KubeClient
+from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.objects import TopologyObject
+from kaicore.k8s.reflector import Reflector, ReflectorOptions
+from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
+from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, ObjectT, Resource
+from kaicore.log.outbox import Outbox
+from kaicore.log.port import EventLog
+from kaicore.service import ServiceContext
+from kaicore.service.together import run_together
+
+from kai_watcher.claim import claim
+from kai_watcher.facts import Facts, said_again
+from kai_watcher.first_lists import FirstLists
+from kai_watcher.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kai_watcher.memory import recall, snapshot_of
+from kai_watcher.metrics import WatcherMetrics
+from kai_watcher.topologies import follow_topologies
+
+#: Conditions of readiness.
+LOG, API, LISTS = "log", "api", "lists"
+
+_GONE = 410
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatcherOptions:
+    """How a watcher works.
+
+    Attributes:
+        batch: facts per append at most.
+        buffer: facts that may wait for the log before reading from the API server stops.
+        snapshot_every: facts between two snapshots of what is known.
+        recheck_s: how often a cluster without NodeResourceTopologies is asked for them.
+        log_retry_s: how long a log that did not answer is left alone.
+        flush_s: how long the log is given, in the end, to take what it does not have yet.
+        reflector: how kinds are followed.
+    """
+
+    batch: int = 1000
+    buffer: int = 20_000
+    snapshot_every: int = 50_000
+    recheck_s: float = 30.0
+    log_retry_s: float = 1.0
+    flush_s: float = 5.0
+    reflector: ReflectorOptions = field(default_factory=ReflectorOptions)
+
+
+class Watcher:
+    """Records one cluster."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        instance: str,
+        log: EventLog,
+        client: KubeClient,
+        context: ServiceContext,
+        metrics: WatcherMetrics,
+        clock: Callable[[], int],
+        options: WatcherOptions | None = None,
+    ) -> None:
+        """Args:
+        cluster: whose facts.
+        instance: a name that no other process ever has.
+        log: to record in.
+        client: of the cluster's API server.
+        context: its health must have the conditions `LOG`, `API` and `LISTS`.
+        metrics: to count with.
+        clock: microseconds since the epoch.
+        options: how to work.
+        """
+        self._cluster = cluster
+        self._instance = instance
+        self._log = log
+        self._client = client
+        self._context = context
+        self._metrics = metrics
+        self._clock = clock
+        self._options = options or WatcherOptions()
+        self._facts = Facts(cluster)
+        self._first_lists = FirstLists(KINDS)
+        self._outbox: Outbox
+        # Units that are known but not in the outbox yet.
+        self._in_hand = 0
+        # Kinds whose last request failed.
+        self._failing: dict[str, str] = {}
+        # The last position that we know of.
+        self._position = 0
+        self._since_snapshot = 0
+        self._snapshot_due = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until the service is to stop.
+
+        Raises:
+            StaleExpectation: another watcher has claimed the cluster.
+            UnknownEvent: a newer kai-ledger has written to the log.
+            ConfigurationError: the API server or the log cannot be reached like this.
+        """
+        options, expect = self._options, await self._begin()
+        if expect is None:
+            return
+        self._outbox = Outbox(
+            self._log,
+            self._cluster,
+            observer=self,
+            expect=expect,
+            batch=options.batch,
+            limit=options.buffer,
+            retry_s=options.log_retry_s,
+        )
+        self._metrics.pending(lambda: self._outbox.pending)
+        for kind, known in self._facts.known.items():
+            self._metrics.objects(kind, known.__len__)
+        appending = asyncio.ensure_future(self._outbox.run())
+        try:
+            await run_together(
+                self._context.stopping,
+                self._joined(appending),
+                self._follow(NODE, NODES),
+                self._follow(PRIORITY_CLASS, PRIORITY_CLASSES),
+                self._follow_topologies(),
+                self._follow(POD, PODS),
+                self._save_snapshots(),
+            )
+            await self._end(appending)
+        except StaleExpectation:
+            self._context.log.error("another watcher has claimed the cluster", cluster=self._cluster)
+            raise
+        finally:
+            appending.cancel()
+            await asyncio.wait([appending])
+
+    # The parts that run together.
+
+    async def _joined(self, appending: "asyncio.Future[None]") -> None:
+        await asyncio.wait([appending])
+        await appending
+
+    async def _follow(self, kind: Kind[ObjectT], resource: Resource[ObjectT]) -> None:
+        reflector: Reflector[ObjectT]
+
+        async def take(changes: list[Change[ObjectT]]) -> None:
+            await self._take(kind, changes, listed=reflector.core.synced)
+
+        reflector = Reflector(
+            self._client,
+            resource,
+            take,
+            observer=self,
+            known=self._facts.uids(kind.name),
+            options=self._options.reflector,
+        )
+        await reflector.run()
+
+    async def _follow_topologies(self) -> None:
+        await follow_topologies(
+            self._client,
+            lambda resource: self._follow(TOPOLOGY, resource),
+            self._topologies_absent,
+            observer=self,
+            recheck_s=self._options.recheck_s,
+        )
+
+    async def _topologies_absent(self, *, sure: bool) -> None:
+        changes: list[Change[TopologyObject]] = []
+        if sure:
+            known = self._facts.uids(TOPOLOGY.name)
+            changes = [Gone(key, uid, "", missed=True) for key, uid in known.items()]
+        await self._take(TOPOLOGY, changes, listed=True)
+
+    async def _save_snapshots(self) -> None:
+        while True:
+            await self._snapshot_due.wait()
+            await self._outbox.flushed()
+            await self._save_snapshot()
+            await asyncio.sleep(self._options.log_retry_s)
+
+    # Changes to facts to the log.
+
+    async def _take(self, kind: Kind[ObjectT], changes: Sequence[Change[ObjectT]], *, listed: bool) -> None:
+        now = self._clock()
+        units = []
+        for change in changes:
+            try:
+                unit = self._facts.translate(kind, change, now=now)
+            except InvalidObject as error:
+                self._metrics.refused(kind.name)
+                self._context.log.warning("object refused", kind=kind.name, error=str(error))
+                continue
+            if kind.name == TOPOLOGY.name:
+                self._note_publication(change, now)
+            if unit is not None:
+                units.append(unit)
+        admitted = self._first_lists.admit(units)
+        # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
+        self._in_hand += len(admitted)
+        await self._outbox.put(admitted)
+        self._in_hand -= len(admitted)
+        if listed and not self._first_lists.complete:
+            self._note_list(kind.name)
+
+    def _note_list(self, kind: str) -> None:
+        held = self._first_lists.listed(kind)
+        if not self._first_lists.complete:
+            self._context.health.unmet(LISTS, f"not yet: {', '.join(self._first_lists.outstanding)}")
+            return
+        # At once, so that nothing that comes later about these pods overtakes it.
+        self._outbox.put_now(held)
+        self._context.health.met(LISTS)
+        self._context.log.info("all kinds listed", pods_that_wait=len(held))
+
+    def _note_publication(self, change: Change[ObjectT], now: int) -> None:
+        if isinstance(change, Seen):
+            meta = change.object.metadata
+            self._metrics.topology_ages.published(meta.name, (changed_at(meta) or now) / 1e6)
+        elif isinstance(change, Gone):
+            self._metrics.topology_ages.gone(change.key.name)
+
+    async def _save_snapshot(self) -> None:
+        """Save what is known, unless the log does not have all of it yet."""
+        if self._outbox.pending or self._in_hand or not self._first_lists.complete:
+            return
+        snapshot = snapshot_of(self._facts, position=self._position)
+        self._since_snapshot = 0
+        self._snapshot_due.clear()
+        try:
+            await self._log.save_snapshot(self._cluster, snapshot)
+        except LogUnavailable as error:
+            self._context.log.warning("no snapshot saved", error=str(error))
+
+    # Beginning and end.
+
+    async def _begin(self) -> dict[str, int] | None:
+        """Claim the cluster and recall its facts; None when the service is to stop before that."""
+        claimed = await self._patiently(
+            lambda: claim(self._log, self._cluster, instance=self._instance, now=self._clock())
+        )
+        if claimed is None:
+            return None
+        facts = await self._patiently(lambda: recall(self._log, self._cluster, upto=claimed.position))
+        if facts is None:
+            return None
+        self._facts, self._position = facts, claimed.position
+        self._context.health.met(LOG)
+        known = {kind: len(objects) for kind, objects in facts.known.items()}
+        self._context.log.info("claimed", instance=self._instance, position=claimed.position, known=known)
+        return claimed.expect
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
+        while not self._context.stopping.is_set():
+            try:
+                return await ask()
+            except LogUnavailable as error:
+                self.unavailable(error)
+                await self._context.sleep(self._options.log_retry_s)
+        return None
+
+    async def _end(self, appending: "asyncio.Future[None]") -> None:
+        flushed = asyncio.ensure_future(self._outbox.flushed())
+        await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
+        flushed.cancel()
+        if appending.done():
+            await appending
+        if self._outbox.pending:
+            self._context.log.warning("stopped before the log had everything", pending=self._outbox.pending)
+        await self._save_snapshot()
+
+    # What the outbox tells.
+
+    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
+        """See `OutboxObserver.appended`."""
+        self._metrics.appended(seconds)
+        if self._context.health.conditions[LOG]:
+            self._context.health.met(LOG)
+            self._context.log.info("log answers again", pending=self._outbox.pending)
+        before = self._position
+        again = []
+        for unit, outcome in zip(units, outcomes, strict=True):
+            self._position = max(self._position, outcome.positions[-1])
+            if outcome.duplicate and outcome.positions[-1] <= before:
+                # In the log from before: what was so then is so again. It may have changed once more meanwhile.
+                if self._facts.is_current(unit):
+                    again.append(said_again(unit, position=before))
+                continue
+            self._since_snapshot += len(unit.events)
+            for event in unit.events:
+                self._metrics.fact(type(event.payload).__name__)
+                if isinstance(event.payload, PodRejected):
+                    self._metrics.rejection(event.payload.reason)
+        self._outbox.put_now(again)
+        if self._since_snapshot >= self._options.snapshot_every:
+            self._snapshot_due.set()
+
+    def unavailable(self, error: LogUnavailable) -> None:
+        """See `OutboxObserver.unavailable`."""
+        if not self._context.health.conditions[LOG]:
+            self._context.log.warning("log does not answer", error=str(error))
+        self._context.health.unmet(LOG, str(error))
+
+    def dropped(self, unit: Unit, error: KaiError) -> None:
+        """See `OutboxObserver.dropped`."""
+        self._metrics.dropped()
+        self._context.log.error("fact cannot be recorded", subject=unit.events[0].subject, error=str(error))
+
+    # What the reflectors tell.
+
+    def listed(self, kind: str, why: Relist, objects: int) -> None:
+        """See `ReflectorObserver.listed`."""
+        self._metrics.listed(kind, why)
+        self._context.log.info("listed", kind=kind, why=str(why), objects=objects)
+
+    def watching(self, kind: str) -> None:
+        """See `ReflectorObserver.watching`."""
+        self._metrics.watching(kind)
+
+    def answered(self, kind: str) -> None:
+        """See `ReflectorObserver.answered`."""
+        if self._failing.pop(kind, None) is not None:
+            self._context.log.info("api server answers again", kind=kind)
+        if self._failing:
+            self._context.health.unmet(API, "; ".join(f"{name}: {why}" for name, why in self._failing.items()))
+        else:
+            self._context.health.met(API)
+
+    def failed(self, kind: str, error: ClusterError) -> None:
+        """See `ReflectorObserver.failed`."""
+        if isinstance(error, ApiStatus) and error.code == _GONE:
+            # A version that is too old is no trouble, only a reason for another list.
+            return
+        self._metrics.api_failed(kind)
+        if kind not in self._failing:
+            self._context.log.warning("api server fails", kind=kind, error=str(error))
+        self._failing[kind] = str(error)
+        self._context.health.unmet(API, f"{kind}: {error}")

@@ -1,0 +1,243 @@
+"""A watcher on a simulated API server and a real log."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import pytest
+from kai_watcher.facts import Facts
+from kai_watcher.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind, Model, subject_of_fact, without_version
+from kai_watcher.metrics import WatcherMetrics
+from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
+from kaicore.errors import ApiStatus, KaiError
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.k8s.client import KubeClient
+from kaicore.k8s.reflector import ReflectorOptions
+from kaicore.k8s.reflector_core import ObjectKey
+from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, topologies
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+from kaicore.service import Health, ServiceContext, get_logger
+from kaicore.state.cluster_state import ClusterState
+from prometheus_client import CollectorRegistry
+
+from tests.kube import Api, simulated
+
+#: Long enough for any machine; only a test that fails takes as long.
+PATIENCE_S = 60
+
+View = dict[str, dict[ObjectKey, Model]]
+
+_instances = count()
+_SOURCES: list[tuple[Kind[Any], Resource[Any]]] = [
+    (NODE, NODES),
+    (PRIORITY_CLASS, PRIORITY_CLASSES),
+    (TOPOLOGY, topologies("v1alpha2")),
+    (TOPOLOGY, topologies("v1alpha1")),
+    (POD, PODS),
+]
+
+
+class AwaitedHealth(Health):
+    """Health that can be waited for."""
+
+    def __init__(self, *conditions: str) -> None:
+        super().__init__(*conditions)
+        self._changed = asyncio.Event()
+
+    def met(self, condition: str) -> None:
+        super().met(condition)
+        self._tell()
+
+    def unmet(self, condition: str, why: str) -> None:
+        super().unmet(condition, why)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds that only changes of conditions can bring about."""
+        while not holds():
+            await self._changed.wait()
+
+
+class RunningWatcher:
+    """A watcher in this process."""
+
+    def __init__(self, api: Api, log: EventLog, cluster: str, **options: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.health = AwaitedHealth(LOG, API, LISTS)
+        self.context = ServiceContext(name="watcher", health=self.health, log=get_logger())
+        self.cluster = cluster
+        self._client = KubeClient(api.access())
+        self._watcher = Watcher(
+            cluster=cluster,
+            instance=f"test/{next(_instances)}",
+            log=log,
+            client=self._client,
+            context=self.context,
+            metrics=WatcherMetrics(cluster, registry=self.registry),
+            clock=lambda: time.time_ns() // 1000,
+            options=WatcherOptions(
+                **{"recheck_s": 0.05, "log_retry_s": 0.01, "reflector": ReflectorOptions(page=7), **options}
+            ),
+        )
+        self.task = asyncio.create_task(self._watcher.run())
+
+    async def ready(self) -> "RunningWatcher":
+        """Wait until it has listed everything."""
+        await self._until(lambda: self.health.ready)
+        return self
+
+    async def unready(self, condition: str) -> None:
+        """Wait until a condition is not met."""
+        await self._until(lambda: bool(self.health.conditions[condition]))
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        waiting = asyncio.ensure_future(self.health.until(holds))
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self.task.done():
+            self.task.result()
+
+    async def stop(self) -> None:
+        """Have it end in order."""
+        self.context.stopping.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await self.task
+        await self._client.close()
+
+    async def kill(self) -> None:
+        """End it anywhere."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, KaiError):
+            await self.task
+        await self._client.close()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric, 0 where there is none."""
+        return self.registry.get_sample_value(f"kai_watcher_{name}", {"cluster": self.cluster, **labels}) or 0.0
+
+
+class World:
+    """An API server, a log, and whatever watchers a test starts."""
+
+    def __init__(self, api: Api, log: EventLog, cluster: str) -> None:
+        self.api = api
+        self.log = log
+        self.cluster = cluster
+        self.watchers: list[RunningWatcher] = []
+
+    def start(self, **options: Any) -> RunningWatcher:
+        """Start a watcher."""
+        watcher = RunningWatcher(self.api, self.log, self.cluster, **options)
+        self.watchers.append(watcher)
+        return watcher
+
+    async def events(self, *types: str, after: int = 0) -> list[Event]:
+        """Events of the log, of some types."""
+        events = await self.log.read(self.cluster, after=after, limit=100_000)
+        return [event for event in events if not types or event.type in types]
+
+    async def payloads(self, *types: str, after: int = 0) -> list[Any]:
+        """Payloads of the log, of some types."""
+        return [decode_payload(event) for event in await self.events(*types, after=after)]
+
+    async def head(self) -> int:
+        """The log's last position."""
+        return (await self.log.head(self.cluster)).position
+
+    async def until(self, holds: Any) -> None:
+        """Wait until something holds for the log's events."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(events := await self.events()):
+                await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.2)
+
+    async def truth(self) -> View:
+        """What is on the API server, in the model's words, versions aside."""
+        found: View = {kind: {} for kind in Facts("").known}
+        for kind, resource in _SOURCES:
+            try:
+                items = await self.api.items(resource.path)
+            except ApiStatus:
+                continue
+            for item in items:
+                with suppress(KaiError):
+                    key = ObjectKey(item["metadata"].get("namespace", ""), item["metadata"]["name"])
+                    found[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item))))
+        return found
+
+    async def converged(self) -> None:
+        """Wait until the log says what is true, and check that it never said anything twice."""
+        async with asyncio.timeout(PATIENCE_S):
+            while told(events := await self.events()) != (truth := await self.truth()):
+                try:
+                    async with asyncio.timeout(PATIENCE_S / 2):
+                        await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.5)
+                except TimeoutError:
+                    assert told(events) == truth
+        check_no_repetition(events)
+        ClusterState(self.cluster).fold_all(events)
+
+
+def _bytes(item: Any) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(item)
+
+
+def told(events: list[Event]) -> View:
+    """What a log says of the objects of a cluster, versions aside."""
+    found: View = {kind: {} for kind in Facts("").known}
+    for event in events:
+        about = subject_of_fact(decode_payload(event))
+        if about is None:
+            continue
+        kind, key, model = about
+        if model is None:
+            found[kind].pop(key, None)
+        else:
+            found[kind][key] = without_version(model)
+    return found
+
+
+def check_no_repetition(events: list[Event]) -> None:
+    """Each fact differs from the one before it of the same object, and nothing has ended that was not there."""
+    last: dict[tuple[str, ObjectKey], Model | None] = {}
+    for event in events:
+        about = subject_of_fact(decode_payload(event))
+        if about is None:
+            continue
+        kind, key, model = about
+        before = last.get((kind, key))
+        now = None if model is None else without_version(model)
+        assert now != before, event
+        last[kind, key] = now
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with simulated() as api:
+        yield api
+
+
+@pytest.fixture
+async def log(database_url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(database_url, application="test") as log:
+        yield log
+
+
+@pytest.fixture
+async def world(api: Api, log: PostgresLog, cluster_name: str) -> AsyncIterator[World]:
+    world = World(api, log, cluster_name)
+    yield world
+    for watcher in world.watchers:
+        if not watcher.task.done():
+            await watcher.kill()

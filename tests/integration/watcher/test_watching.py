@@ -1,0 +1,168 @@
+"""What a watcher records of a cluster."""
+
+from typing import Any
+
+from kai_watcher.claim import STREAM
+from kaicore.events.payloads import NodeObserved, PodObserved, PodRejected, TopologyObserved
+
+from tests import wire
+from tests.integration.watcher.conftest import World
+from tests.kube import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES
+
+
+async def populate(world: World) -> None:
+    """Some of everything."""
+    await world.api.install_topologies()
+    for number in range(3):
+        await world.api.node(f"n{number}", zone="a")
+        await world.api.post(TOPOLOGIES, topology(f"n{number}"))
+    await world.api.post(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    for number in range(20):
+        await world.api.pod(f"p{number}", node="n0" if number % 2 else "")
+
+
+def topology(name: str, **more: Any) -> wire.Wire:
+    document = wire.topology(name, **more)
+    del document["metadata"]["uid"], document["metadata"]["resourceVersion"]
+    return document
+
+
+async def test_everything_that_is_there_is_recorded(world: World) -> None:
+    await populate(world)
+    await world.start().ready()
+    await world.converged()
+    events = await world.events()
+    assert (events[0].type, events[0].stream, events[0].actor) == ("WatcherStarted", STREAM, "watcher")
+    by_subject = {event.subject: event for event in events}
+    uid = (await world.api.get(f"{PODS}/p3"))["metadata"]["uid"]
+    assert by_subject["default/p3"].stream == f"pod/{uid}"
+    assert by_subject["high"].stream == "priorityclass/high"
+    assert {event.stream for event in events if event.subject == "n1"} == {"node/n1", "nrt/n1"}
+
+
+async def test_everything_that_happens_is_recorded(world: World) -> None:
+    await populate(world)
+    watcher = await world.start().ready()
+    await world.api.merge(f"{NODES}/n0", {"spec": {"unschedulable": True}})
+    await world.api.merge(f"{TOPOLOGIES}/n1", topology("n1", zones=[wire.zone(0, cpu="2"), wire.zone(1)]))
+    await world.api.delete_pod("p0")
+    await world.api.client.delete(f"{TOPOLOGIES}/n2")
+    await world.api.client.delete(f"{NODES}/n2")
+    await world.api.client.delete(f"{PRIORITY_CLASSES}/high")
+    await world.api.pod("late", labels={"app": "x"})
+    await world.converged()
+    assert watcher.metric("facts_total", type="PodDeleted") == 1
+    assert watcher.metric("facts_total", type="TopologyDeleted") == 1
+    assert watcher.metric("objects", kind="Pod") == 20
+
+
+async def test_only_what_is_material_is_recorded(world: World) -> None:
+    await world.api.pod("p")
+    await world.start().ready()
+    await world.until(lambda events: any(event.subject == "default/p" for event in events))
+    start = await world.head()
+    for number in range(5):
+        await world.api.merge(f"{PODS}/p", {"metadata": {"annotations": {"prometheus.io/scrape": str(number)}}})
+    await world.api.merge(f"{PODS}/p", {"metadata": {"annotations": {"kai.scheduler/queue": "a"}}})
+    await world.converged()
+    (observed,) = await world.payloads(after=start)
+    assert observed.pod.annotations == {"kai.scheduler/queue": "a"}
+
+
+async def test_pods_that_wait_are_recorded_after_all_else(world: World) -> None:
+    await populate(world)
+    await world.start(batch=3).ready()
+    await world.converged()
+    payloads = await world.payloads()
+    waiting = [isinstance(payload, PodObserved) and not payload.pod.node_name for payload in payloads]
+    assert waiting == sorted(waiting)
+    assert any(waiting)
+
+
+async def test_a_refusal_is_recorded_with_the_pod_and_once(world: World) -> None:
+    await world.api.pod("p", node="n0")
+    watcher = await world.start().ready()
+    await world.converged()
+    await world.api.reject("p")
+    await world.converged()
+    observed, rejected = (await world.events())[-2:]
+    assert (observed.type, rejected.type) == ("PodObserved", "PodRejected")
+    assert (rejected.position, rejected.cause) == (observed.position + 1, observed.id)
+    (payload,) = await world.payloads("PodRejected")
+    assert payload == PodRejected(
+        uid=observed.stream.removeprefix("pod/"),
+        namespace="default",
+        name="p",
+        node="n0",
+        reason="TopologyAffinityError",
+        message="Pod was rejected: Resources cannot be allocated with Topology locality",
+    )
+    assert watcher.metric("kubelet_rejections_total", reason="TopologyAffinityError") == 1
+    await world.api.merge(f"{PODS}/p", {"metadata": {"labels": {"seen": "yes"}}})
+    await world.converged()
+    await watcher.stop()
+    await world.api.merge(f"{PODS}/p", {"metadata": {"labels": {"seen": "again"}}})
+    await world.start().ready()
+    await world.converged()
+    assert len(await world.events("PodRejected")) == 1
+
+
+async def test_an_impossible_topology_is_refused_and_the_last_good_one_stands(world: World) -> None:
+    await world.api.install_topologies()
+    good = topology("n1")
+    await world.api.post(TOPOLOGIES, good)
+    watcher = await world.start().ready()
+    await world.converged()
+    for name in ("cores", "node-63"):
+        bad = topology("n1", zones=[wire.zone(0) | {"name": name}])
+        await world.api.merge(f"{TOPOLOGIES}/n1", bad)
+    # Another object tells that the refused one was passed.
+    await world.api.post(TOPOLOGIES, topology("n2"))
+    await world.until(lambda events: events[-1].stream == "nrt/n2")
+    observed = await world.payloads("TopologyObserved")
+    assert [payload.topology.node for payload in observed] == ["n1", "n2"]
+    assert watcher.metric("refused_objects_total", kind="NodeResourceTopology") == 2
+    assert watcher.health.ready
+    await world.api.merge(f"{TOPOLOGIES}/n1", topology("n1", zones=[wire.zone(0)]))
+    await world.converged()
+    assert isinstance((await world.payloads())[-1], TopologyObserved)
+
+
+async def test_topologies_may_come_later_go_and_come_back(world: World) -> None:
+    await world.api.node("n1")
+    await world.start().ready()
+    await world.converged()
+    await world.api.install_topologies("v1alpha1")
+    await world.api.post(TOPOLOGIES.replace("v1alpha2", "v1alpha1"), topology("n1", topologyPolicies=["Restricted"]))
+    await world.converged()
+    assert len(await world.events("TopologyObserved")) == 1
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await world.api.client.delete(f"{definitions}/noderesourcetopologies.topology.node.k8s.io")
+    await world.until(lambda events: events[-1].type == "TopologyDeleted")
+    await world.api.install_topologies()
+    await world.api.post(TOPOLOGIES, topology("n1"))
+    await world.converged()
+    assert len(await world.events("TopologyObserved")) == 2
+
+
+async def test_topologies_that_went_while_nobody_watched(world: World) -> None:
+    await world.api.install_topologies()
+    await world.api.post(TOPOLOGIES, topology("n1"))
+    watcher = await world.start().ready()
+    await world.converged()
+    await watcher.stop()
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await world.api.client.delete(f"{definitions}/noderesourcetopologies.topology.node.k8s.io")
+    await world.start().ready()
+    await world.until(lambda events: events[-1].type == "TopologyDeleted")
+
+
+async def test_a_change_carries_the_api_servers_time(world: World) -> None:
+    made = await world.api.node("n1")
+    await world.start().ready()
+    await world.converged()
+    (event,) = [event for event in await world.events() if event.stream == "node/n1"]
+    (payload,) = await world.payloads("NodeObserved")
+    assert isinstance(payload, NodeObserved)
+    assert payload.node.uid == made["metadata"]["uid"]
+    assert event.occurred_at <= event.recorded_at

@@ -1,0 +1,97 @@
+"""A simulated API server in this process, with words for what tests do to a cluster."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
+from kaicore.k8s.access import AccessSource, plain_access
+from kaicore.k8s.client import KubeClient
+
+Json = dict[str, Any]
+
+PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+
+_DEFINITION = Path(__file__).parent.parent / "deploy/k8s/crds/noderesourcetopologies.yaml"
+
+
+class Api:
+    """An API server and the administrator's client."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.client = KubeClient(self.access())
+
+    def access(self) -> AccessSource:
+        """Access for a service."""
+        return plain_access(self.server.http_url, token=self.server.admin_token)
+
+    def faults(self, **rule: Any) -> None:
+        """Make something go wrong; see `kai_simulator.apiserver.faults`."""
+        match = {key: rule.pop(key) for key in ("verb", "resource", "subresource", "name") if key in rule}
+        self.server.faults.add({"match": match, "fault": rule})
+
+    async def get(self, path: str) -> Json:
+        return json.loads(await self.client.get(path))  # type: ignore[no-any-return]
+
+    async def post(self, path: str, document: Json) -> Json:
+        return json.loads(await self.client.post(path, document))  # type: ignore[no-any-return]
+
+    async def merge(self, path: str, document: Json) -> Json:
+        return json.loads(await self.client.patch(path, document))  # type: ignore[no-any-return]
+
+    async def install_topologies(self, *versions: str) -> None:
+        """Serve NodeResourceTopologies, by default in all versions."""
+        document = yaml.safe_load(_DEFINITION.read_text())
+        if versions:
+            document["spec"]["versions"] = [
+                version | {"storage": version["name"] == versions[0]}
+                for version in document["spec"]["versions"]
+                if version["name"] in versions
+            ]
+        await self.client.post(DEFINITIONS, document)
+
+    async def pod(self, name: str, *, node: str = "", labels: dict[str, str] | None = None, **spec: Any) -> Json:
+        """Create a pod with a whole CPU, on a node already if one is named."""
+        container = {"name": "main", "image": "x", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+        given = {"schedulerName": "kai-ledger", "containers": [container], **({"nodeName": node} if node else {})}
+        return await self.post(PODS, {"metadata": {"name": name, "labels": labels or {}}, "spec": given | spec})
+
+    async def node(self, name: str, **labels: str) -> Json:
+        """Create a node that is ready."""
+        held = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+        status = {"allocatable": held, "capacity": held, "conditions": [{"type": "Ready", "status": "True"}]}
+        return await self.post(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+
+    async def pod_status(self, name: str, **status: Any) -> Json:
+        """Set parts of a pod's status, as its kubelet would."""
+        return await self.merge(f"{PODS}/{name}/status", {"status": status})
+
+    async def reject(self, name: str, reason: str = "TopologyAffinityError") -> Json:
+        """Refuse a pod, as its kubelet would."""
+        message = "Pod was rejected: Resources cannot be allocated with Topology locality"
+        return await self.pod_status(name, phase="Failed", reason=reason, message=message)
+
+    async def delete_pod(self, name: str) -> None:
+        """Delete a pod at once."""
+        await self.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    async def items(self, path: str) -> list[Json]:
+        """All objects of a collection."""
+        return (await self.get(path))["items"]  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def simulated(**options: Any) -> AsyncIterator[Api]:
+    """Run an API server, in memory and without controllers unless told otherwise."""
+    async with ApiServer(ApiServerOptions(**{"controllers": None, **options})) as server:
+        api = Api(server)
+        async with api.client:
+            yield api
