@@ -5,6 +5,7 @@ what a client stops saying, and nobody else owns, goes. Writes of other kinds mo
 that have been applied to: the rest carry no `managedFields` here, which the real server would write for every client.
 """
 
+import json
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -119,10 +120,9 @@ def apply_configuration(
     for owner, path in conflicts:
         owners[owner] -= {path}
     merged: Object = _merge(live, configuration, shape)
-    others = frozenset().union(*(fields for owner, fields in owners.items() if owner != manager))
-    for path in sorted(owners.get(manager, frozenset()) - wanted, key=len, reverse=True):
-        if path not in others and not _owned_below(path, others | wanted):
-            remove_at(merged, path, shape)
+    given_up = owners.get(manager, frozenset()) - wanted
+    kept = wanted.union(*(fields for owner, fields in owners.items() if owner != manager))
+    _remove(merged, given_up, kept=kept, shape=shape)
     if owners.get(manager) != wanted:
         times[manager] = now
     owners[manager] = wanted
@@ -130,8 +130,20 @@ def apply_configuration(
     return merged
 
 
-def _owned_below(path: Path, fields: FieldSet) -> bool:
-    return any(len(other) > len(path) and other[: len(path)] == path for other in fields)
+def _remove(obj: Object, given_up: FieldSet, *, kept: FieldSet, shape: Shape) -> None:
+    """Take out what a manager stopped saying and nobody else says: list elements as a whole first, then fields."""
+    elements_first = sorted(given_up, key=lambda path: (not path[-1].startswith("k:"), len(path)))
+    for path in elements_first:
+        needed = path in kept or any(other[: len(path)] == path for other in kept)
+        if not needed and not _is_key(path):
+            remove_at(obj, path, shape)
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a field is one by which its list element is known: it goes with the element or not at all."""
+    if len(path) < 2 or not path[-2].startswith("k:"):
+        return False
+    return path[-1].partition(":")[2] in json.loads(path[-2][2:])
 
 
 def _rivals(owners: dict[Manager, FieldSet], manager: Manager, wanted: FieldSet) -> dict[Manager, FieldSet]:
