@@ -74,6 +74,8 @@ async def _serve_kubelets(directory: Path) -> None:
     servers = []
     for number in range(NODES):
         node = directory / f"n{number}"
+        node.mkdir()
+        (node / "cpu_manager_state").touch()
         write_sysfs(node / "sys", {0: "0-31", 1: "32-63"})
         listed = [
             pod(
@@ -115,7 +117,7 @@ def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
     client = IngestClient(url, cluster=CLUSTER, tokens=token, node=None, timeout_s=30)
     exporter = Exporter(
         client,
-        pace=Pace(poll_s=POLL_S, drift_s=86_400, linger_s=0.2),
+        pace=Pace(poll_s=POLL_S, quiet_s=5 * POLL_S, drift_s=86_400, linger_s=0.2),
         metrics=ExporterMetrics(registry=registry),
         health=Health(),
         log=_silent(),
@@ -123,30 +125,23 @@ def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
     return exporter, client, lambda: registry.get_sample_value("kai_exporter_polls_total", {"result": "ok"}) or 0.0
 
 
-def _ingest_process(url: str, port: int) -> None:
-    async def serve() -> None:
-        async with await PostgresLog.open(url) as log, running_ingest(log, CLUSTER, port=port, max_body=4 << 20):
-            await asyncio.Event().wait()
-
-    uvloop.run(serve())
-
-
-async def steady_cpu(url: str, directory: Path) -> tuple[list[float], list[float]]:
+async def steady_cpu(url: str, directory: Path, *, state_files: bool) -> tuple[list[float], list[float]]:
     """Return the exporter's CPU in per cent of a core, and in microseconds a poll, while nothing changes."""
     exporter, client, polls = _exporter(url)
     for number in range(NODES):
         node = directory / f"n{number}"
-        exporter.add_node(node.name, socket=node / "kubelet.sock", sysfs_root=node / "sys")
+        state_dir = node if state_files else None
+        exporter.add_node(node.name, socket=node / "kubelet.sock", sysfs_root=node / "sys", state_dir=state_dir)
     sending = asyncio.ensure_future(exporter.run())
-    while polls() < 2 * NODES:
-        await asyncio.sleep(0.1)
+    await asyncio.sleep(5 * POLL_S)
+    assert polls() >= NODES
     shares, each = [], []
     for _ in range(RUNS):
         began, used, asked = time.perf_counter(), _cpu_s(), polls()
         await asyncio.sleep(3 * POLL_S)
         cpu_s = _cpu_s() - used
         shares.append(cpu_s / (time.perf_counter() - began) * 100)
-        each.append(cpu_s / (polls() - asked) * 1e6)
+        each.append(cpu_s / max(polls() - asked, 1) * 1e6)
     sending.cancel()
     await exporter.close()
     await client.close()
@@ -192,16 +187,23 @@ async def measure(database_url: str, directory: Path) -> list[Figure]:
         first = 0
         for batch, runs in rates.items():
             pods = 1000 if batch == 1 else 4000
-            used = _cpu_s()
             for _ in range(RUNS):
                 runs.append(await observation_rate(ingest.url, facts, first=first, pods=pods, batch=batch))
                 first += pods
-            print(batch, "cpu us per observation, client included", (_cpu_s() - used) / RUNS / pods * 1e6)
-        shares, each = await steady_cpu(ingest.url, directory)
+        await facts.append(
+            *(
+                (f"pod/uid-p{node}-{index}", PodObserved(model_pod(f"p{node}-{index}", node_name=f"n{node}")))
+                for node in range(NODES)
+                for index in range(PODS_PER_NODE)
+            )
+        )
+        shares, each = await steady_cpu(ingest.url, directory, state_files=False)
+        quiet, _ = await steady_cpu(ingest.url, directory, state_files=True)
     return [
         *(figure(f"ingest_observations_{batch}_a_request", runs, "1/s") for batch, runs in rates.items()),
         figure(f"exporter_cpu_{NODES}_sockets_every_{POLL_S:.0f}_s", shares, "% of a core"),
         figure("exporter_cpu_a_poll", each, "us"),
+        figure(f"exporter_cpu_{NODES}_sockets_with_state_files", quiet, "% of a core"),
     ]
 
 

@@ -106,7 +106,7 @@ class Exporting:
         )
         exporter = Exporter(
             client,
-            pace=Pace(poll_s=0.05, drift_s=drift_s, linger_s=0.0 if single else 0.02),
+            pace=Pace(poll_s=0.05, quiet_s=60.0, drift_s=drift_s, linger_s=0.0 if single else 0.02),
             metrics=ExporterMetrics(registry=registry),
             health=health,
             log=structlog.wrap_logger(None, processors=[keep]),
@@ -127,7 +127,9 @@ class Exporting:
 
     def add(self, running: Running, name: str) -> None:
         directory = self._directory / name
-        running.exporter.add_node(name, socket=directory / "kubelet.sock", sysfs_root=directory / "sys")
+        running.exporter.add_node(
+            name, socket=directory / "kubelet.sock", sysfs_root=directory / "sys", state_dir=directory
+        )
 
 
 @pytest.fixture
@@ -281,6 +283,22 @@ async def test_cpus_that_are_plugged_in(
         assert running.counted("withheld_pods") == 0
         assert running.counted("problems_total") == 1
     assert await observed.summary() == ["b node-0:cpu=1000", "a node-2:cpu=2000"]
+
+
+async def test_state_files_tell_when_to_ask(
+    exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations, tmp_path: Path
+) -> None:
+    """Nothing but a change of a state file makes it ask again here; one that comes before its pod does not mislead."""
+    await facts.append(*(seen(f"p{index}") for index in range(5)))
+    state = tmp_path / "n1/cpu_manager_state"
+    state.write_text("")
+    async with exporting("n1"):
+        for index in range(5):
+            state.write_text(f"{index}")
+            await kubelet.asked()
+            kubelet.pods = [pod(f"p{number}", cpus=[number]) for number in range(index + 1)]
+            await observed.reach(index + 1)
+    assert await observed.summary() == [f"p{index} node-{index // 4}:cpu=1000" for index in range(5)]
 
 
 async def test_an_exporter_that_was_replaced_and_lives_on(

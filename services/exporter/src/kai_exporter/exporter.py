@@ -23,6 +23,7 @@ from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.node_pods import NodePods, Outgoing
 from kai_exporter.report import Answer
+from kai_exporter.state_files import StateFiles
 
 #: Seconds; the longest wait before a kubelet or ingest that failed is tried again.
 MAX_BACKOFF_S = 30.0
@@ -37,11 +38,13 @@ class Pace:
 
     Attributes:
         poll_s: between two questions to a kubelet.
+        quiet_s: the same while the kubelet's state files do not change; see `kai_exporter.state_files`.
         drift_s: between two reports of everything.
         linger_s: how long a report may wait for those of other nodes.
     """
 
     poll_s: float
+    quiet_s: float
     drift_s: float
     linger_s: float = 0.0
 
@@ -49,8 +52,9 @@ class Pace:
 class _Node:
     """A node that is served."""
 
-    def __init__(self, name: str, socket: Path, sysfs_root: Path, pace: Pace) -> None:
+    def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: Pace) -> None:
         self.name = name
+        self.state = StateFiles(state_dir) if state_dir is not None else None
         self.client = PodResourcesClient(str(socket))
         self.pods = NodePods(name, poll_s=pace.poll_s, drift_s=pace.drift_s)
         self.sysfs_root = sysfs_root
@@ -90,15 +94,16 @@ class Exporter:
         """Names of the nodes that are served."""
         return frozenset(self._nodes)
 
-    def add_node(self, name: str, *, socket: Path, sysfs_root: Path) -> None:
+    def add_node(self, name: str, *, socket: Path, sysfs_root: Path, state_dir: Path | None = None) -> None:
         """Serve a node from now on.
 
         Args:
             name: the node's.
             socket: the kubelet's podresources socket.
             sysfs_root: where the node's sysfs is.
+            state_dir: the kubelet's root directory, to be asked less often while nothing changes there.
         """
-        node = self._nodes[name] = _Node(name, socket, sysfs_root, self._pace)
+        node = self._nodes[name] = _Node(name, socket, sysfs_root, state_dir, self._pace)
         node.task = asyncio.ensure_future(self._serve(node))
         node.task.add_done_callback(self._ended)
 
@@ -127,12 +132,19 @@ class Exporter:
         now = _now()
         due = now + (share * self._pace.poll_s if len(self._nodes) > 1 else 0.0)
         drift_at = now + self._pace.drift_s * (1 + share)
+        ask_at = 0.0
         failures = 0
         while True:
             await asyncio.sleep(due - _now())
-            if _now() >= drift_at:
+            now = _now()
+            if now >= drift_at:
                 node.pods.tell_everything()
-                drift_at = _now() + self._pace.drift_s
+                drift_at = now + self._pace.drift_s
+            asking = node.state is None or node.state.worth_asking() or node.pods.restless or now >= ask_at
+            if not asking:
+                due = max(due + self._pace.poll_s, now)
+                continue
+            ask_at = now + self._pace.quiet_s
             if await self._poll(node):
                 failures = 0
                 wait = self._pace.poll_s

@@ -31,6 +31,7 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
     )
     pace = Pace(
         poll_s=settings.poll_interval_s,
+        quiet_s=max(settings.quiet_interval_s, settings.poll_interval_s),
         drift_s=settings.drift_interval_s,
         linger_s=0.0 if settings.node_name else FLEET_LINGER_S,
     )
@@ -52,7 +53,12 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
 
 async def _serve_nodes(context: ServiceContext, settings: ExporterSettings, exporter: Exporter) -> None:
     if settings.podresources_dir is None:
-        exporter.add_node(settings.node_name, socket=settings.podresources_socket, sysfs_root=settings.sysfs_root)
+        exporter.add_node(
+            settings.node_name,
+            socket=settings.podresources_socket,
+            sysfs_root=settings.sysfs_root,
+            state_dir=settings.kubelet_state_dir,
+        )
         await context.stopping.wait()
         return
     while not context.stopping.is_set():
@@ -60,7 +66,8 @@ async def _serve_nodes(context: ServiceContext, settings: ExporterSettings, expo
         for name in sorted(exporter.nodes - there.keys()):
             await exporter.remove_node(name)
         for name in sorted(there.keys() - exporter.nodes):
-            exporter.add_node(name, socket=there[name], sysfs_root=there[name].parent / "sys")
+            directory = there[name].parent
+            exporter.add_node(name, socket=there[name], sysfs_root=directory / "sys", state_dir=directory)
         await context.sleep(DISCOVERY_S)
 
 

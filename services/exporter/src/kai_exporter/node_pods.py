@@ -107,6 +107,11 @@ class NodePods:
         """How many pods cannot be reported: a CPU's zone is unknown, or two pods have one name."""
         return len(self._withheld)
 
+    @property
+    def restless(self) -> bool:
+        """Whether the kubelet must be asked again soon: something is still to be told, or to be made sure of."""
+        return not self._quiet or self._unsettled or bool(self._withheld)
+
     def take(
         self, answer: bytes, *, now: float, observed_at: int, numa_node_of_cpu: Mapping[int, int]
     ) -> list[InvalidObject]:

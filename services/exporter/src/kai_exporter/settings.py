@@ -19,12 +19,17 @@ class ExporterSettings(ServiceSettings):
     )
     sysfs_root: Path = Field(Path("/sys"), description="where sysfs is mounted")
     podresources_dir: Path | None = Field(
-        None, description="serve every <node>/kubelet.sock below this directory, with <node>/sys beside it"
+        None,
+        description="serve every <node>/kubelet.sock below this directory, with sys and state files beside it",
     )
     token_file: Path | None = Field(None, description="the node's token; read anew for each report, for tokens rotate")
     token: str = Field("", description="the node's token, where there is no file")
     node_token_secret_file: Path | None = Field(None, description="derive tokens from this secret, shared with ingest")
+    kubelet_state_dir: Path | None = Field(
+        None, description="the kubelet's root directory; while its state files do not change, it is asked less often"
+    )
     poll_interval_s: float = Field(1.0, ge=0.05, le=300, description="how often a kubelet is asked")
+    quiet_interval_s: float = Field(10.0, ge=0.05, le=3600, description="the same while state files do not change")
     drift_interval_s: float = Field(60.0, ge=1, le=86_400, description="how often everything is reported again")
     report_timeout_s: float = Field(20.0, gt=0, le=300, description="how long ingest may take to answer")
 
