@@ -8,7 +8,6 @@ prints agreement per aspect and the first disagreements, and ends with 1 if the 
 
 import gzip
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -21,11 +20,9 @@ from kai_simulator.fleet.kubelet.bitsets import bits, from_cpulist, members, to_
 from kai_simulator.fleet.kubelet.hints import Hints
 from kai_simulator.fleet.kubelet.inventory import ZoneMap, allocatable, available, held_by
 
+from tests.shared_data import shared_path
+
 Json = dict[str, Any]
-
-
-def shared_directory() -> Path:
-    return Path(os.environ.get("KAI_SHARED", Path(__file__).parents[4] / "shared"))
 
 
 def scenarios(file: Path) -> Iterator[Json]:
@@ -289,4 +286,4 @@ def main(files: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or [str(f) for f in sorted((shared_directory() / "data/kubelet").glob("*.jsonl.gz"))]))
+    sys.exit(main(sys.argv[1:] or [str(f) for f in sorted(shared_path("data/kubelet").glob("*.jsonl.gz"))]))

@@ -1,7 +1,7 @@
 """Writes to the API server: many at a time, those about one object in order, and again until they are answered.
 
-A write that the server refuses is over, its outcome is told; one that was not answered, or answered 409 without naming
-another uid, 429 or 5xx, is sent again with growing pauses while others go on.
+A write that the server refuses is over, its outcome is told; one that was not answered, or answered 429, 5xx, 401, 403, or
+409 without naming another uid, is sent again with growing pauses while others go on.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class Writer:
             self._again(write, error, error.retry_after_s)
             return
         except ApiStatus as error:
-            if _is_passing(error) and write.tries < _CONFLICT_TRIES:
+            if _is_passing(error, write.tries):
                 self._again(write, error, None)
                 return
             outcome = error
@@ -151,6 +151,14 @@ class Writer:
             self._idle.set()
 
 
-def _is_passing(error: ApiStatus) -> bool:
-    """Whether the refusal is a conflict between writers, and not about another object of the same name."""
-    return error.code == 409 and error.reason == "Conflict" and "UID" not in error.message
+def _is_passing(error: ApiStatus, tries: int) -> bool:
+    """Whether the refusal is not the last word.
+
+    Credentials and permissions come and go. A conflict is between writers, unless it is about another object of the same
+    name, and one that lasts is an answer.
+    """
+    if error.code in (401, 403):
+        return True
+    return (
+        error.code == 409 and error.reason == "Conflict" and "UID" not in error.message and tries < _CONFLICT_TRIES
+    )
