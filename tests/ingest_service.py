@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -127,6 +128,7 @@ async def running_ingest(
     authenticator: Authenticator | None = None,
     max_body: int = 1 << 20,
     port: int = 0,
+    cert_file: Path | None = None,
     load: bool = True,
     snapshot_events: int = 50_000,
 ) -> AsyncIterator[RunningIngest]:
@@ -156,7 +158,7 @@ async def running_ingest(
         logger=logger,
         max_body=max_body,
     )
-    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=port)
+    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=port, cert_file=cert_file)
     running = RunningIngest(ingest, cluster, server.address, registry)
     running.logs = logs
     stopping = asyncio.Event()

@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import aiohttp
 import grpc
 import pytest
 import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from kai_exporter.exporter import Exporter, Pace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
 from kai_exporter.main import main as exporter_main
@@ -83,11 +88,11 @@ class Exporting:
     """Starts exporters of the test's nodes."""
 
     def __init__(self, url: str, cluster: str, directory: Path) -> None:
-        self.url, self.cluster, self._directory = url, cluster, directory
+        self.url, self.cluster, self.directory = url, cluster, directory
 
     @asynccontextmanager
     async def __call__(
-        self, *nodes: str, tokens: Tokens | None = None, drift_s: float = 60.0
+        self, *nodes: str, tokens: Tokens | None = None, drift_s: float = 60.0, ca_file: Path | None = None
     ) -> AsyncIterator[Running]:
         single = nodes[0] if len(nodes) == 1 else None
         registry, health = CollectorRegistry(), Health("kubelet", "ingest")
@@ -103,6 +108,7 @@ class Exporting:
             tokens=tokens or FixedToken(node_token(SECRET, cluster=self.cluster, node=single or EVERY_NODE)),
             node=single,
             timeout_s=10,
+            ca_file=ca_file,
         )
         exporter = Exporter(
             client,
@@ -126,7 +132,7 @@ class Exporting:
             await client.close()
 
     def add(self, running: Running, name: str) -> None:
-        directory = self._directory / name
+        directory = self.directory / name
         running.exporter.add_node(
             name, socket=directory / "kubelet.sock", sysfs_root=directory / "sys", state_dir=directory
         )
@@ -267,6 +273,42 @@ async def test_a_token_that_is_renewed(
         path.write_text(node_token(SECRET, cluster=exporting.cluster, node="n1") + "\n")
         await observed.reach(1)
         assert "HTTP 401" in running.lines("ingest does not take reports")[0]
+
+
+async def test_over_tls(
+    exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations, log: PostgresLog
+) -> None:
+    await facts.append(seen("a"))
+    kubelet.pods = [pod("a", cpus=[0])]
+    certificate = exporting.directory / "ingest.pem"
+    certificate.write_bytes(_self_signed())
+    async with running_ingest(log, exporting.cluster, cert_file=certificate) as ingest:
+        exporting.url = ingest.url.replace("http:", "https:")
+        async with exporting("n1") as stranger:
+            while not stranger.lines("ingest does not take reports"):
+                await kubelet.asked()
+            assert "certificate verify failed" in stranger.lines("ingest does not take reports")[0]
+        async with exporting("n1", ca_file=certificate):
+            await observed.reach(1)
+
+
+def _self_signed() -> bytes:
+    """A certificate for 127.0.0.1 and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ingest")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM) + private
 
 
 async def test_cpus_that_are_plugged_in(

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,16 +24,20 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """An ASGI application on one address."""
 
-    def __init__(self, app: Any, *, host: str, port: int) -> None:
+    def __init__(
+        self, app: Any, *, host: str, port: int, cert_file: Path | None = None, key_file: Path | None = None
+    ) -> None:
         """Begin to listen, so that connections wait until `run`.
 
         Args:
             app: the application.
             host: address to listen on.
             port: port, 0 for any.
+            cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
+            key_file: the certificate's key; None if it is in the same file.
 
         Raises:
-            ConfigurationError: the address cannot be listened on.
+            ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
         """
         try:
             self._socket = socket.create_server(
@@ -50,7 +55,14 @@ class HttpServer:
             server_header=False,
             timeout_keep_alive=120,
             timeout_graceful_shutdown=_STOP_S,
+            ssl_certfile=cert_file,
+            ssl_keyfile=key_file,
         )
+        try:
+            config.load()
+        except OSError as error:
+            self._socket.close()
+            raise ConfigurationError(f"tls_cert_file {cert_file}, tls_key_file {key_file}: {error}") from error
         self._server = _Server(config)
 
     @property

@@ -54,7 +54,13 @@ async def _serve(context: ServiceContext, settings: IngestSettings, authenticato
         logger=context.log,
         max_body=settings.max_body_bytes,
     )
-    server = HttpServer(create_app(routes, context.health), host=settings.http_host, port=settings.http_port)
+    server = HttpServer(
+        create_app(routes, context.health),
+        host=settings.http_host,
+        port=settings.http_port,
+        cert_file=settings.tls_cert_file,
+        key_file=settings.tls_key_file,
+    )
     context.log.info("listening", address=server.address)
     serving = asyncio.ensure_future(server.run(context.stopping))
     following = asyncio.ensure_future(_follow(context, settings, ingest, log, bus))

@@ -21,6 +21,8 @@ class IngestSettings(ServiceSettings):
     exporter_service_accounts: list[str] = Field(
         ["kai-system:kai-exporter"], description="for token_review: whose tokens count, as namespace:name"
     )
+    tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
+    tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="size of a request's body at most")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the projection")
 
