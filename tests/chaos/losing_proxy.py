@@ -1,7 +1,6 @@
 """A proxy before Postgres that can lose an answer: the server did as it was told, and the client never learns of it."""
 
 import asyncio
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,9 +35,7 @@ class LosingProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         for session in self._sessions:

@@ -9,7 +9,6 @@ against versions as after the calls before it, and one that is refused leaves th
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from psycopg import AsyncPipeline
@@ -19,7 +18,7 @@ from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.log.appending import Call, Known, Tail
 from kaicore.log.chain import GENESIS
 from kaicore.log.port import Head
-from kaicore.log.postgres.connections import Connection, Connections
+from kaicore.log.postgres.connections import Connection, Connections, end
 from kaicore.log.postgres.rows import encode_rows
 
 #: Channel of the notifications; the payload is the cluster.
@@ -115,9 +114,7 @@ class Appender:
             _give(self._queue.popleft(), LogUnavailable("the log is closed"))
         if self._worker is not None:
             await asyncio.wait([self._worker], timeout=patience_s)
-            self._worker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._worker
+            await end(self._worker)
 
     async def _work(self) -> None:
         while batch := self._next_batch():

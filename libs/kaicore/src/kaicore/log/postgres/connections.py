@@ -8,7 +8,7 @@ does the caller learn of it, as `LogUnavailable`.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -48,6 +48,9 @@ _LAST_DELAY_S = 1.0
 
 #: Seconds that the pool tries to connect, and that work waits for it, before `run` begins anew.
 _POOL_S = 2.0
+
+#: Seconds after which a task that was cancelled and goes on is cancelled again.
+_CANCEL_AGAIN_S = 0.1
 
 #: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
 _HOPELESS_CLASSES = ("54", "28")
@@ -134,6 +137,9 @@ class Connections:
             LogUnavailable: the server stays away, or the pool is closed.
             LogError: the server refuses the work; `ConfigurationError` where the database is not a log.
         """
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
         time = asyncio.get_running_loop().time
         deadline = time() + self._patience_s
         delay_s = _FIRST_DELAY_S
@@ -141,7 +147,7 @@ class Connections:
             try:
                 # In small portions, because the pool tries to connect anew only when it is asked anew.
                 async with self._pool.connection(timeout=max(min(_POOL_S, deadline - time()), 0.01)) as connection:
-                    return await work(connection)
+                    result = await work(connection)
             except PoolClosed as error:
                 raise LogUnavailable("the log is closed") from error
             except psycopg.Error as error:
@@ -151,7 +157,13 @@ class Connections:
                     raise _translated(error) from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.
-                    await self._pool.check()
+                    with suppress(PoolClosed):
+                        await self._pool.check()
+            else:
+                if task.cancelling() > cancelled:
+                    # psycopg waits by wait_for, which in Python 3.11 may swallow a cancellation.
+                    raise asyncio.CancelledError
+                return result
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LAST_DELAY_S)
 
@@ -169,6 +181,13 @@ class Connections:
             raise _translated(error) from error
         finally:
             await connection.close()
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it has ended; one cancellation may be swallowed (see `Connections.run`)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
 
 async def _configure(connection: Connection) -> None:

@@ -12,7 +12,7 @@ import psycopg
 
 from kaicore.errors import KaiError
 from kaicore.log.postgres.append import CHANNEL
-from kaicore.log.postgres.connections import Connections
+from kaicore.log.postgres.connections import Connections, end
 
 #: Seconds between attempts to listen again.
 _RETRY_S = 0.2
@@ -35,14 +35,12 @@ class Listener:
     async def close(self) -> None:
         """Stop listening and wake everybody."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
         self._wake_all()
 
     async def _listen(self) -> None:
         while True:
-            with suppress(psycopg.Error, KaiError):
+            with suppress(psycopg.Error, KaiError, OSError):
                 connection = await self._connections.connect()
                 try:
                     await connection.execute(f"LISTEN {CHANNEL}")

@@ -18,7 +18,7 @@ from kaicore.log.partitions import Month, Seal
 from kaicore.log.port import Filter, Head, Snapshot
 from kaicore.log.postgres.append import Appender
 from kaicore.log.postgres.audit_view import PostgresAuditView
-from kaicore.log.postgres.connections import Connection, Connections
+from kaicore.log.postgres.connections import Connection, Connections, end
 from kaicore.log.postgres.listen import Listener
 from kaicore.log.postgres.read import select_events
 from kaicore.log.postgres.rows import COLUMNS, to_events
@@ -101,9 +101,7 @@ class PostgresLog:
         for appender in self._appenders.values():
             await appender.close(_CLOSE_S)
         if self._maintenance is not None:
-            self._maintenance.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._maintenance
+            await end(self._maintenance)
         await self._connections.close()
         await self._listener.close()
 
@@ -165,8 +163,10 @@ class PostgresLog:
             left_s = deadline - loop.time()
             if head > position or left_s <= 0:
                 return head
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the hint.
             with suppress(TimeoutError):
-                await asyncio.wait_for(hint.wait(), min(left_s, self._poll_s))
+                async with asyncio.timeout(min(left_s, self._poll_s)):
+                    await hint.wait()
 
     async def clusters(self) -> list[str]:
         """See `EventLog.clusters`."""
