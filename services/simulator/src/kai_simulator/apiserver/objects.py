@@ -41,6 +41,11 @@ def parse_time(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def is_true(text: str | None) -> bool:
+    """Whether a query parameter says yes, in any of the spellings that Go takes for it."""
+    return text in ("1", "t", "T", "true", "TRUE", "True")
+
+
 def new_uid() -> str:
     """A fresh `metadata.uid`."""
     return str(uuid.uuid4())

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
 from kai_simulator.apiserver.errors import method_not_allowed
+from kai_simulator.apiserver.objects import is_true
 
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
@@ -63,7 +64,7 @@ def read_request_path(method: str, raw_path: str) -> RequestPath:
     verb = verbs.get(method)
     if verb is None:
         raise method_not_allowed()
-    if verb == "list" and query.get("watch") in ("1", "true"):
+    if verb == "list" and is_true(query.get("watch")):
         verb = "watch"
     request.verb = verb
     return request

@@ -20,7 +20,7 @@ from kai_simulator.apiserver.faults import Subject
 from kai_simulator.apiserver.http.answers import JSON, json_answer, object_answer, success
 from kai_simulator.apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
 from kai_simulator.apiserver.http.request_path import RequestPath
-from kai_simulator.apiserver.objects import Object, decode_json
+from kai_simulator.apiserver.objects import Object, decode_json, is_true
 from kai_simulator.apiserver.patches.json_patches import apply_json_patch, merge_patch
 from kai_simulator.apiserver.rest.backend import Backend, Operation, Target
 from kai_simulator.apiserver.rest.deletion import DeleteOptions, delete
@@ -152,7 +152,8 @@ class ResourceVerbs:
                 await answer.write(lines)
             await answer.write_eof()
         except ConnectionDropped:
-            drop_connection(call.http)
+            if call.http.transport is not None:
+                call.http.transport.close()  # what was sent still arrives, the end of the answer does not
         except ConnectionError:
             pass  # the client has gone
         finally:
@@ -180,7 +181,7 @@ class ResourceVerbs:
         return call.shows(stored, 201 if created else 200)
 
     async def _patch(self, call: Call) -> web.StreamResponse:
-        force = call.query.get("force") in ("1", "true")
+        force = is_true(call.query.get("force"))
         given = Patch(call.http.content_type, await call.http.read(), force)
         stored, created = patch(self._backend, call.target, patch=given, operation=call.operation)
         return call.shows(stored, 201 if created else 200)

@@ -3,11 +3,12 @@
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kai_simulator.apiserver.errors import FieldError, StatusError, expired_watch, invalid
 from kai_simulator.apiserver.faults import Fault, Faults, Subject
-from kai_simulator.apiserver.objects import encode_json
+from kai_simulator.apiserver.objects import encode_json, is_true
 from kai_simulator.apiserver.rest.backend import Backend, Target
 from kai_simulator.apiserver.rest.listing import LIST_OPTIONS, Selection
 from kai_simulator.apiserver.rest.views import View
@@ -42,12 +43,12 @@ class Watches:
     Attributes:
         faults: the rules that may strike them.
         bookmark_s: seconds between bookmarks, for clients that want them.
-        closing: no more events: the server stops.
+        closing: set when the server stops.
     """
 
     faults: Faults
     bookmark_s: float = 60.0
-    closing: bool = False
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
     open: set[OpenWatch] = field(default_factory=set)
 
     def strike_now(self, fault: Fault, match: Subject) -> int:
@@ -59,7 +60,7 @@ class Watches:
 
     def close(self) -> None:
         """End all watches."""
-        self.closing = True
+        self.closing.set()
         for watch in self.open:
             watch.watcher.wake()
 
@@ -84,7 +85,7 @@ class Watches:
         """
         collection = backend.collection(view.resource)
         selection = Selection.read(collection, target, query=query)
-        bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
+        bookmarks = is_true(query.get("allowWatchBookmarks"))
         first, watcher = _begin(collection, selection, view, query, rv=backend.store.rv, bookmarks=bookmarks)
         if watcher is None:
             yield first
@@ -110,7 +111,7 @@ class Watches:
         end = loop.time() + seconds
         bookmark_at = _bookmark_time(loop.time(), end, self.bookmark_s, seconds) if bookmarks else end
         headings = True
-        while not self.closing:
+        while not self.closing.is_set():
             struck = watch.strike
             if struck is not None:
                 watch.strike = None
@@ -145,7 +146,8 @@ class Watches:
             faults = self.faults.on_watch(watch.subject, "event")
             for fault in faults:
                 if fault.kind == "delay-event":
-                    await asyncio.sleep(fault.seconds)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.closing.wait(), fault.seconds)
                 elif fault.kind in ("drop-watch", "gone"):
                     watch.strike = fault
                     return
@@ -194,7 +196,7 @@ def _begin(
         after=int(asked) if asked.isdecimal() else 0,
     )
     initial = query.get("sendInitialEvents")
-    if initial in ("1", "true") or (asked in ("", "0") and initial not in ("0", "false")):
+    if is_true(initial) or (asked in ("", "0") and (initial is None or is_true(initial))):
         events = [Event(EventType.ADDED, stored.rv, stored, None) for stored in collection.scan(_prefix(selection))]
     elif asked in ("", "0") or int(asked) >= rv:
         events = []
@@ -208,7 +210,7 @@ def _begin(
         seen = watcher.seen_as(event)
         if seen is not None:
             lines.append(view.line(seen, event, headings=not lines))
-    if initial in ("1", "true") and bookmarks:
+    if is_true(initial) and bookmarks:
         lines.append(view.bookmark(rv, initial_events_end=True))
     return b"".join(lines), watcher
 

@@ -81,7 +81,7 @@ class Journal:
         for path in journals:
             rv = max(rv, self._read_journal(path, apply, last=path == journals[-1]))
             self.written += path.stat().st_size
-        self._open(rv)
+        self._open(journals[-1] if journals else self._path(rv))
         return rv
 
     def _read_snapshot(self, path: Path, apply: Apply) -> int:
@@ -115,8 +115,10 @@ class Journal:
                 good += len(line)
         return rv
 
-    def _open(self, rv: int) -> None:
-        path = self._directory / f"journal-{rv:020}"
+    def _path(self, rv: int) -> Path:
+        return self._directory / f"journal-{rv:020}"
+
+    def _open(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
 
     def append(self, rv: int, storage: str, key: str, body: bytes | None) -> None:
@@ -132,7 +134,7 @@ class Journal:
     def rotate(self, rv: int) -> None:
         """Let changes after `rv` go to a new file, so that a snapshot as of `rv` may replace what is there."""
         os.close(self._file)
-        self._open(rv)
+        self._open(self._path(rv))
         self.written = 0
 
     def write_snapshot(self, rv: int, objects: Iterable[tuple[str, str, int, bytes]]) -> None:
