@@ -221,7 +221,23 @@ def test_restricted_names_the_widths_that_differ() -> None:
 
 def test_free_on_different_zones_is_said() -> None:
     cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
-    cluster.add_pod(pod("p", cpu=4, gpu=1))
+    cluster.add_node("n1", amounts(cpu=4, gpu=2), amounts(cpu=4, gpu=2))
+    first = cluster.add_pod(pod("cpus-of-zone-0", cpu=4))
+    cluster.cycle()
+    cluster.add_pod(pod("cpus-of-zone-1", cpu=4))
+    cluster.add_pod(pod("gpus-of-zone-0", gpu=2))
+    cluster.cycle()
+    cluster.delete_pod(first)
+    cluster.add_pod(pod("p", cpu=2, gpu=1))
     reason = reasons_of(cluster)[NumaRefusal.ZONES_APART]
     assert reason.detail == "cpu and nvidia.com/gpu are free, but not on the same zones"
+
+
+def test_what_not_even_an_empty_node_has_together_is_never() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
+    cluster.add_pod(pod("busy", cpu=1, gpu=4))
+    cluster.cycle()
+    cluster.add_pod(pod("p", cpu=4, gpu=1))
+    reason = reasons_of(cluster)[NumaRefusal.NEVER_FITS]
+    assert "can never align it: cpu and nvidia.com/gpu are free, but not on the same zones" in render(reason)

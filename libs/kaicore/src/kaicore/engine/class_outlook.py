@@ -14,7 +14,7 @@ from kaicore.events.payloads import Reason
 from kaicore.model.quantity import is_native
 from kaicore.numa.admission import PredictedPlacement
 from kaicore.numa.columns import Flags, Ints
-from kaicore.numa.explain import explain
+from kaicore.numa.explain import Refusal, explain, explain_never
 from kaicore.numa.memo import NumaMemo
 
 #: Score of a row that cannot take the pod.
@@ -132,8 +132,15 @@ class _Explanation:
         self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
         self._strike_taints()
         self._strike_rejecting()
-        self._strike_short()
-        self._strike_unaligned()
+        config, aligned = self._outlook._config, pod_class.aligned  # noqa: SLF001
+        ignore = frozenset(config.ignore_list)
+        self._strike_short(Code.TOO_SMALL, columns.allocatable)
+        if config.numa:
+            self._strike_unaligned(explain_never(columns.zones, np.flatnonzero(self._left), aligned, ignore=ignore))
+        self._strike_short(Code.INSUFFICIENT, columns.allocatable - columns.used)
+        if config.numa:
+            rows, reconstruct = np.flatnonzero(self._left), config.reconstruct_available
+            self._strike_unaligned(explain(columns.zones, rows, aligned, ignore=ignore, reconstruct=reconstruct))
         return tuple(
             sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
         )
@@ -167,58 +174,47 @@ class _Explanation:
             failing[rows] = True
             self._strike(failing, Code.REJECTED_HERE, detail=reason)
 
-    def _strike_short(self) -> None:
+    def _strike_short(self, code: Code, free: Ints) -> None:
         columns = self._columns
         for resource in sorted(self._class.requests):
             column, need = columns.resources[resource], self._class.requests[resource]
-            for code, free in (
-                (Code.TOO_SMALL, columns.allocatable[:, column]),
-                (Code.INSUFFICIENT, columns.allocatable[:, column] - columns.used[:, column]),
-            ):
-                failing = (free < need) & self._left
-                if not failing.any():
-                    continue
-                example = columns.rows[self._first(failing)]
-                leaving = int(columns.releasing[example, column])
-                detail = "enough with what is being released" if free[example] + leaving >= need else ""
-                self._reasons.append(
-                    Reason(
-                        code=code,
-                        nodes=int(failing.sum()),
-                        example=columns.names[example],
-                        resource=resource,
-                        need=need,
-                        free=max(int(free[example]), 0),
-                        detail=detail if code is Code.INSUFFICIENT else "",
-                    )
+            failing = (free[:, column] < need) & self._left
+            if not failing.any():
+                continue
+            example = columns.rows[self._first(failing)]
+            leaving = int(columns.releasing[example, column])
+            soon = code is Code.INSUFFICIENT and free[example, column] + leaving >= need
+            self._reasons.append(
+                Reason(
+                    code=code,
+                    nodes=int(failing.sum()),
+                    example=columns.names[example],
+                    resource=resource,
+                    need=need,
+                    free=max(int(free[example, column]), 0),
+                    detail="enough with what is being released" if soon else "",
                 )
-                self._left &= ~failing
+            )
+            self._left &= ~failing
 
-    def _strike_unaligned(self) -> None:
-        columns, config = self._columns, self._outlook._config  # noqa: SLF001
-        if not config.numa:
-            return
-        refusals = explain(
-            columns.zones,
-            np.flatnonzero(self._left),
-            self._class.aligned,
-            ignore=frozenset(config.ignore_list),
-            reconstruct=config.reconstruct_available,
-        )
-        groups: dict[tuple[str, str], list[int]] = {}
-        for index, refusal in enumerate(refusals):
-            groups.setdefault((refusal.code, refusal.resource), []).append(index)
+    def _strike_unaligned(self, refusals: list[Refusal]) -> None:
+        columns = self._columns
+        groups: dict[tuple[str, str], list[Refusal]] = {}
+        for refusal in refusals:
+            groups.setdefault((refusal.code, refusal.resource), []).append(refusal)
+            self._left[refusal.row] = False
         order = columns.name_order()
         for (code, resource), members in sorted(groups.items()):
-            refusal = min((refusals[index] for index in members), key=lambda item: int(order[item.row]))
-            node = columns.topologies[refusal.row]
+            refusal = min(members, key=lambda item: int(order[item.row]))
+            topology = columns.topologies[refusal.row]
+            assert topology is not None
             self._reasons.append(
                 Reason(
                     code=code,
                     nodes=len(members),
                     example=columns.names[refusal.row],
                     resource=resource,
-                    zone=node.zones[refusal.zone].name if node is not None and refusal.zone >= 0 else "",
+                    zone=topology.zones[refusal.zone].name if refusal.zone >= 0 else "",
                     need=refusal.need,
                     free=refusal.free,
                     detail=refusal.detail,

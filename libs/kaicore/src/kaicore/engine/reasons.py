@@ -55,9 +55,11 @@ def render(reason: Reason) -> str:
             more = f", {reason.detail}" if reason.detail else ""
             return f"{nodes} short of {reason.resource}: {need} needed, {free} free{more}{where}"
         case NumaRefusal.NEVER_FITS:
+            if not reason.zone:
+                return f"{nodes} can never align it: {reason.detail}{where}"
             return (
                 f"{nodes} can never align it: {reason.resource}: {need} needed, "
-                f"{free} in the largest zone{f' ({reason.zone})' if reason.zone else ''}{where}"
+                f"{free} in the largest zone ({reason.zone}){where}"
             )
         case NumaRefusal.WIDTHS_DIFFER:
             return f"{nodes} can never align it (restricted): {reason.detail}{where}"

@@ -1,6 +1,6 @@
 """Why the kubelets of some nodes would not admit a pod: which resource, on which zone, and how much is missing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -16,7 +16,7 @@ from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
 class NumaRefusal(StrEnum):
     """Why a pod cannot be aligned on a node.
 
-    The first two no other pod's end will change; the others it may.
+    The first two no other pod's end will change: so it is even on an empty node.
     """
 
     NEVER_FITS = "NumaNeverFits"
@@ -58,16 +58,50 @@ def explain(
     ignore: frozenset[str] = frozenset(),
     reconstruct: bool = True,
 ) -> list[Refusal]:
-    """Explain for each of the rows why `admitted` said no; rows that would admit the pod are left out."""
+    """Explain for each of the rows why `admitted` says no; rows that would admit the pod are left out.
+
+    Rows that are alike are looked at once.
+    """
+    alike: dict[object, list[int]] = {}
+    for row in rows.tolist():
+        alike.setdefault(columns.likeness(row), []).append(row)
+    return _for_all(alike, _explained(columns, alike, without(request, ignore), reconstruct=reconstruct, empty=False))
+
+
+def explain_never(
+    columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, ignore: frozenset[str] = frozenset()
+) -> list[Refusal]:
+    """Explain for those of the rows that would refuse the pod even if they had no other pods."""
+    alike: dict[object, list[int]] = {}
+    for row in rows.tolist():
+        alike.setdefault(int(columns.shape[row]), []).append(row)
+    refusals = _explained(columns, alike, without(request, ignore), reconstruct=True, empty=True)
+    lasting = [
+        refusal if refusal.code is NumaRefusal.WIDTHS_DIFFER else replace(refusal, code=NumaRefusal.NEVER_FITS)
+        for refusal in refusals
+    ]
+    return _for_all(alike, lasting)
+
+
+def _for_all(alike: dict[object, list[int]], refusals: list[Refusal]) -> list[Refusal]:
+    others = {rows[0]: rows for rows in alike.values()}
+    return [replace(refusal, row=row) for refusal in refusals for row in others[refusal.row]]
+
+
+def _explained(
+    columns: ZoneColumns, alike: dict[object, list[int]], request: AlignedRequest, *, reconstruct: bool, empty: bool
+) -> list[Refusal]:
+    rows = np.array([members[0] for members in alike.values()], np.int64)
     refusals: list[Refusal] = []
-    request = without(request, ignore)
+    if not len(rows) or request.empty:
+        return refusals
     for policy, scope, zones, which in grouped_rows(columns, rows):
-        headroom = Headroom.of(columns, rows[which], zones=zones, reconstruct=reconstruct)
+        headroom = Headroom.of(columns, rows[which], zones=zones, reconstruct=reconstruct, empty=empty)
         for step in walk(headroom, request, policy, scope):
             refused = np.flatnonzero(~step.merged.admit)
             if len(refused):
                 refusals += _refusals(step.before.take(refused), step.container, policy)
-    return sorted(refusals, key=lambda refusal: refusal.row)
+    return refusals
 
 
 def _refusals(headroom: Headroom, container: AlignedContainer, policy: TopologyPolicy) -> list[Refusal]:

@@ -39,7 +39,7 @@ class Headroom:
     memory_lent_mask: Ints
 
     @classmethod
-    def of(cls, columns: ZoneColumns, rows: Ints, *, zones: int, reconstruct: bool) -> "Headroom":
+    def of(cls, columns: ZoneColumns, rows: Ints, *, zones: int, reconstruct: bool, empty: bool = False) -> "Headroom":
         """Take what is free now on rows that have `zones` zones each.
 
         Args:
@@ -48,17 +48,23 @@ class Headroom:
             zones: how many zones each has.
             reconstruct: free is allocatable - known placements; otherwise what the exporter published, less what was
                 decided since.
+            empty: take what would be free if the nodes had no pods.
         """
         window = (rows, slice(0, zones))
-        free = columns.allocatable[window] - columns.used[window] if reconstruct else columns.published[window]
+        if empty:
+            free = columns.allocatable[window]
+        elif reconstruct:
+            free = columns.allocatable[window] - columns.used[window]
+        else:
+            free = columns.published[window]
         return cls(
             columns=columns,
             rows=rows,
             table=mask_table(zones),
             free=free,
             reusable=np.zeros_like(free),
-            memory_single=columns.memory_single[window],
-            memory_group=columns.memory_group[window],
+            memory_single=columns.memory_single[window] * (not empty),
+            memory_group=columns.memory_group[window] * (not empty),
             memory_lent_mask=np.zeros(len(rows), np.int64),
         )
 
