@@ -38,7 +38,7 @@ async def assert_kept(url: str, cluster: str, appenders: list[Appender]) -> None
 
 async def test_many_processes_append_at_once(server: EmbeddedPostgres, start: Start, cluster_name: str) -> None:
     appenders = [await start(f"a{number}", "--workers", "4") for number in range(4)]
-    await asyncio.gather(*(appender.units(50) for appender in appenders))
+    await asyncio.gather(*(appender.units(25) for appender in appenders))
     await asyncio.gather(*(appender.stop() for appender in appenders))
     await assert_kept(server.url, cluster_name, appenders)
 
@@ -107,10 +107,10 @@ async def test_an_appender_is_stopped_while_it_holds_the_head(
 async def test_postgres_is_killed_under_load(server: EmbeddedPostgres, start: Start, cluster_name: str) -> None:
     appenders = [await start(f"a{number}", "--workers", "3") for number in range(3)]
     for _ in range(3):
-        await asyncio.gather(*(appender.units(20) for appender in appenders))
+        await asyncio.gather(*(appender.units(10) for appender in appenders))
         await server.kill()
         await server.start()
-    await asyncio.gather(*(appender.units(20) for appender in appenders))
+    await asyncio.gather(*(appender.units(10) for appender in appenders))
     await asyncio.gather(*(appender.stop() for appender in appenders))
     await assert_kept(server.url, cluster_name, appenders)
 
