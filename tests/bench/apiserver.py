@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-
 from kai_simulator.apiserver.process import ApiServerProcess
+
 from tests.bench.figures import Figure, figure
 
 NODES, PODS, CONNECTIONS, RUNS = 5_000, 50_000, 16, 5
@@ -26,7 +26,11 @@ WATCHERS, BINDS = 6, 3_000
 def node(number: int) -> dict[str, Any]:
     name = f"node-{number:05}"
     capacity = {"cpu": "96", "memory": "768Gi", "nvidia.com/gpu": "8", "pods": "110"}
-    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"z{number % 4}", "rack": f"r{number // 16}"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": f"z{number % 4}",
+        "rack": f"r{number // 16}",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -115,7 +119,9 @@ class Load:
         async with self._session.get(f"{self._url}/api/v1/pods?limit=1") as answer:
             rv = (await answer.json())["metadata"]["resourceVersion"]
         timeout = aiohttp.ClientTimeout(600)
-        async with self._session.get(f"{self._url}/api/v1/pods?watch=1&resourceVersion={rv}", timeout=timeout) as answer:
+        async with self._session.get(
+            f"{self._url}/api/v1/pods?watch=1&resourceVersion={rv}", timeout=timeout
+        ) as answer:
             ready.set()
             seen = 0
             async for chunk in answer.content.iter_any():

@@ -17,7 +17,7 @@ from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.reflector import ReflectorOptions
-from kaicore.k8s.reflector_core import ObjectKey
+from kaicore.k8s.reflector_core import Backoff, ObjectKey
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, topologies
 from kaicore.log.port import EventLog
 from kaicore.log.postgres import PostgresLog
@@ -75,7 +75,7 @@ class RunningWatcher:
         self.health = AwaitedHealth(LOG, API, LISTS)
         self.context = ServiceContext(name="watcher", health=self.health, log=get_logger())
         self.cluster = cluster
-        self._client = KubeClient(api.access())
+        self._client = KubeClient(api.access(), user_agent="kai-watcher")
         self._watcher = Watcher(
             cluster=cluster,
             instance=f"test/{next(_instances)}",
@@ -85,7 +85,12 @@ class RunningWatcher:
             metrics=WatcherMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
             options=WatcherOptions(
-                **{"recheck_s": 0.05, "log_retry_s": 0.01, "reflector": ReflectorOptions(page=7), **options}
+                **{
+                    "recheck_s": 0.05,
+                    "log_retry_s": 0.01,
+                    "reflector": ReflectorOptions(page=7, backoff=Backoff(0.001, 0.05)),
+                    **options,
+                }
             ),
         )
         self.task = asyncio.create_task(self._watcher.run())

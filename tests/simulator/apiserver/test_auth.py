@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
 from kai_simulator.apiserver.server import ApiServer
+
 from tests.simulator.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 

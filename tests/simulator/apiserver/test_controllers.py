@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-
 from kai_simulator.apiserver.controllers.running import ControllerOptions
+
 from tests.simulator.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, binding, config_map, node, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 from tests.simulator.apiserver.test_pod_actions import BUDGETS, eviction, ready_pod

@@ -4,10 +4,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-
 from kai_simulator.apiserver.crd.cel_evaluation import EvaluationError, evaluate
 from kai_simulator.apiserver.crd.cel_syntax import UnsupportedRule, parse
 from kai_simulator.apiserver.server import ApiServer
+
 from tests.simulator.apiserver.client import Client
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-
 from kai_simulator.apiserver.errors import CorruptJournal
 from kai_simulator.apiserver.process import ApiServerProcess, StartFailed
 from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 from kai_simulator.apiserver.store import store as store_module
 from kai_simulator.apiserver.store.journal import Journal
+
 from tests.simulator.apiserver.client import CONFIG_MAPS, PODS, Client, binding, config_map, pod
 from tests.simulator.apiserver.test_custom_resources import DEFINITIONS, RACKS, definition, rack
 
@@ -69,7 +69,11 @@ async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path
             listed = (await client.get(CONFIG_MAPS)).json
             assert int(listed["metadata"]["resourceVersion"]) >= highest
             _compare(listed["items"], expected, uncertain)
-            highest = int((await client.post(CONFIG_MAPS, {"metadata": {"generateName": "mark-"}})).json["metadata"]["resourceVersion"])
+            highest = int(
+                (await client.post(CONFIG_MAPS, {"metadata": {"generateName": "mark-"}})).json["metadata"][
+                    "resourceVersion"
+                ]
+            )
             written = [asyncio.Event() for _ in range(WRITERS)]
             writers = [Writer(client, highest * WRITERS + n, event) for n, event in enumerate(written)]
             running = [asyncio.create_task(writer.run()) for writer in writers]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kai_simulator.apiserver.controllers.job_rules import read_indexes, write_indexes
 from kai_simulator.apiserver.controllers.running import ControllerOptions
 from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
+
 from tests.simulator.apiserver.client import PODS, Client, Watch, binding, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 
@@ -52,7 +52,9 @@ async def until_status(client: Client, wanted: Any, name: str = "j") -> dict[str
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any] | None:
-    return next((item for item in status.get("conditions", ()) if item["type"] == kind and item["status"] == "True"), None)
+    return next(
+        (item for item in status.get("conditions", ()) if item["type"] == kind and item["status"] == "True"), None
+    )
 
 
 async def test_a_rejected_pod_is_replaced_by_another(client: Client) -> None:
@@ -63,7 +65,9 @@ async def test_a_rejected_pod_is_replaced_by_another(client: Client) -> None:
         second = await new_pod(watch)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
     assert second["metadata"]["name"] != first["metadata"]["name"]
-    status = (await until_status(client, lambda status: status.get("failed") == 1 and status.get("active") == 1))["status"]
+    status = (await until_status(client, lambda status: status.get("failed") == 1 and status.get("active") == 1))[
+        "status"
+    ]
     assert status["uncountedTerminatedPods"] == {}
     old = (await client.get(f"{PODS}/{first['metadata']['name']}")).json
     assert "finalizers" not in old["metadata"], "it was counted"

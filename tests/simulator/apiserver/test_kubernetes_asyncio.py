@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kai_simulator.apiserver.server import ApiServer
+
 from tests.simulator.apiserver.client import Client, node, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 from tests.simulator.apiserver.test_custom_resources import definition, rack
@@ -55,7 +55,9 @@ async def test_bind_patch_evict(api: Any) -> None:
     running = await core.patch_namespaced_pod_status("p", "default", status)
     assert (running.spec.node_name, running.status.phase) == ("n1", "Running")
     assert sorted(item.type for item in running.status.conditions) == ["PodScheduled", "Ready"]
-    labelled = await core.patch_namespaced_pod("p", "default", [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])
+    labelled = await core.patch_namespaced_pod(
+        "p", "default", [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+    )
     assert labelled.metadata.labels == {"a": "b"}
     eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name="p"))
     await core.create_namespaced_pod_eviction("p", "default", eviction, _preload_content=False)

@@ -4,10 +4,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kai_simulator.apiserver.patches.json_patches import merge_patch
 from kai_simulator.apiserver.patches.strategic import strategic_merge
 from kai_simulator.apiserver.types.merging import unknown_paths
+
 from tests.simulator.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, config_map, node, pod
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -114,5 +114,5 @@ def free(topology: Json | None, resource: str) -> list[int]:
 async def eventually(holds: Callable[[], object]) -> None:
     """Wait until something holds inside the fleet, where nothing tells when it does."""
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():
+        while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -26,7 +26,8 @@ def phases(instructions: list[Instruction]) -> list[tuple[str, str]]:
 
 def status(instructions: list[Instruction]) -> dict[str, Any]:
     """The last status that was written."""
-    return msgspec.json.decode([i for i in instructions if isinstance(i, PatchStatus)][-1].body)["status"]
+    written: dict[str, Any] = msgspec.json.decode([i for i in instructions if isinstance(i, PatchStatus)][-1].body)
+    return dict(written["status"])
 
 
 def wakes(instructions: list[Instruction]) -> list[float]:

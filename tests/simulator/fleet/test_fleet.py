@@ -8,10 +8,10 @@ from kai_simulator.fleet.fingerprint import pods_fingerprint
 from kai_simulator.fleet.fleet import Fleet
 from kai_simulator.fleet.nodes import expand
 from kai_simulator.fleet.profile import load_profile
+from kai_simulator.fleet.running import running_fleet
 from kaicore.errors import ConfigurationError
 from kaicore.k8s.access import plain_access
 
-from kai_simulator.fleet.running import running_fleet
 from tests.simulator.fleet.cluster import LEASES, NODES, NRT, PODS, Cluster, Json, eventually, fingerprint, free
 from tests.simulator.fleet.conftest import JoinFleet
 from tests.simulator.fleet.objects import small_fleet
@@ -27,6 +27,10 @@ def held(fleet: Fleet, node: str = "node-0") -> dict[str, Any]:
         "devices": {uid: dict(held) for uid, held in managers.devices.assigned.items()},
         "memory": {uid: dict(held) for uid, held in managers.memory.assigned.items()},
     }
+
+
+def allocatable_gpus(node: Json) -> str:
+    return str(node["status"]["allocatable"]["nvidia.com/gpu"])
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -91,9 +95,7 @@ async def test_a_deleted_node_is_left_alone_until_somebody_creates_it_again(
 
 async def test_labels_that_others_set_count_for_node_affinity(cluster: Cluster, join: JoinFleet) -> None:
     async with join() as fleet:
-        await cluster.client.patch(
-            f"{NODES}/node-0", {"metadata": {"labels": {"disk": "ssd"}}}, content_type=STRATEGIC
-        )
+        await cluster.client.patch(f"{NODES}/node-0", {"metadata": {"labels": {"disk": "ssd"}}}, content_type=STRATEGIC)
         await eventually(lambda: fleet.nodes["node-0"].agent.kubelet.labels.get("disk") == "ssd")
         await cluster.run_pod("fits", nodeSelector={"disk": "ssd"})
         await cluster.create_pod("misfit", nodeSelector={"disk": "tape"})
@@ -179,7 +181,8 @@ async def test_pods_that_wait_are_taken_up_oldest_first(cluster: Cluster, join: 
     for name in ("z", "a", "m"):
         await cluster.create_pod(name, amounts=whole)
     async with join(small_fleet(policy="single-numa-node")) as fleet:
-        phases = [(await cluster.until(PODS, n, lambda pod: pod and pod["status"]["phase"] != "Pending")) for n in "zam"]
+        decided = lambda pod: pod and pod["status"]["phase"] != "Pending"  # noqa: E731
+        phases = [await cluster.until(PODS, name, decided) for name in "zam"]
         # Created in the same second, so by name; zone 0 has a reserved CPU, so one of them fits.
         assert {pod["metadata"]["name"]: pod["status"]["phase"] for pod in phases} == {
             "a": "Running",
@@ -238,9 +241,7 @@ def rule(kind: str, *, verb: str = "", resource: str = "", **fault: Any) -> Json
 
 
 @pytest.mark.parametrize("kind", ["conflict", "internal-error", "reset", "lost-answer", "unauthorized"])
-async def test_a_write_that_fails_is_repeated(
-    cluster: Cluster, join: JoinFleet, server: ApiServer, kind: str
-) -> None:
+async def test_a_write_that_fails_is_repeated(cluster: Cluster, join: JoinFleet, server: ApiServer, kind: str) -> None:
     async with join() as fleet:
         server.faults.add(rule(kind, verb="patch", resource="pods", times=2))
         await cluster.run_pod("a")
@@ -259,9 +260,7 @@ async def test_a_write_that_fails_is_repeated(
         rule("internal-error", verb="list", resource="pods", times=2),
     ],
 )
-async def test_a_broken_watch_loses_nothing(
-    cluster: Cluster, join: JoinFleet, server: ApiServer, fault: Json
-) -> None:
+async def test_a_broken_watch_loses_nothing(cluster: Cluster, join: JoinFleet, server: ApiServer, fault: Json) -> None:
     async with join():
         server.faults.add(fault)
         for name in ("a", "b", "c"):
@@ -286,7 +285,7 @@ async def test_a_pod_recreated_under_its_name_is_another_pod(
 async def test_an_unhealthy_device_leaves_node_and_topology(cluster: Cluster, join: JoinFleet) -> None:
     async with join() as fleet:
         fleet.set_device_health("node-0", "nvidia.com/gpu", "gpu-00", healthy=False)
-        await cluster.until(NODES, "node-0", lambda node: node and node["status"]["allocatable"]["nvidia.com/gpu"] == "7")
+        await cluster.until(NODES, "node-0", lambda node: node and allocatable_gpus(node) == "7")
         await cluster.until(NRT, "node-0", lambda topology: free(topology, "nvidia.com/gpu") == [3, 4])
         fleet.set_device_health("node-0", "nvidia.com/gpu", "gpu-00", healthy=True)
         await cluster.until(NRT, "node-0", lambda topology: free(topology, "nvidia.com/gpu") == [4, 4])

@@ -28,7 +28,7 @@ def ask(socket: Path, path: str, request: Any, response: type[Any]) -> Any:
 
 async def list_pods(socket: Path) -> api.ListPodResourcesResponse:
     request = api.ListPodResourcesRequest()
-    return await asyncio.to_thread(ask, socket, api.LIST, request, api.ListPodResourcesResponse)  # type: ignore[no-any-return]
+    return await asyncio.to_thread(ask, socket, api.LIST, request, api.ListPodResourcesResponse)
 
 
 async def test_list_shows_what_app_containers_and_sidecars_hold(

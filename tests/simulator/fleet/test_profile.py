@@ -131,7 +131,7 @@ def with_kubelet(**settings: str) -> str:
             ["9", "more than 8 zones"],
         ),
         (
-            "groups: [{name: a, zones: 1, perZone: {cpus: 4, memory: 8Gi}}, {name: a, zones: 1, perZone: {cpus: 4, memory: 8Gi}}]",
+            "groups: [&one {name: a, zones: 1, perZone: {cpus: 4, memory: 8Gi}}, *one]",
             ["two nodes are named a-0"],
         ),
         (

@@ -13,6 +13,8 @@ from kaicore.k8s.access import Access, AccessSource, plain_access
 from kaicore.k8s.client import KubeClient
 from prometheus_client import CollectorRegistry
 
+from tests.simulator.fleet.cluster import eventually
+
 Answer = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -235,7 +237,6 @@ async def test_closing_gives_up_what_waits() -> None:
         writer = Writer(client, metrics, limit=1)
         for number in range(5):
             writer.submit(Write(str(number), "test", "PATCH", "/x", b"{}"))
-        async with asyncio.timeout(20):
-            while not metrics.registry.get_sample_value("kai_fleet_api_retries_total", {"kind": "test"}):
-                await asyncio.sleep(0.001)
+        retries = ("kai_fleet_api_retries_total", {"kind": "test"})
+        await eventually(lambda: metrics.registry.get_sample_value(*retries))
         await writer.close()

@@ -141,7 +141,7 @@ class Agent:
         for pod in listed:
             tracked = self.pods.get(pod.metadata.uid)
             result += self.pod_seen(pod, now)
-            if tracked is not None and tracked.reported and tracked.phase != pod.status.phase:
+            if tracked is not None and tracked.reported and _is_behind(pod.status.phase, tracked.phase):
                 # A write was lost, or the fleet was killed before it.
                 result.append(self._report_again(tracked, now))
         return result
@@ -305,6 +305,12 @@ class Agent:
     def wakes(self) -> list[WakeAt]:
         """Return when the pods that were remembered need attention."""
         return [WakeAt(tracked.next_at) for tracked in self.pods.values() if tracked.next_at < float("inf")]
+
+
+def _is_behind(phase: str, reported: str) -> bool:
+    """Whether the API has not got as far as what was reported; it never goes back from a terminal phase."""
+    order = {"Pending": 0, "Running": 1}
+    return order.get(phase, 2) < order.get(reported, 2)
 
 
 def _age(pod: PodObject) -> tuple[float, str, str]:

@@ -117,10 +117,9 @@ class NodeRuntime:
 
     def kubelet_starts(self) -> None:
         """The kubelet starts again: it reads its checkpoint, then lists its pods."""
-        saved = snapshot(self.agent)
-        self.agent = Agent(self.spec)
-        restore(self.agent, saved)
-        self.agent.kubelet.labels = {**self.agent.kubelet.labels}
+        before, self.agent = self.agent, Agent(self.spec)
+        restore(self.agent, snapshot(before))
+        self.agent.kubelet.labels = before.kubelet.labels
         self.down = False
         self._synced = False
         self._sync()

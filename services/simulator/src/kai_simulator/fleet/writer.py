@@ -1,7 +1,7 @@
 """Writes to the API server: many at a time, those about one object in order, and again until they are answered.
 
-A write that the server refuses is over, its outcome is told; one that was not answered, or answered 429, 5xx, 401, 403, or
-409 without naming another uid, is sent again with growing pauses while others go on.
+A write that the server refuses is over, its outcome is told; one that was not answered, or answered 429, 5xx, 401,
+403, or 409 without naming another uid, is sent again with growing pauses while others go on.
 """
 
 import asyncio
@@ -56,6 +56,7 @@ class Writer:
         self._pauses: set[asyncio.TimerHandle] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._silent_until, self._unsaid = 0.0, 0
 
     def submit(self, write: Write) -> None:
         """Send a write when its turn comes."""
@@ -122,10 +123,7 @@ class Writer:
         self._metrics.retries.labels(write.kind).inc()
         pause = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(write.tries, 10)) * (0.5 + random.random() / 2)
         pause = max(pause, min(retry_after_s or 0, _LAST_RETRY_S))
-        if write.tries in (1, 5, 50):
-            get_logger().warning(
-                "write is sent again", kind=write.kind, path=write.path, tries=write.tries, error=str(error)
-            )
+        self._complain(write, error)
 
         def resume() -> None:
             self._pauses.discard(handle)
@@ -133,6 +131,16 @@ class Writer:
 
         handle = asyncio.get_running_loop().call_later(pause, resume)
         self._pauses.add(handle)
+
+    def _complain(self, write: Write, error: Exception) -> None:
+        """Log one in a second: when an API server goes, thousands of writes fail at once."""
+        self._unsaid += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._silent_until:
+            get_logger().warning(
+                "writes are sent again", failed=self._unsaid, kind=write.kind, tries=write.tries, error=str(error)
+            )
+            self._silent_until, self._unsaid = now + 1, 0
 
     def _answered(self, write: Write, outcome: bytes | ApiStatus) -> None:
         if write.done is not None:
@@ -154,11 +162,9 @@ class Writer:
 def _is_passing(error: ApiStatus, tries: int) -> bool:
     """Whether the refusal is not the last word.
 
-    Credentials and permissions come and go. A conflict is between writers, unless it is about another object of the same
-    name, and one that lasts is an answer.
+    Credentials and permissions come and go. A conflict is between writers, unless it is about another object of the
+    same name, and one that lasts is an answer.
     """
     if error.code in (401, 403):
         return True
-    return (
-        error.code == 409 and error.reason == "Conflict" and "UID" not in error.message and tries < _CONFLICT_TRIES
-    )
+    return error.code == 409 and error.reason == "Conflict" and "UID" not in error.message and tries < _CONFLICT_TRIES

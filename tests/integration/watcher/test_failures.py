@@ -1,0 +1,288 @@
+"""Watchers that end anywhere, API servers that fail, logs that are away: the log ends up with the truth, said once."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kai_watcher.watcher import API, LOG
+from kaicore.errors import StaleExpectation
+from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+
+from tests import wire
+from tests.integration.watcher.conftest import PATIENCE_S, World
+from tests.integration.watcher.test_watching import populate
+from tests.kube import NODES, PODS, TOPOLOGIES, Api, simulated
+from tests.unreliable import UnreliableLog
+
+
+async def churn(api: Api, *, pods: int = 40) -> None:
+    """Pods come, change, are bound and go; one name is used twice."""
+    for number in range(pods):
+        name = f"c{number}"
+        await api.pod(name, labels={"n": str(number)})
+        if number % 2:
+            target = {"target": {"kind": "Node", "name": "n0"}, "metadata": {"name": name}}
+            await api.post(f"{PODS}/{name}/binding", target)
+        if number % 4 == 1:
+            await api.pod_status(name, phase="Running")
+        if number % 5 == 0:
+            await api.delete_pod(name)
+        if number % 10 == 0:
+            await api.pod(name, labels={"again": "yes"})
+        await api.merge(f"{NODES}/n1", {"metadata": {"labels": {"seen": str(number)}}})
+
+
+async def test_a_new_watcher_has_nothing_to_say_of_what_did_not_change(world: World) -> None:
+    await populate(world)
+    await (await world.start().ready()).stop()
+    await world.converged()
+    start = await world.head()
+    await (await world.start().ready()).stop()
+    assert [event.type for event in await world.events(after=start)] == ["WatcherStarted"]
+
+
+@pytest.mark.parametrize("snapshot_every", [1, 1_000_000])
+async def test_what_happened_while_nobody_watched_is_found(world: World, snapshot_every: int) -> None:
+    await populate(world)
+    watcher = await world.start(snapshot_every=snapshot_every).ready()
+    await world.converged()
+    await (watcher.stop() if snapshot_every == 1 else watcher.kill())
+    await churn(world.api)
+    for name in ("p0", "p1", "p2"):
+        await world.api.delete_pod(name)
+    await world.api.pod("p2")
+    await world.api.client.delete(f"{NODES}/n0")
+    await world.api.node("n0", zone="b")
+    await world.api.client.delete(f"{TOPOLOGIES}/n2")
+    await world.start().ready()
+    await world.converged()
+    deleted = {payload.name for payload in await world.payloads("PodDeleted")}
+    assert {"p0", "p1", "p2"} <= deleted
+    assert len(await world.events("NodeDeleted")) == 1
+
+
+async def test_a_snapshot_is_only_a_cache(world: World) -> None:
+    await populate(world)
+    await (await world.start().ready()).stop()
+    snapshot = await world.log.load_snapshot(world.cluster, name="watcher", schema="watcher-1")
+    assert snapshot is not None
+    assert snapshot.position <= await world.head()
+    broken = type(snapshot)(snapshot.name, snapshot.position, snapshot.schema, b"nonsense")
+    await world.log.save_snapshot(world.cluster, broken)
+    start = await world.head()
+    await (await world.start().ready()).stop()
+    assert [event.type for event in await world.events(after=start)] == ["WatcherStarted"]
+
+
+async def test_watchers_that_are_ended_anywhere(world: World) -> None:
+    await populate(world)
+    churning = asyncio.create_task(churn(world.api))
+    for seen in range(1, 8):
+        watcher = world.start(batch=5, snapshot_every=10)
+        reached = await world.head() + 3 * seen
+        await world.until(lambda events, reached=reached: len(events) >= reached or churning.done())
+        await watcher.kill()
+    await churning
+    await world.start().ready()
+    await world.converged()
+
+
+async def test_two_watchers_at_once(world: World) -> None:
+    await populate(world)
+    first = await world.start().ready()
+    churning = asyncio.create_task(churn(world.api))
+    await world.until(lambda events: any(event.subject == "default/c3" for event in events))
+    second = await world.start().ready()
+    await churning
+    await world.converged()
+    with pytest.raises(StaleExpectation):
+        await first.task
+    assert not second.task.done()
+
+
+FAULTS = {
+    "watches that break": [{"verb": "watch", "kind": "drop-watch", "every": 7}],
+    "events that come twice or late": [
+        {"verb": "watch", "kind": "duplicate-event", "every": 3},
+        {"verb": "watch", "kind": "delay-event", "every": 5, "seconds": 0.01},
+    ],
+    "versions that expire": [{"verb": "watch", "kind": "gone", "every": 11, "times": 10}],
+    "watches that cannot be opened": [
+        {"verb": "watch", "kind": "gone", "when": "open", "every": 2, "times": 6},
+        {"verb": "watch", "kind": "drop-watch", "every": 9, "times": 10},
+    ],
+    "lists that fail": [
+        {"verb": "list", "kind": "internal-error", "every": 3, "times": 6},
+        {"verb": "list", "kind": "reset", "after": 1, "every": 4, "times": 4},
+        {"verb": "list", "kind": "gone", "after": 2, "every": 5, "times": 4},
+        {"verb": "watch", "kind": "gone", "every": 20, "times": 3},
+    ],
+    "credentials that are refused": [{"kind": "unauthorized", "verb": "list", "every": 2, "times": 4}],
+}
+
+
+@pytest.mark.parametrize("rules", FAULTS.values(), ids=FAULTS)
+async def test_an_api_server_that_fails(world: World, rules: list[wire.Wire]) -> None:
+    await populate(world)
+    # What the test itself asks is not meant.
+    for rule in rules:
+        world.api.server.faults.add(
+            {
+                "match": {"verb": rule["verb"], "userAgent": "kai-watcher"},
+                "fault": {key: value for key, value in rule.items() if key != "verb"},
+            }
+        )
+    world.start()
+    await churn(world.api)
+    await world.converged()
+    assert any(rule["hits"] for rule in world.api.server.faults.told())
+
+
+async def test_an_api_server_that_is_away_and_comes_back_without_its_history(
+    log: PostgresLog, cluster_name: str, tmp_path: Path
+) -> None:
+    async with simulated(data_dir=tmp_path) as api:
+        port = int(api.server.http_url.rpartition(":")[2])
+        world = World(api, log, cluster_name)
+        await populate(world)
+        watcher = await world.start().ready()
+        await world.converged()
+    await watcher.unready(API)
+    async with simulated(data_dir=tmp_path, http_port=port) as api:
+        world.api = api
+        await api.delete_pod("p0")
+        await churn(api, pods=10)
+        await watcher.ready()
+        await world.converged()
+        await watcher.stop()
+
+
+async def test_an_etcd_that_is_restored_from_a_backup(log: PostgresLog, cluster_name: str, tmp_path: Path) -> None:
+    """Objects go back to versions that were recorded long ago, and come back after they were deleted."""
+    live, backup = tmp_path / "live", tmp_path / "backup"
+    async with simulated(data_dir=live) as api:
+        world = World(api, log, cluster_name)
+        await populate(world)
+        await (await world.start().ready()).stop()
+    shutil.copytree(live, backup)
+    async with simulated(data_dir=live) as api:
+        world.api = api
+        watcher = await world.start().ready()
+        await api.merge(f"{NODES}/n0", {"spec": {"unschedulable": True}})
+        await api.delete_pod("p0")
+        await api.reject("p1")
+        await world.converged()
+        await watcher.stop()
+    async with simulated(data_dir=backup) as api:
+        world.api = api
+        await world.start().ready()
+        await world.converged()
+        for watcher in world.watchers:
+            await watcher.kill()
+
+
+async def test_a_log_that_is_away(api: Api, cluster_name: str) -> None:
+    log = UnreliableLog()
+    world = World(api, log, cluster_name)
+    await populate(world)
+    watcher = await world.start(buffer=10).ready()
+    log.away = True
+    await api.pod("while-away")
+    await watcher.unready(LOG)
+    await churn(api)
+    assert watcher.metric("pending_facts") > 0
+    log.away = False
+    await watcher.ready()
+    await world.converged()
+    await watcher.stop()
+
+
+async def test_a_log_that_is_away_from_the_start(api: Api, cluster_name: str) -> None:
+    log = UnreliableLog()
+    log.away = True
+    world = World(api, log, cluster_name)
+    await populate(world)
+    watcher = world.start()
+    await watcher.unready(LOG)
+    log.away = False
+    await watcher.ready()
+    await world.converged()
+    log.away = True
+    other = world.start()
+    await other.unready(LOG)
+    await other.stop()
+    await watcher.kill()
+
+
+class ForgetfulLog(UnreliableLog):
+    """Loses every third answer to an append."""
+
+    appends = 0
+
+    async def append(
+        self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        outcomes = await super().append(cluster, units, expect=expect)
+        self.appends += 1
+        self.away = self.appends % 3 == 0
+        try:
+            await self._reach()
+        finally:
+            self.away = False
+        return outcomes
+
+
+async def test_a_log_whose_answers_get_lost(api: Api, cluster_name: str) -> None:
+    world = World(api, ForgetfulLog(), cluster_name)
+    await populate(world)
+    watcher = await world.start(batch=3).ready()
+    await churn(api)
+    await world.converged()
+    await watcher.stop()
+
+
+@asynccontextmanager
+async def watcher_process(
+    api: Api, database_url: str, cluster: str, directory: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `kai-watcher` as a process; it is killed at the end."""
+    kubeconfig = directory / "kubeconfig"
+    api.server.write_http_kubeconfig(kubeconfig)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kai_watcher.main", "--cluster", cluster, "--database-url", database_url),
+        *("--kubeconfig", str(kubeconfig), "--batch", "20", "--page", "20", "--snapshot-events", "50"),
+        env=os.environ | {"KAI_LOG_LEVEL": "error"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_processes_that_are_killed(
+    api: Api, log: EventLog, cluster_name: str, database_url: str, tmp_path: Path
+) -> None:
+    world = World(api, log, cluster_name)
+    await populate(world)
+    churning = asyncio.create_task(churn(api, pods=150))
+    for _ in range(3):
+        async with watcher_process(api, database_url, cluster_name, tmp_path):
+            reached = await world.head() + 40
+            await world.until(lambda events, reached=reached: len(events) >= reached)
+    await churning
+    async with watcher_process(api, database_url, cluster_name, tmp_path) as process:
+        await world.converged()
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == 0
