@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from kaicore.errors import CorruptLog
+from kaicore.errors import CorruptLog, EventsRetired
 from kaicore.events.envelope import Event
 from kaicore.log.chain import GENESIS, event_hash
+from kaicore.log.port import EventLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,22 @@ class Cursor:
                 raise CorruptLog(f"cluster {cluster}: event {event.position} after {cursor.position}: {problem}")
             cursor = cursor.at(event)
         return cursor
+
+
+async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | None:
+    """Return the place of the event at `position`; None when the log has no such event.
+
+    Raises:
+        EventsRetired: the event has left the log, and the one after it, too.
+        LogUnavailable: the log does not answer.
+    """
+    if position == 0:
+        return Cursor()
+    try:
+        found = await log.read(cluster, after=position - 1, upto=position, limit=1)
+    except EventsRetired as error:
+        if error.position != position:
+            raise
+        head = await log.head(cluster)
+        return Cursor(position, head.hash if head.position == position else None)
+    return Cursor().at(found[0]) if found else None

@@ -18,9 +18,9 @@ from typing import Self
 
 from kaicore.bus.port import Bus, Subscription
 from kaicore.bus.wire import from_message
-from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, LogUnavailable
+from kaicore.errors import BusUnavailable, CorruptLog, LogUnavailable
 from kaicore.events.envelope import Event
-from kaicore.feed.cursor import Cursor
+from kaicore.feed.cursor import Cursor, find_cursor
 from kaicore.feed.observer import Fallback, FeedObserver, Source
 from kaicore.feed.retry import Retry
 from kaicore.log.port import EventLog
@@ -327,18 +327,11 @@ class EventFeed:
         return None
 
     async def _find_place(self) -> Cursor:
-        try:
-            before = await self._log.read(self._cluster, after=self._after - 1, upto=self._after, limit=1)
-        except EventsRetired as error:
-            if error.position != self._after:
-                raise
-            head = await self._log.head(self._cluster)
-            self._cursor = Cursor(self._after, head.hash if head.position == self._after else None)
-        else:
-            if not before:
-                raise CorruptLog(f"cluster {self._cluster}: the log has no event {self._after} to go on from")
-            self._cursor = Cursor().at(before[0])
-        return self._cursor
+        cursor = await find_cursor(self._log, self._cluster, self._after)
+        if cursor is None:
+            raise CorruptLog(f"cluster {self._cluster}: the log has no event {self._after} to go on from")
+        self._cursor = cursor
+        return cursor
 
     def _deliver(self, source: Source, events: list[Event], cursor: Cursor) -> None:
         # No await between this and the reader's getting the events: either both happen or neither.

@@ -1,0 +1,224 @@
+"""Publishes one cluster's events on the bus, in the order of the log, each at the sequence that is its position.
+
+Where to begin is read from the stream itself, so there is no checkpoint that could be wrong. Before anything is
+published, the stream's last message is compared with the log's event at that position. Hashes are chained, so if these
+two agree, all before them do; if they do not, the stream belongs to another log, or to an end of this one that is lost,
+and it is made anew.
+
+A second relay loses the race for a position sooner or later, and stands by: it watches the stream, and takes over when
+that stands still although there is more in the log. Nobody has to be told who leads: the stream takes each position
+once, whoever brings it.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from kaicore.bus import Bus, Limits, StreamState
+from kaicore.bus.wire import message_hash, to_message
+from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, Fenced, LogError, LogUnavailable
+from kaicore.events.envelope import Event
+from kaicore.feed.cursor import Cursor, find_cursor
+from kaicore.feed.retry import Retry
+from kaicore.log.port import EventLog
+from kaicore.service.logs import Logger
+
+from kai_relay.metrics import RelayMetrics
+from kai_relay.readiness import BUS, LOG, Readiness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayOptions:
+    """How to relay.
+
+    Attributes:
+        batch: events per batch at most.
+        refill: events put into a stream that had to be made anew; consumers find older ones in the log.
+        limits: the streams'.
+        idle_s: seconds between two looks at the stream while the log is silent.
+        takeover_s: seconds that the stream may stand still before a relay that stands by takes over.
+        retry_s: seconds until a bus or log that failed is tried again; doubled each time, up to `retry_max_s`.
+        retry_max_s: see `retry_s`.
+    """
+
+    batch: int = 500
+    refill: int = 10_000
+    limits: Limits = field(default_factory=Limits)
+    idle_s: float = 1.0
+    takeover_s: float = 1.5
+    retry_s: float = 0.1
+    retry_max_s: float = 2.0
+
+
+class ClusterRelay:
+    """The relay of one cluster."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        bus: Bus,
+        cluster: str,
+        *,
+        options: RelayOptions,
+        metrics: RelayMetrics,
+        readiness: Readiness,
+        logger: Logger,
+    ) -> None:
+        self._log = log
+        self._bus = bus
+        self._cluster = cluster
+        self._options = options
+        self._metrics = metrics
+        self._readiness = readiness
+        self._logger = logger.bind(cluster=cluster)
+        self._cursor = Cursor()
+        self._retry = Retry(first_s=options.retry_s, most_s=options.retry_max_s)
+
+    async def run(self) -> NoReturn:
+        """Relay until cancelled.
+
+        Raises:
+            InvalidObject: the cluster's name cannot be part of a subject.
+        """
+        while True:
+            try:
+                self._cursor = await self._take_up()
+                with self._metrics.publishing(self._cluster):
+                    await self._publish_all()
+                self._logger.info("looking at the stream anew", position=self._cursor.position)
+            except Fenced as error:
+                self._metrics.fenced(self._cluster)
+                self._logger.info("another relay is ahead, standing by", error=str(error))
+                await self._stand_by()
+            except (BusUnavailable, LogError) as error:
+                self._failed(error)
+            if self._bus.connected:
+                await asyncio.sleep(self._retry.remaining_s)
+            else:
+                await self._bus.wait_connected(timeout_s=self._options.retry_max_s)
+
+    async def _take_up(self) -> Cursor:
+        """Bring the stream into a state that can be published to; return where it ends."""
+        state = await self._bus.stream(self._cluster)
+        if state is None:
+            return await self._make_stream("missing")
+        cursor = await self._end_of(state)
+        if isinstance(cursor, str):
+            self._logger.error("the stream is not of this log, making it anew", reason=cursor, last=state.last)
+            await self._bus.delete_stream(self._cluster)
+            return await self._make_stream(cursor)
+        await self._bus.set_limits(self._cluster, self._options.limits)
+        self._logger.info("publishing", after=cursor.position)
+        return cursor
+
+    async def _end_of(self, state: StreamState) -> Cursor | str:
+        """Return the place in the log where the stream ends, or why there is none."""
+        try:
+            cursor = await find_cursor(self._log, self._cluster, state.last)
+        except EventsRetired:
+            return "retired"
+        if cursor is None:
+            return "ahead"
+        if state.empty or cursor.hash is None:
+            return cursor
+        message = await self._bus.read(self._cluster, state.last)
+        if message is None:
+            raise BusUnavailable(f"cluster {self._cluster}: message {state.last} is gone from its stream")
+        try:
+            return cursor if message_hash(message) == cursor.hash else "foreign"
+        except CorruptLog:
+            return "foreign"
+
+    async def _make_stream(self, reason: str) -> Cursor:
+        head = (await self._log.head(self._cluster)).position
+        after = max(0, head - self._options.refill)
+        try:
+            cursor = await find_cursor(self._log, self._cluster, after)
+        except EventsRetired as error:
+            cursor = await find_cursor(self._log, self._cluster, error.position)
+        if cursor is None:
+            raise CorruptLog(f"cluster {self._cluster}: the log ends at {head}, but has no event {after}")
+        await self._bus.create_stream(self._cluster, first=cursor.position + 1, limits=self._options.limits)
+        self._metrics.rebuilt(self._cluster, reason)
+        self._logger.warning("stream made", reason=reason, first=cursor.position + 1)
+        return cursor
+
+    async def _publish_all(self) -> None:
+        """Publish until the log or the stream is not what it was; in silence, too, that is looked after."""
+        events: list[Event] = []
+        while True:
+            events = events or await self._read(self._cursor)
+            if events:
+                events = await self._publish(events)
+                continue
+            position = self._cursor.position
+            self._metrics.lag(self._cluster, position=position, head=position, oldest=None)
+            head = await self._log.wait_beyond(self._cluster, position, timeout_s=self._options.idle_s)
+            if head < position:
+                return
+            if head == position:
+                state = await self._bus.stream(self._cluster)
+                if state is None or state.last != position:
+                    return
+            self._works()
+
+    async def _publish(self, events: list[Event]) -> list[Event]:
+        """Publish events; return those that come next, if they have been read meanwhile."""
+        cursor = self._cursor.through(self._cluster, events)
+        full = len(events) == self._options.batch
+        reading = asyncio.ensure_future(self._read(cursor)) if full else None
+        try:
+            limit = self._bus.max_data
+            await self._bus.publish(self._cluster, [to_message(event, max_data=limit) for event in events])
+            self._cursor = cursor
+            self._works()
+            self._metrics.published(
+                self._cluster, count=len(events), position=cursor.position, recorded_at=events[0].recorded_at
+            )
+            if reading is None:
+                return []
+            following = await reading
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+        head = await self._log.head(self._cluster)
+        oldest = following[0].recorded_at if following else None
+        self._metrics.lag(self._cluster, position=cursor.position, head=head.position, oldest=oldest)
+        return following
+
+    async def _read(self, cursor: Cursor) -> list[Event]:
+        return await self._log.read(self._cluster, after=cursor.position, limit=self._options.batch)
+
+    async def _stand_by(self) -> None:
+        """Return when the stream is gone, or has stood still for a while although the log is further."""
+        loop = asyncio.get_running_loop()
+        # Not all who stand by are to come at once.
+        patience_s = self._options.takeover_s * random.uniform(1.0, 1.3)
+        last, since = -1, loop.time()
+        while loop.time() - since < patience_s:
+            await asyncio.sleep(max(self._options.takeover_s / 4, self._retry.remaining_s))
+            try:
+                state = await self._bus.stream(self._cluster)
+                head = await self._log.head(self._cluster)
+            except (BusUnavailable, LogUnavailable) as error:
+                self._failed(error)
+                continue
+            self._works()
+            if state is None:
+                return
+            self._metrics.lag(self._cluster, position=state.last, head=head.position, oldest=None)
+            if state.last == head.position or state.last != last:
+                last, since = state.last, loop.time()
+        self._logger.warning("the stream stands still, taking over", last=last)
+
+    def _works(self) -> None:
+        self._retry.succeeded()
+        self._readiness.works(self._cluster)
+
+    def _failed(self, error: BusUnavailable | LogError) -> None:
+        self._retry.failed()
+        condition = BUS if isinstance(error, BusUnavailable) else LOG
+        self._logger.warning("waiting", on=condition, error=str(error))
+        self._readiness.fails(self._cluster, condition, str(error))

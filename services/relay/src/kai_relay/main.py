@@ -1,0 +1,65 @@
+"""`kai-relay`: the only publisher on the bus, as a process."""
+
+import sys
+
+from kaicore.bus import Limits, NatsBus
+from kaicore.errors import LogUnavailable
+from kaicore.log.postgres import PostgresLog
+from kaicore.service import ServiceContext, run_service
+
+from kai_relay.cluster_relay import RelayOptions
+from kai_relay.metrics import RelayMetrics
+from kai_relay.readiness import BUS, LOG, Readiness
+from kai_relay.relay import Relay
+from kai_relay.settings import RelaySettings
+
+
+async def serve(context: ServiceContext, settings: RelaySettings) -> None:
+    """Relay until the process is to stop."""
+    log = await _open_log(context, settings)
+    if log is None:
+        return
+    async with log:
+        bus = await NatsBus.open(settings.nats_url, name="kai-relay")
+        try:
+            relay = Relay(
+                log,
+                bus,
+                clusters=settings.clusters,
+                options=RelayOptions(
+                    batch=settings.batch,
+                    refill=settings.refill,
+                    takeover_s=settings.takeover_ms / 1000,
+                    limits=Limits(
+                        max_age_s=settings.stream_max_age_s,
+                        max_bytes=settings.stream_max_bytes,
+                        replicas=settings.stream_replicas,
+                    ),
+                ),
+                metrics=RelayMetrics(),
+                readiness=Readiness(context.health),
+                logger=context.log,
+            )
+            await relay.run(context.stopping)
+        finally:
+            await bus.close()
+
+
+async def _open_log(context: ServiceContext, settings: RelaySettings) -> PostgresLog | None:
+    while not context.stopping.is_set():
+        try:
+            return await PostgresLog.open(settings.database_url, application="kai-relay")
+        except LogUnavailable as error:
+            context.health.unmet(LOG, str(error))
+            context.log.warning("log does not answer", error=str(error))
+            await context.sleep(1.0)
+    return None
+
+
+def main() -> None:
+    """Entry point of `kai-relay`."""
+    sys.exit(run_service("relay", RelaySettings, serve, conditions=(LOG, BUS)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Settings of `kai-relay`."""
+
+from typing import Annotated
+
+from kaicore.service import ServiceSettings
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+
+class RelaySettings(ServiceSettings):
+    """Settings of `kai-relay`."""
+
+    database_url: str = Field(description="postgresql://… of the event log")
+    nats_url: str = Field(description="nats://… of the bus; several with commas between them")
+    clusters: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="clusters to relay, with commas between them; by default all that the log has"
+    )
+    batch: int = Field(500, ge=1, le=5000, description="events per batch at most")
+    refill: int = Field(10_000, ge=0, description="events put into a stream that had to be made anew")
+    stream_max_age_s: int = Field(48 * 3600, ge=0, description="how long a stream keeps an event; 0: for ever")
+    stream_max_bytes: int = Field(1 << 30, ge=-1, description="size of a stream; -1: unlimited")
+    stream_replicas: int = Field(1, ge=1, le=5, description="NATS servers that hold a stream")
+    takeover_ms: int = Field(1500, ge=100, description="how long another relay may stand still before we take over")
+
+    @field_validator("clusters", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
