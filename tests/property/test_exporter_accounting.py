@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_exporter.node_pods import NodePods
 from kai_exporter.report import encode_report
@@ -89,6 +89,7 @@ def _through(node: NodePods, *, now: float) -> dict[str, Placement]:
     return {one.name: reported_placement(one) for one in read}
 
 
+@settings(deadline=None)
 @given(pods=_pods(), seed=st.integers(0, 2**16))
 def test_the_record_accounts_for_every_cpu_device_and_byte(pods: list[PodResources], seed: int) -> None:
     node = NodePods("n1", poll_s=1, drift_s=60)
@@ -111,6 +112,7 @@ def test_the_record_accounts_for_every_cpu_device_and_byte(pods: list[PodResourc
     assert _through(node, now=3) == recorded
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.tuples(_pods(), st.sampled_from(["taken", "lost", "unknown", "failed"])), max_size=12))
 def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[list[PodResources], str]]) -> None:
     """Answers get lost, pods are not known yet, reports are not taken: in the end, all is told."""
