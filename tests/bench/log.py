@@ -85,8 +85,12 @@ async def processes_rate(url: str, *, processes: int, size: int, batches: int) -
         assert process.stdin is not None
         process.stdin.close()
     for process in started:
+        assert process.stdout is not None
+        await process.stdout.readline()
+    rate = processes * size * batches / (time.perf_counter() - began)
+    for process in started:
         assert await process.wait() == 0
-    return processes * size * batches / (time.perf_counter() - began)
+    return rate
 
 
 async def worker(url: str, size: int, batches: int) -> None:
@@ -97,6 +101,7 @@ async def worker(url: str, size: int, batches: int) -> None:
         await asyncio.to_thread(sys.stdin.read)
         for units in made:
             await log.append("bench", units)
+        print("done", flush=True)
 
 
 async def read_rate(log: PostgresLog) -> float:
