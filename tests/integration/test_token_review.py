@@ -1,0 +1,96 @@
+"""Tokens as a kubelet projects them into the exporter's pod, reviewed by the (simulated) API server."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from kai_ingest.authentication import AuthenticationUnavailable, KubernetesTokens, NotAllowed, NotAuthenticated
+from kai_ingest.token_review import KubernetesReviewer
+from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
+from kaicore.k8s.access import plain_access
+from kaicore.k8s.client import KubeClient
+
+CORE = "/api/v1"
+NAMESPACE = f"{CORE}/namespaces/kai-system"
+
+
+@dataclass
+class Cluster:
+    """The administrator's client, and what it takes to have an exporter's token."""
+
+    server: ApiServer
+    client: KubeClient
+
+    async def prepare(self) -> None:
+        await self.client.post(f"{CORE}/namespaces", {"metadata": {"name": "kai-system"}})
+        await self.client.post(f"{CORE}/nodes", {"metadata": {"name": "gpu-7"}})
+        for account in ("kai-exporter", "other"):
+            await self.client.post(f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": account}})
+            spec = {
+                "serviceAccountName": account,
+                "nodeName": "gpu-7",
+                "containers": [{"name": "main", "image": "i"}],
+            }
+            await self.client.post(f"{NAMESPACE}/pods", {"metadata": {"name": account}, "spec": spec})
+
+    async def token(self, account: str = "kai-exporter", *, audience: str = "kai-ingest", bound: bool = True) -> str:
+        pod = msgspec.json.decode(await self.client.get(f"{NAMESPACE}/pods/{account}"))
+        spec: dict[str, object] = {"audiences": [audience], "expirationSeconds": 3600}
+        if bound:
+            reference = {"kind": "Pod", "apiVersion": "v1", "name": account, "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = reference
+        path = f"{NAMESPACE}/serviceaccounts/{account}/token"
+        answer = msgspec.json.decode(await self.client.post(path, {"spec": spec}))
+        return str(answer["status"]["token"])
+
+    def authenticator(self) -> KubernetesTokens:
+        return KubernetesTokens(
+            KubernetesReviewer(self.client),
+            audience="kai-ingest",
+            service_accounts=frozenset({"kai-system:kai-exporter"}),
+            clock=lambda: 0.0,
+        )
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with (
+        ApiServer(ApiServerOptions(controllers=None)) as server,
+        KubeClient(plain_access(server.http_url, token=server.admin_token)) as client,
+    ):
+        made = Cluster(server, client)
+        await made.prepare()
+        yield made
+
+
+async def test_the_token_of_an_exporters_pod_names_its_node(cluster: Cluster) -> None:
+    assert await cluster.authenticator().node_of(await cluster.token()) == "gpu-7"
+
+
+async def test_other_tokens_do_not(cluster: Cluster) -> None:
+    authenticator = cluster.authenticator()
+    with pytest.raises(NotAuthenticated):
+        await authenticator.node_of("made-up")
+    with pytest.raises(NotAuthenticated):
+        await authenticator.node_of(await cluster.token(audience="others"))
+    with pytest.raises(NotAllowed, match="is no exporter: 'system:serviceaccount:kai-system:other'"):
+        await authenticator.node_of(await cluster.token("other"))
+    with pytest.raises(NotAllowed, match="must name one node"):
+        await authenticator.node_of(await cluster.token(bound=False))
+
+
+async def test_the_token_of_a_pod_that_is_gone(cluster: Cluster) -> None:
+    token = await cluster.token()
+    await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
+    with pytest.raises(NotAuthenticated):
+        await cluster.authenticator().node_of(token)
+
+
+async def test_an_api_server_that_does_not_answer() -> None:
+    async with KubeClient(plain_access("http://127.0.0.1:1")) as client:
+        authenticator = KubernetesTokens(
+            KubernetesReviewer(client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0
+        )
+        with pytest.raises(AuthenticationUnavailable, match=r"TokenReview: POST /apis/authentication\.k8s\.io/v1/token"):
+            await authenticator.node_of("t")
