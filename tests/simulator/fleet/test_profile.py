@@ -89,6 +89,8 @@ def with_kubelet(**settings: str) -> str:
         ("", ["profile f: profile"]),
         ("groups: []", ["no groups"]),
         ("groups: [", ["not YAML"]),
+        ("groups: [{name: a, zones: 13, perZone: {cpus: 4, memory: 8Gi}}]", ["groups.0", "13 zones"]),
+        ("groups: [{name: a, zones: []}]", ["groups.0", "0 zones"]),
         ("groups: [{name: A_b, zones: 2, perZone: {cpus: 4, memory: 8Gi}}]", ["groups.0.name", "'A_b'"]),
         ("groups: [{name: a, zones: 2}]", ["groups.0", "perZone"]),
         ("groups: [{name: a, zones: 2, perZone: {cpus: 4, memory: 1Xi}}]", ["groups.0.perZone.memory", "'1Xi'"]),
@@ -155,6 +157,14 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
     assert len(expand(load_profile(str(file)))) == 1
     with pytest.raises(ConfigurationError, match=r"neither one of bench1000, demo24, mini nor a file"):
         load_profile(str(tmp_path / "other.yaml"))
+
+
+def test_the_example_in_the_documentation_is_a_profile() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    specs = expand(parse_profile(example, source="docs/fleet.md"))
+    assert [spec.name for spec in specs] == [f"gpu-{number}" for number in range(8)]
+    assert specs[0].group.timing.run_seconds == 3600
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1m30s", 90), ("2h", 7200), ("3", 3), ("0.25", 0.25)])

@@ -66,6 +66,10 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
 
+#: The hints of n zones are 2^n sets; a kubelet stalls over them too (k/k#135541).
+MOST_ZONES = 12
+
+
 class DeviceProfile(_Model):
     """One device, where its id or health matters; in a zone's list it is of that zone, in the node's of `zones`."""
 
@@ -199,7 +203,7 @@ class NodeGroup(_Model):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    zones: Annotated[int, Field(ge=1, le=64)] | tuple[ZoneProfile, ...]
+    zones: int | tuple[ZoneProfile, ...]
     per_zone: ZoneProfile | None = None
     sockets: int | None = Field(default=None, ge=1, le=64)
     threads_per_core: int = Field(default=2, ge=1, le=8)
@@ -219,6 +223,9 @@ class NodeGroup(_Model):
     def _zones_once(self) -> "NodeGroup":
         if isinstance(self.zones, int) != (self.per_zone is not None):
             raise ValueError("give zones as a number together with perZone, or as a list without it")
+        count = self.zones if isinstance(self.zones, int) else len(self.zones)
+        if not 1 <= count <= MOST_ZONES:
+            raise ValueError(f"{count} zones: from 1 to {MOST_ZONES} are modelled")
         return self
 
     @property

@@ -116,7 +116,7 @@ class Writer:
                 self._again(write, error, None)
                 return
             outcome = error
-        self._metrics.requests.labels(write.kind, str(outcome.code if isinstance(outcome, ApiStatus) else 200)).inc()
+        self._metrics.requests.labels(write.kind, str(outcome.code) if isinstance(outcome, ApiStatus) else "2xx").inc()
         self._answered(write, outcome)
 
     def _again(self, write: Write, error: Exception, retry_after_s: int | None) -> None:
