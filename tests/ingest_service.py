@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,6 @@ class RunningIngest:
         self.logs: list[Mapping[str, Any]] = []
         self._cluster = cluster
         self._registry = registry
-        self._session: aiohttp.ClientSession | None = None
 
     async def post(
         self,
@@ -162,20 +161,29 @@ async def running_ingest(
     running = RunningIngest(ingest, cluster, server.address, registry)
     running.logs = logs
     stopping = asyncio.Event()
-    tasks: Sequence[asyncio.Task[None]] = [asyncio.ensure_future(server.run(stopping))]
-    if load:
-        await ingest.load()
-        health.met(PROJECTION)
-        feed = EventFeed(log, None, cluster, after=ingest.projection.position)
-        tasks = [*tasks, asyncio.ensure_future(ingest.follow(feed))]
+    serving = asyncio.ensure_future(server.run(stopping))
+    async with AsyncExitStack() as stack:
+        if load:
+            await ingest.load()
+            health.met(PROJECTION)
+            await stack.enter_async_context(
+                _following(ingest, EventFeed(log, None, cluster, after=ingest.projection.position))
+            )
+        try:
+            yield running
+        finally:
+            stopping.set()
+            await serving
+    await ingest.save_snapshot()
+
+
+@asynccontextmanager
+async def _following(ingest: Ingest, feed: EventFeed) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(ingest.follow(feed))
     try:
-        yield running
+        yield
     finally:
-        stopping.set()
-        await tasks[0]
-        for task in tasks[1:]:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            await feed.close()
-        await ingest.save_snapshot()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await feed.close()

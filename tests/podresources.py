@@ -65,7 +65,8 @@ def shuffled(one: PodResources, random_: random.Random) -> PodResources:
     """The same pod as another walk over the kubelet's maps would list it."""
     copy = PodResources.FromString(one.SerializeToString())
     for container_ in copy.containers:
-        for entries in (container_.devices, container_.memory, container_.cpu_ids):
+        fields: tuple[Any, ...] = (container_.devices, container_.memory, container_.cpu_ids)
+        for entries in fields:
             values = list(entries)
             random_.shuffle(values)
             del entries[:]

@@ -92,5 +92,5 @@ async def test_an_api_server_that_does_not_answer() -> None:
         authenticator = KubernetesTokens(
             KubernetesReviewer(client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0
         )
-        with pytest.raises(AuthenticationUnavailable, match=r"TokenReview: POST /apis/authentication\.k8s\.io/v1/token"):
+        with pytest.raises(AuthenticationUnavailable, match=r"TokenReview: POST /apis/authentication\.k8s\.io/"):
             await authenticator.node_of("t")

@@ -1,5 +1,7 @@
 """Which pod a report means, after what the log says."""
 
+from typing import Any
+
 import pytest
 from kai_ingest.projection import Miss, Projection, Unresolved
 from kaicore.events import payloads
@@ -57,7 +59,7 @@ def story() -> Story:
     return Story()
 
 
-def on_node(name: str, node: str = "n1", **fields: object) -> Pod:
+def on_node(name: str, node: str = "n1", **fields: Any) -> Pod:
     return pod(name, cpu=1, node_name=node, **fields)
 
 

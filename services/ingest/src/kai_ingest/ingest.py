@@ -178,9 +178,7 @@ class Ingest:
     def _apply(self, event: Event) -> None:
         self.projection.apply(event)
         if event.type == "NodeDeleted":
-            node = event.stream.removeprefix("node/")
-            self._reporters.forget(node)
-            self._locks.pop(node, None)
+            self._reporters.forget(event.stream.removeprefix("node/"))
 
     async def save_snapshot(self) -> None:
         """Keep the projection for the next start; a log that does not answer is no matter."""
