@@ -1,7 +1,7 @@
 """The simulated API server at full size: 5,000 nodes and 50,000 pods of 3 kB, over HTTP from another process.
 
-`python -m tests.bench.apiserver` runs it alone; `--nodes` and `--pods` make it smaller. The server keeps a journal, as it
-does in use.
+`python -m tests.bench.apiserver` runs it alone; `--nodes` and `--pods` make it smaller. The server keeps a journal, as
+it does in use.
 """
 
 import argparse
@@ -31,18 +31,16 @@ def node(number: int) -> dict[str, Any]:
         "topology.kubernetes.io/zone": f"z{number % 4}",
         "rack": f"r{number // 16}",
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
 
 
 def pod(number: int) -> dict[str, Any]:
     """A pod of a training job, some 3 kB once it is stored."""
     resources = {"cpu": "12", "memory": "96Gi", "nvidia.com/gpu": "1"}
-    variables = [{"name": f"SETTING_{index}", "value": f"value-{number}-{index}"} for index in range(30)]
+    variables: list[dict[str, Any]] = [
+        {"name": f"SETTING_{index}", "value": f"value-{number}-{index}"} for index in range(30)
+    ]
     variables.append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     mounts = [{"name": f"v{index}", "mountPath": f"/data/{index}"} for index in range(3)]
     return {

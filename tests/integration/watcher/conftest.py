@@ -146,6 +146,11 @@ class World:
         self.watchers.append(watcher)
         return watcher
 
+    async def close(self) -> None:
+        """End whatever watchers are left."""
+        for watcher in self.watchers:
+            await watcher.kill()
+
     async def events(self, *types: str, after: int = 0) -> list[Event]:
         """Events of the log, of some types."""
         events = await self.log.read(self.cluster, after=after, limit=100_000)
@@ -243,6 +248,4 @@ async def log(database_url: str) -> AsyncIterator[PostgresLog]:
 async def world(api: Api, log: PostgresLog, cluster_name: str) -> AsyncIterator[World]:
     world = World(api, log, cluster_name)
     yield world
-    for watcher in world.watchers:
-        if not watcher.task.done():
-            await watcher.kill()
+    await world.close()

@@ -23,10 +23,10 @@ from tests.kube import NODES, PODS, TOPOLOGIES, Api, simulated
 from tests.unreliable import UnreliableLog
 
 
-async def churn(api: Api, *, pods: int = 40) -> None:
+async def churn(api: Api, *, pods: int = 40, prefix: str = "c") -> None:
     """Pods come, change, are bound and go; one name is used twice."""
     for number in range(pods):
-        name = f"c{number}"
+        name = f"{prefix}{number}"
         await api.pod(name, labels={"n": str(number)})
         if number % 2:
             target = {"target": {"kind": "Node", "name": "n0"}, "metadata": {"name": name}}
@@ -185,8 +185,7 @@ async def test_an_etcd_that_is_restored_from_a_backup(log: PostgresLog, cluster_
         world.api = api
         await world.start().ready()
         await world.converged()
-        for watcher in world.watchers:
-            await watcher.kill()
+        await world.close()
 
 
 async def test_a_log_that_is_away(api: Api, cluster_name: str) -> None:
@@ -275,12 +274,12 @@ async def test_processes_that_are_killed(
 ) -> None:
     world = World(api, log, cluster_name)
     await populate(world)
-    churning = asyncio.create_task(churn(api, pods=150))
-    for _ in range(3):
+    for prefix in ("a", "b", "c"):
+        churning = asyncio.create_task(churn(api, pods=60, prefix=prefix))
         async with watcher_process(api, database_url, cluster_name, tmp_path):
             reached = await world.head() + 40
             await world.until(lambda events, reached=reached: len(events) >= reached)
-    await churning
+        await churning
     async with watcher_process(api, database_url, cluster_name, tmp_path) as process:
         await world.converged()
         process.send_signal(signal.SIGTERM)

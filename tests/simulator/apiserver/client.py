@@ -117,7 +117,7 @@ class Client:
         """Open a watch; `path` has a query already or gets one."""
         joined = f"{path}{'&' if '?' in path else '?'}watch=1"
         async with self._session.get(
-            f"{self._url}{joined}", timeout=aiohttp.ClientTimeout(total=None, sock_read=60)
+            f"{self._url}{joined}", timeout=aiohttp.ClientTimeout(total=None, sock_read=30)
         ) as response:
             assert response.status == 200, await response.text()
             yield Watch(response)

@@ -102,8 +102,8 @@ async def test_roles_say_what_an_account_may_do(client: Client, server: ApiServe
         refused = await account.get(PODS)
         assert (refused.status, refused.json["message"]) == (
             403,
-            'pods is forbidden: User "system:serviceaccount:default:binder" cannot list resource "pods" in API group "" '
-            'in the namespace "default"',
+            'pods is forbidden: User "system:serviceaccount:default:binder" cannot list resource "pods" in API group '
+            '"" in the namespace "default"',
         )
         assert (await account.get("/api")).status == 200, "discovery is for everybody known"
         rules = [

@@ -73,15 +73,15 @@ async def test_a_reset_connection_did_nothing(client: Client) -> None:
 async def test_a_watch_is_dropped_after_so_many_events_and_can_be_resumed(client: Client) -> None:
     await client.post(FAULTS, rule("drop-watch", {"resource": "configmaps"}, after=2, times=1))
     last = (await client.get(CONFIG_MAPS)).json["metadata"]["resourceVersion"]
-    with pytest.raises(aiohttp.ClientError):
-        async with client.watch(f"{CONFIG_MAPS}?resourceVersion={last}") as watch:
-            for name in ("c0", "c1"):
-                await client.post(CONFIG_MAPS, config_map(name))
-                event = await watch.next()
-                assert event["object"]["metadata"]["name"] == name
-                last = event["object"]["metadata"]["resourceVersion"]
-            for name in ("c2", "c3"):
-                await client.post(CONFIG_MAPS, config_map(name))
+    async with client.watch(f"{CONFIG_MAPS}?resourceVersion={last}") as watch:
+        for name in ("c0", "c1"):
+            await client.post(CONFIG_MAPS, config_map(name))
+            event = await watch.next()
+            assert event["object"]["metadata"]["name"] == name
+            last = event["object"]["metadata"]["resourceVersion"]
+        for name in ("c2", "c3"):
+            await client.post(CONFIG_MAPS, config_map(name))
+        with pytest.raises(aiohttp.ClientError):
             await watch.next()
     async with client.watch(f"{CONFIG_MAPS}?resourceVersion={last}") as watch:
         assert [(await watch.next())["object"]["metadata"]["name"] for _ in range(2)] == ["c2", "c3"]

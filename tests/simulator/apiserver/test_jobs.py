@@ -215,8 +215,8 @@ async def test_a_finished_job_goes_when_its_time_is_over(start_server: ServerFac
         await client.post(JOBS, job(ttlSecondsAfterFinished=60))
         await end(client, await new_pod(watch), "Succeeded")
         await until_status(client, lambda status: condition(status, "Complete"))
-        moment += timedelta(seconds=61)
         async with client.watch(JOBS) as jobs:
+            moment += timedelta(seconds=61)
             await client.merge(f"{JOBS}/j", {"metadata": {"labels": {"look": "again"}}})
             await jobs.until("DELETED", "j")
         await watch.until("DELETED")
@@ -238,10 +238,13 @@ async def test_pods_are_counted_once_across_a_restart(tmp_path: Path) -> None:
     def options(**rest: Any) -> ApiServerOptions:
         return ApiServerOptions(data_dir=tmp_path, **rest)
 
-    async with ApiServer(options(controllers=FAST)) as server, Client(server.http_url, server.admin_token) as client:
-        async with client.watch(PODS) as watch:
-            await client.post(JOBS, job(completions=3, parallelism=3))
-            made = [await new_pod(watch) for _ in range(3)]
+    async with (
+        ApiServer(options(controllers=FAST)) as server,
+        Client(server.http_url, server.admin_token) as client,
+        client.watch(PODS) as watch,
+    ):
+        await client.post(JOBS, job(completions=3, parallelism=3))
+        made = [await new_pod(watch) for _ in range(3)]
     async with ApiServer(options(controllers=None)) as server, Client(server.http_url, server.admin_token) as client:
         for item in made[:2]:  # they end while nobody counts; of one the uid got as far as the status
             await end(client, item, "Succeeded")

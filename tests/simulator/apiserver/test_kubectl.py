@@ -71,7 +71,12 @@ def labelled(name: str, **labels: str) -> dict[str, Any]:
 
 
 async def test_apply_creates_leaves_alone_and_changes(kubectl: Kubectl) -> None:
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}}
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"a": "1", "b": "2"},
+    }
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
     selector = {"matchLabels": {"a": "b"}}
     deployment: dict[str, Any] = {
@@ -96,7 +101,7 @@ async def test_apply_creates_leaves_alone_and_changes(kubectl: Kubectl) -> None:
 
 
 async def test_apply_is_strict_about_fields(kubectl: Kubectl) -> None:
-    with pytest.raises(Refused, match='strict decoding error: unknown field "spec.nonsense"'):
+    with pytest.raises(Refused, match=r'strict decoding error: unknown field "spec\.nonsense"'):
         await kubectl("apply", "-f", "-", given=pod("p", nonsense=1))
     said = await kubectl("apply", "--validate=warn", "-f", "-", given=pod("p", nonsense=1))
     assert 'Warning: unknown field "spec.nonsense"' in said
@@ -106,7 +111,7 @@ async def test_server_side_apply_shares_and_quarrels(kubectl: Kubectl) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
     assert "serverside-applied" in await kubectl("apply", "--server-side", "-f", "-", given=config)
     other = config | {"data": {"a": "2"}}
-    with pytest.raises(Refused, match='conflict with "kubectl": .data.a'):
+    with pytest.raises(Refused, match=r'conflict with "kubectl": \.data\.a'):
         await kubectl("apply", "--server-side", "--field-manager=other", "-f", "-", given=other)
     await kubectl("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-", given=other)
     assert (await kubectl.json("get", "configmap", "c"))["data"] == {"a": "2"}
@@ -228,7 +233,7 @@ async def test_imperative_commands_of_every_kind(kubectl: Kubectl) -> None:
     token = (await kubectl("create", "token", "sa")).strip()
     assert "system:serviceaccount:default:sa" in await kubectl("auth", "whoami", "--token", token)
     assert "yes" in await kubectl("auth", "can-i", "list", "pods", "--token", token)
-    with pytest.raises(Refused, match=r"^(no|\s)*$|no"):
+    with pytest.raises(Refused):
         await kubectl("auth", "can-i", "delete", "nodes", "--token", token)
     with pytest.raises(Refused, match="logs are not available"):
         await kubectl("logs", "p")

@@ -62,9 +62,21 @@ def test_amounts_are_exact() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (601, "10m"), (10800, "3h"), (12000, "3h20m"), (90000, "25h"),
-     (200000, "2d7h"), (800000, "9d"), (70000000, "2y80d"), (-5, "<invalid>")],
-)  # fmt: skip
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (125, "2m5s"),
+        (601, "10m"),
+        (10800, "3h"),
+        (12000, "3h20m"),
+        (90000, "25h"),
+        (200000, "2d7h"),
+        (800000, "9d"),
+        (70000000, "2y80d"),
+        (-5, "<invalid>"),
+    ],
+)
 def test_ages_read_like_kubectls(seconds: int, shown: str) -> None:
     assert short_duration(timedelta(seconds=seconds)) == shown
 
@@ -127,20 +139,20 @@ def _container(name: str, **state: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("status", "word"),
+    ("phase", "status", "word"),
     [
-        ({"phase": "Pending"}, "Pending"),
-        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "UnexpectedAdmissionError"),
-        ({"phase": "Pending", "containerStatuses": [_container("c", waiting={"reason": "ErrImagePull"})]}, "ErrImagePull"),
-        ({"phase": "Failed", "containerStatuses": [_container("c", terminated={"exitCode": 3})]}, "ExitCode:3"),
-        ({"phase": "Succeeded", "containerStatuses": [_container("c", terminated={"reason": "Completed"})]}, "Completed"),
-        ({"phase": "Pending", "initContainerStatuses": [_container("i", running={})]}, "Init:0/1"),
-        ({"phase": "Pending", "initContainerStatuses": [_container("i", terminated={"exitCode": 1})]}, "Init:ExitCode:1"),
+        ("Pending", {}, "Pending"),
+        ("Failed", {"reason": "UnexpectedAdmissionError"}, "UnexpectedAdmissionError"),
+        ("Pending", {"containerStatuses": [_container("c", waiting={"reason": "ErrImagePull"})]}, "ErrImagePull"),
+        ("Failed", {"containerStatuses": [_container("c", terminated={"exitCode": 3})]}, "ExitCode:3"),
+        ("Succeeded", {"containerStatuses": [_container("c", terminated={"reason": "Completed"})]}, "Completed"),
+        ("Pending", {"initContainerStatuses": [_container("i", running={})]}, "Init:0/1"),
+        ("Pending", {"initContainerStatuses": [_container("i", terminated={"exitCode": 1})]}, "Init:ExitCode:1"),
     ],
-)  # fmt: skip
-def test_one_word_for_a_pods_state(status: dict[str, Any], word: str) -> None:
+)
+def test_one_word_for_a_pods_state(phase: str, status: dict[str, Any], word: str) -> None:
     spec = {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}
-    pod = {"metadata": {}, "spec": spec, "status": status}
+    pod = {"metadata": {}, "spec": spec, "status": {"phase": phase, **status}}
     assert status_word(pod, None) == word  # type: ignore[arg-type]
     going = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec, "status": {"phase": "Running"}}
     assert status_word(going, None) == "Terminating"  # type: ignore[arg-type]

@@ -106,8 +106,9 @@ async def test_two_controllers_patch_conditions_without_losing_each_others(clien
     await client.post(PODS, pod("p"))
     for kind in ("Ready", "DisruptionTarget", "Ready"):
         patch = {"status": {"conditions": [{"type": kind, "status": "True", "reason": kind}]}}
-        answer = await client.strategic(f"{PODS}/p/status", patch)
-    assert sorted(item["type"] for item in answer.json["status"]["conditions"]) == ["DisruptionTarget", "Ready"]
+        await client.strategic(f"{PODS}/p/status", patch)
+    shown = (await client.get(f"{PODS}/p")).json
+    assert sorted(item["type"] for item in shown["status"]["conditions"]) == ["DisruptionTarget", "Ready"]
 
 
 async def test_apply_owns_merges_and_gives_up(client: Client) -> None:

@@ -12,7 +12,9 @@ from kai_simulator.apiserver.resources import Registry, ResourceType
 from kai_simulator.apiserver.types.builtin import SCALARS, TYPES
 from kai_simulator.apiserver.types.merging import ATOMIC, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
 
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+#: What clients ask for, and what they are told they got: `@` is no character of a media type.
+V2_PROTOBUF_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _SCALAR_SCHEMAS: dict[str, Object] = {
     "string": {"type": "string"},

@@ -26,7 +26,7 @@ from kai_simulator.apiserver.http.metrics import Metrics
 from kai_simulator.apiserver.http.request_path import RequestPath, read_request_path
 from kai_simulator.apiserver.http.resource_verbs import ResourceVerbs, drop_connection, read_body
 from kai_simulator.apiserver.objects import encode_json
-from kai_simulator.apiserver.openapi import V2_PROTOBUF, OpenApi, document_v2, document_v2_protobuf
+from kai_simulator.apiserver.openapi import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
 from kai_simulator.apiserver.rest.backend import Backend, Operation, User
 from kai_simulator.apiserver.rest.watch_stream import Watches
 
@@ -197,7 +197,7 @@ class Handler:
 
     def _serve_openapi(self, http: web.BaseRequest, path: str) -> web.Response:
         if path == "/openapi/v2":
-            if V2_PROTOBUF in http.headers.get("Accept", ""):
+            if V2_PROTOBUF_ASKED in http.headers.get("Accept", ""):
                 return json_answer(document_v2_protobuf(), content_type=V2_PROTOBUF)
             return object_answer(document_v2())
         if path == _OPENAPI_V3:

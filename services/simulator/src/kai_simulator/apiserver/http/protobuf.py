@@ -38,7 +38,7 @@ def decode_protobuf(body: bytes) -> Object:
         if name not in WIRE_NUMBERS:
             raise unsupported_media_type(_ACCEPTED)
         return {"apiVersion": api_version, "kind": kind, **_message(name, envelope.get(2, b""))}
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise _unread(str(error)) from error
 
 

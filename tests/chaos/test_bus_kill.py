@@ -1,0 +1,287 @@
+"""NATS, relays and Postgres die, and NATS loses all it had, while events flow: every reader gets each event once."""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from kaicore.bus import Limits, NatsBus, StreamState
+from kaicore.bus.wire import from_message
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.errors import LogUnavailable
+from kaicore.events.envelope import Event
+from kaicore.feed import EventFeed, Source
+from kaicore.log.postgres import PostgresLog
+
+from tests.new_events import new_event, unit
+from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until
+from tests.servers import scratch_directory
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nats_directory() -> Iterator[Path]:
+    with scratch_directory() as directory:
+        yield directory
+
+
+@pytest.fixture
+async def nats(nats_directory: Path) -> AsyncIterator[EmbeddedNats]:
+    """A server that a test may kill."""
+    server = EmbeddedNats(nats_directory)
+    await server.start()
+    yield server
+    await server.kill()
+
+
+@pytest.fixture
+async def bus(nats: EmbeddedNats) -> AsyncIterator[NatsBus]:
+    opened = await NatsBus.open(nats.url, name="test")
+    yield opened
+    await opened.close()
+
+
+class Reader:
+    """A feed that is read all the time, by a process of its own as far as the bus can tell."""
+
+    def __init__(self, feed: EventFeed, bus: NatsBus | None) -> None:
+        self.events: list[Event] = []
+        self.feed = feed
+        self._bus = bus
+        self._read_some = asyncio.Condition()
+        self._task = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        async for batch in self.feed:
+            async with self._read_some:
+                self.events += batch
+                self._read_some.notify_all()
+
+    async def reach(self, position: int) -> None:
+        """Wait until a position was read."""
+        async with asyncio.timeout(PATIENCE_S), self._read_some:
+            await self._read_some.wait_for(lambda: self.feed.position >= position)
+
+    async def close(self) -> None:
+        await self.feed.close()
+        await self._task
+        if self._bus is not None:
+            await self._bus.close()
+
+
+class Writer:
+    """Appends until it is stopped, whatever happens to the log."""
+
+    def __init__(self, log: PostgresLog, cluster: str) -> None:
+        self._log = log
+        self._cluster = cluster
+        self._stopped = False
+        self._grown = asyncio.Condition()
+        self.head = 0
+        self._task = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        number = 0
+        while not self._stopped:
+            number += 1
+            made = unit(new_event(f"pod/{number}"), new_event("node/n1"))
+            while True:
+                with suppress(LogUnavailable):
+                    (outcome,) = await self._log.append(self._cluster, [made])
+                    break
+            async with self._grown:
+                self.head = outcome.positions[-1]
+                self._grown.notify_all()
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more events were appended."""
+        wanted = self.head + count
+        async with asyncio.timeout(PATIENCE_S), self._grown:
+            await self._grown.wait_for(lambda: self.head >= wanted)
+
+    async def stop(self) -> int:
+        """Stop appending; return the log's head."""
+        self._stopped = True
+        await self._task
+        return self.head
+
+
+@asynccontextmanager
+async def flowing(log: PostgresLog, nats: EmbeddedNats, cluster: str) -> AsyncIterator[tuple[Writer, list[Reader]]]:
+    """Events are appended all the time and read by several; in the end all of them must have got everything."""
+    writer = Writer(log, cluster)
+    readers = []
+    async with AsyncExitStack() as stack:
+        await writer.more(50)
+        for after in (0, 20, writer.head):
+            bus = await NatsBus.open(nats.url, name=f"reader-{after}")
+            readers.append(Reader(EventFeed(log, bus, cluster, after=after), bus))
+            stack.push_async_callback(readers[-1].close)
+        yield writer, readers
+        head = await writer.stop()
+        expected = await log.read(cluster, limit=1_000_000)
+        assert [event.position for event in expected] == list(range(1, head + 1))
+        for reader in readers:
+            await reader.reach(head)
+            assert reader.events == expected[-len(reader.events) :]
+
+
+async def assert_stream_is_the_logs_end(bus: NatsBus, log: PostgresLog, cluster: str) -> None:
+    """Sequence is position, from the first message to the log's head."""
+    head = await log.head(cluster)
+    await relayed(bus, cluster, head.position)
+    state = await bus.stream(cluster)
+    assert state is not None
+    assert state.last == head.position
+    events = await log.read(cluster, after=state.first - 1, limit=1_000_000)
+    found: list[Event] = []
+    subscription = await bus.subscribe(cluster, after=state.first - 1)
+    while len(found) < len(events):
+        assert await subscription.ready(timeout_s=PATIENCE_S)
+        for message in subscription.take(1000):
+            event = from_message(message)
+            assert event is not None
+            assert event.position == message.position
+            found.append(event)
+    await subscription.close()
+    assert found == events
+
+
+async def back_on_the_bus(readers: list[Reader]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        for reader in readers:
+            while reader.feed.source is not Source.BUS:
+                await asyncio.sleep(0.01)
+
+
+async def test_nats_is_killed_and_its_store_deleted_while_events_flow(
+    database_url: str,
+    postgres_log: PostgresLog,
+    nats: EmbeddedNats,
+    nats_directory: Path,
+    bus: NatsBus,
+    cluster_name: str,
+) -> None:
+    async with (
+        RelayProcess(database_url, nats.url, "--refill", "100"),
+        flowing(postgres_log, nats, cluster_name) as (writer, readers),
+    ):
+        for _ in range(3):
+            await relayed(bus, cluster_name, writer.head)
+            await back_on_the_bus(readers)
+            await writer.more(100)
+            await nats.kill()
+            shutil.rmtree(nats_directory / "data")
+            await writer.more(100)
+            # Nobody waits for the bus.
+            for reader in readers:
+                await reader.reach(writer.head)
+            await nats.start()
+        await relayed(bus, cluster_name, writer.head)
+        await writer.more(100)
+    state = await bus.stream(cluster_name)
+    assert state is not None
+    assert state.first > 1
+    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+
+
+async def test_nats_is_killed_and_comes_back_as_it_was(
+    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+) -> None:
+    async with (
+        RelayProcess(database_url, nats.url),
+        flowing(postgres_log, nats, cluster_name) as (writer, readers),
+    ):
+        for _ in range(3):
+            await relayed(bus, cluster_name, writer.head)
+            await nats.kill()
+            await writer.more(20)
+            await nats.start()
+            await writer.more(20)
+        await relayed(bus, cluster_name, writer.head)
+        await back_on_the_bus(readers)
+    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+
+
+async def test_nats_stops_answering_without_a_word(
+    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+) -> None:
+    async with RelayProcess(database_url, nats.url), flowing(postgres_log, nats, cluster_name) as (writer, readers):
+        await relayed(bus, cluster_name, writer.head)
+        await back_on_the_bus(readers)
+        process = nats._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await writer.more(50)
+            for reader in readers:
+                await reader.reach(writer.head)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await relayed(bus, cluster_name, writer.head)
+    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+
+
+async def test_relays_are_killed_and_others_take_over(
+    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+) -> None:
+    options = (database_url, nats.url, "--takeover-ms", "300")
+    async with flowing(postgres_log, nats, cluster_name) as (writer, _), AsyncExitStack() as stack:
+        relays = [await stack.enter_async_context(RelayProcess(*options)) for _ in range(2)]
+        for round_ in range(4):
+            await relayed(bus, cluster_name, writer.head)
+            # Whichever of them publishes: once it is the one who dies.
+            await relays[round_ % 2].kill()
+            await writer.more(50)
+            await relayed(bus, cluster_name, writer.head)
+            await relays[round_ % 2].start()
+        # And with none of them, for a while.
+        for relay in relays:
+            await relay.kill()
+        await writer.more(200)
+        await relays[0].start()
+        await relayed(bus, cluster_name, writer.head)
+    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+
+
+async def test_the_relay_survives_everything_around_it(
+    server: EmbeddedPostgres, nats: EmbeddedNats, nats_directory: Path, bus: NatsBus, cluster_name: str
+) -> None:
+    postgres = server
+    async with await PostgresLog.open(postgres.url) as log, RelayProcess(postgres.url, nats.url) as relay:
+        async with flowing(log, nats, cluster_name) as (writer, _):
+            await relayed(bus, cluster_name, writer.head)
+            await postgres.kill()
+            await postgres.start()
+            await writer.more(50)
+            await relayed(bus, cluster_name, writer.head)
+            await asyncio.gather(postgres.kill(), nats.kill())
+            shutil.rmtree(nats_directory / "data")
+            await asyncio.gather(postgres.start(), nats.start())
+            await writer.more(50)
+            await relayed(bus, cluster_name, writer.head)
+        await assert_stream_is_the_logs_end(bus, log, cluster_name)
+        assert await relay.stop() == 0
+
+
+async def test_a_stream_that_was_cut_short_is_filled_from_there(
+    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+) -> None:
+    """A server that was killed may have lost what it had not written: here, as if it had kept half."""
+    async with flowing(postgres_log, nats, cluster_name) as (writer, _):
+        async with RelayProcess(database_url, nats.url):
+            await writer.more(100)
+            await relayed(bus, cluster_name, writer.head)
+        half = [await bus.read(cluster_name, position) for position in range(1, 51)]
+        await bus.delete_stream(cluster_name)
+        await bus.create_stream(cluster_name, first=1, limits=Limits())
+        await bus.publish(cluster_name, [message for message in half if message is not None])
+        async with RelayProcess(database_url, nats.url):
+            await until(bus, cluster_name, lambda state: state.last >= writer.head)
+            await writer.stop()
+            await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+    assert await bus.stream(cluster_name) == StreamState(1, writer.head)
