@@ -1,9 +1,10 @@
 """NATS, relays and Postgres die, and NATS loses all it had, while events flow: every reader gets each event once."""
 
 import asyncio
+import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kaicore.bus.wire import from_message
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.errors import LogUnavailable
 from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, Source
+from kaicore.feed import EventFeed, Fallback, Source
 from kaicore.log.postgres import PostgresLog
 
 from tests.new_events import new_event, unit
@@ -23,40 +24,58 @@ from tests.servers import scratch_directory
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def nats_directory() -> Iterator[Path]:
-    with scratch_directory() as directory:
-        yield directory
-
-
-@pytest.fixture
-async def nats(nats_directory: Path) -> AsyncIterator[EmbeddedNats]:
+class DoomedNats(EmbeddedNats):
     """A server that a test may kill."""
-    server = EmbeddedNats(nats_directory)
-    await server.start()
-    yield server
-    await server.kill()
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._store = directory / "data"
+
+    async def kill_and_wipe(self) -> None:
+        await self.kill()
+        shutil.rmtree(self._store)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.pid is not None
+        os.kill(self.pid, number)
 
 
 @pytest.fixture
-async def bus(nats: EmbeddedNats) -> AsyncIterator[NatsBus]:
+async def nats() -> AsyncIterator[DoomedNats]:
+    with scratch_directory() as directory:
+        server = DoomedNats(directory)
+        await server.start()
+        yield server
+        await server.kill()
+
+
+@pytest.fixture
+async def bus(nats: DoomedNats) -> AsyncIterator[NatsBus]:
     opened = await NatsBus.open(nats.url, name="test")
     yield opened
     await opened.close()
 
 
 class Reader:
-    """A feed that is read all the time, by a process of its own as far as the bus can tell."""
+    """A feed that is read all the time, over a connection of its own."""
 
-    def __init__(self, feed: EventFeed, bus: NatsBus | None) -> None:
+    def __init__(self, log: PostgresLog, bus: NatsBus, cluster: str, *, after: int) -> None:
         self.events: list[Event] = []
-        self.feed = feed
         self._bus = bus
+        self._feed = EventFeed(log, bus, cluster, after=after, observer=self)
+        self._from_bus = asyncio.Event()
         self._read_some = asyncio.Condition()
         self._task = asyncio.ensure_future(self._read())
 
+    def delivered(self, source: Source, events: Sequence[Event]) -> None:
+        if source is Source.BUS:
+            self._from_bus.set()
+
+    def fell_back(self, reason: Fallback) -> None:
+        pass
+
     async def _read(self) -> None:
-        async for batch in self.feed:
+        async for batch in self._feed:
             async with self._read_some:
                 self.events += batch
                 self._read_some.notify_all()
@@ -64,13 +83,18 @@ class Reader:
     async def reach(self, position: int) -> None:
         """Wait until a position was read."""
         async with asyncio.timeout(PATIENCE_S), self._read_some:
-            await self._read_some.wait_for(lambda: self.feed.position >= position)
+            await self._read_some.wait_for(lambda: self._feed.position >= position)
+
+    async def read_from_bus(self) -> None:
+        """Wait until something comes by the bus."""
+        self._from_bus.clear()
+        async with asyncio.timeout(PATIENCE_S):
+            await self._from_bus.wait()
 
     async def close(self) -> None:
-        await self.feed.close()
+        await self._feed.close()
         await self._task
-        if self._bus is not None:
-            await self._bus.close()
+        await self._bus.close()
 
 
 class Writer:
@@ -111,7 +135,7 @@ class Writer:
 
 
 @asynccontextmanager
-async def flowing(log: PostgresLog, nats: EmbeddedNats, cluster: str) -> AsyncIterator[tuple[Writer, list[Reader]]]:
+async def flowing(log: PostgresLog, nats: DoomedNats, cluster: str) -> AsyncIterator[tuple[Writer, list[Reader]]]:
     """Events are appended all the time and read by several; in the end all of them must have got everything."""
     writer = Writer(log, cluster)
     readers = []
@@ -119,7 +143,7 @@ async def flowing(log: PostgresLog, nats: EmbeddedNats, cluster: str) -> AsyncIt
         await writer.more(50)
         for after in (0, 20, writer.head):
             bus = await NatsBus.open(nats.url, name=f"reader-{after}")
-            readers.append(Reader(EventFeed(log, bus, cluster, after=after), bus))
+            readers.append(Reader(log, bus, cluster, after=after))
             stack.push_async_callback(readers[-1].close)
         yield writer, readers
         head = await writer.stop()
@@ -151,125 +175,108 @@ async def assert_stream_is_the_logs_end(bus: NatsBus, log: PostgresLog, cluster:
     assert found == events
 
 
-async def back_on_the_bus(readers: list[Reader]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        for reader in readers:
-            while reader.feed.source is not Source.BUS:
-                await asyncio.sleep(0.01)
+async def all_from_bus(readers: list[Reader]) -> None:
+    await asyncio.gather(*(reader.read_from_bus() for reader in readers))
 
 
 async def test_nats_is_killed_and_its_store_deleted_while_events_flow(
-    database_url: str,
-    postgres_log: PostgresLog,
-    nats: EmbeddedNats,
-    nats_directory: Path,
-    bus: NatsBus,
-    cluster_name: str,
+    database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
-    async with (
-        RelayProcess(database_url, nats.url, "--refill", "100"),
-        flowing(postgres_log, nats, cluster_name) as (writer, readers),
-    ):
-        for _ in range(3):
-            await relayed(bus, cluster_name, writer.head)
-            await back_on_the_bus(readers)
-            await writer.more(100)
-            await nats.kill()
-            shutil.rmtree(nats_directory / "data")
-            await writer.more(100)
-            # Nobody waits for the bus.
-            for reader in readers:
-                await reader.reach(writer.head)
-            await nats.start()
-        await relayed(bus, cluster_name, writer.head)
-        await writer.more(100)
+    async with RelayProcess(database_url, nats.url, "--refill", "100"):
+        async with flowing(postgres_log, nats, cluster_name) as (writer, readers):
+            for _ in range(3):
+                await all_from_bus(readers)
+                await nats.kill_and_wipe()
+                await writer.more(100)
+                # Nobody waits for the bus.
+                for reader in readers:
+                    await reader.reach(writer.head)
+                await nats.start()
+            await all_from_bus(readers)
+        await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
     state = await bus.stream(cluster_name)
     assert state is not None
     assert state.first > 1
-    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
 async def test_nats_is_killed_and_comes_back_as_it_was(
-    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+    database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
-    async with (
-        RelayProcess(database_url, nats.url),
-        flowing(postgres_log, nats, cluster_name) as (writer, readers),
-    ):
-        for _ in range(3):
-            await relayed(bus, cluster_name, writer.head)
-            await nats.kill()
-            await writer.more(20)
-            await nats.start()
-            await writer.more(20)
-        await relayed(bus, cluster_name, writer.head)
-        await back_on_the_bus(readers)
-    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+    async with RelayProcess(database_url, nats.url):
+        async with flowing(postgres_log, nats, cluster_name) as (writer, readers):
+            for _ in range(3):
+                await all_from_bus(readers)
+                await nats.kill()
+                await writer.more(20)
+                await nats.start()
+            await all_from_bus(readers)
+        await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
 async def test_nats_stops_answering_without_a_word(
-    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+    database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
-    async with RelayProcess(database_url, nats.url), flowing(postgres_log, nats, cluster_name) as (writer, readers):
-        await relayed(bus, cluster_name, writer.head)
-        await back_on_the_bus(readers)
-        process = nats._process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        try:
-            await writer.more(50)
-            for reader in readers:
-                await reader.reach(writer.head)
-        finally:
-            process.send_signal(signal.SIGCONT)
-        await relayed(bus, cluster_name, writer.head)
-    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+    async with RelayProcess(database_url, nats.url):
+        async with flowing(postgres_log, nats, cluster_name) as (writer, readers):
+            await all_from_bus(readers)
+            nats.send(signal.SIGSTOP)
+            try:
+                await writer.more(50)
+                for reader in readers:
+                    await reader.reach(writer.head)
+            finally:
+                nats.send(signal.SIGCONT)
+            await all_from_bus(readers)
+        await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
 async def test_relays_are_killed_and_others_take_over(
-    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+    database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
-    options = (database_url, nats.url, "--takeover-ms", "300")
-    async with flowing(postgres_log, nats, cluster_name) as (writer, _), AsyncExitStack() as stack:
-        relays = [await stack.enter_async_context(RelayProcess(*options)) for _ in range(2)]
-        for round_ in range(4):
-            await relayed(bus, cluster_name, writer.head)
-            # Whichever of them publishes: once it is the one who dies.
-            await relays[round_ % 2].kill()
-            await writer.more(50)
-            await relayed(bus, cluster_name, writer.head)
-            await relays[round_ % 2].start()
-        # And with none of them, for a while.
-        for relay in relays:
-            await relay.kill()
-        await writer.more(200)
-        await relays[0].start()
-        await relayed(bus, cluster_name, writer.head)
-    await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
+    async with AsyncExitStack() as stack:
+        relays = [
+            await stack.enter_async_context(RelayProcess(database_url, nats.url, "--takeover-ms", "300"))
+            for _ in range(2)
+        ]
+        async with flowing(postgres_log, nats, cluster_name) as (writer, readers):
+            for turn in range(4):
+                await relayed(bus, cluster_name, writer.head)
+                # Whichever of them publishes: it is the turn of each, twice.
+                await relays[turn % 2].kill()
+                await writer.more(50)
+                await relayed(bus, cluster_name, writer.head)
+                await relays[turn % 2].start()
+            # And without any of them, for a while.
+            for relay in relays:
+                await relay.kill()
+            await writer.more(200)
+            for reader in readers:
+                await reader.reach(writer.head)
+            await relays[0].start()
+            await all_from_bus(readers)
+        await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
 async def test_the_relay_survives_everything_around_it(
-    server: EmbeddedPostgres, nats: EmbeddedNats, nats_directory: Path, bus: NatsBus, cluster_name: str
+    server: EmbeddedPostgres, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
-    postgres = server
-    async with await PostgresLog.open(postgres.url) as log, RelayProcess(postgres.url, nats.url) as relay:
-        async with flowing(log, nats, cluster_name) as (writer, _):
-            await relayed(bus, cluster_name, writer.head)
-            await postgres.kill()
-            await postgres.start()
+    async with await PostgresLog.open(server.url) as log, RelayProcess(server.url, nats.url) as relay:
+        async with flowing(log, nats, cluster_name) as (writer, readers):
+            await all_from_bus(readers)
+            await server.kill()
+            await server.start()
             await writer.more(50)
             await relayed(bus, cluster_name, writer.head)
-            await asyncio.gather(postgres.kill(), nats.kill())
-            shutil.rmtree(nats_directory / "data")
-            await asyncio.gather(postgres.start(), nats.start())
+            await asyncio.gather(server.kill(), nats.kill_and_wipe())
+            await asyncio.gather(server.start(), nats.start())
             await writer.more(50)
-            await relayed(bus, cluster_name, writer.head)
+            await all_from_bus(readers)
         await assert_stream_is_the_logs_end(bus, log, cluster_name)
         assert await relay.stop() == 0
 
 
 async def test_a_stream_that_was_cut_short_is_filled_from_there(
-    database_url: str, postgres_log: PostgresLog, nats: EmbeddedNats, bus: NatsBus, cluster_name: str
+    database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
     """A server that was killed may have lost what it had not written: here, as if it had kept half."""
     async with flowing(postgres_log, nats, cluster_name) as (writer, _):

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -16,6 +16,8 @@ from kaicore.log.postgres import PostgresLog
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until
 
+StartRelay = Callable[..., RelayProcess]
+
 
 @pytest.fixture
 async def bus(nats_url: str, cluster_name: str) -> AsyncIterator[NatsBus]:
@@ -24,6 +26,12 @@ async def bus(nats_url: str, cluster_name: str) -> AsyncIterator[NatsBus]:
     yield opened
     await opened.delete_stream(cluster_name)
     await opened.close()
+
+
+@pytest.fixture
+def relay_of(nats_url: str) -> StartRelay:
+    """Makes relays of a database: `relay_of(url, "--takeover-ms", "300")`."""
+    return lambda database_url, *options: RelayProcess(database_url, nats_url, *options)
 
 
 async def append(log: PostgresLog, cluster: str, count: int) -> int:
@@ -40,11 +48,11 @@ async def read_to(feed: EventFeed, position: int) -> list[Event]:
 
 
 async def test_the_bus_has_the_log_in_order_and_feeds_take_it_from_there(
-    database_url: str, nats_url: str, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
+    database_url: str, relay_of: StartRelay, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
 ) -> None:
     log, cluster = postgres_log, cluster_name
     head = await append(log, cluster, 1200)
-    async with RelayProcess(database_url, nats_url) as relay, AsyncExitStack() as stack:
+    async with relay_of(database_url) as relay, AsyncExitStack() as stack:
         await relayed(bus, cluster, head)
         feeds = [EventFeed(log, bus, cluster, after=after) for after in (0, 700, 1200)]
         for feed in feeds:
@@ -74,46 +82,41 @@ async def test_the_bus_has_the_log_in_order_and_feeds_take_it_from_there(
 
 
 async def test_another_logs_stream_is_made_anew(
-    database_url: str,
-    module_database_url: str,
-    nats_url: str,
-    postgres_log: PostgresLog,
-    bus: NatsBus,
-    cluster_name: str,
+    module_database_url: str, database_url: str, relay_of: StartRelay, bus: NatsBus, cluster_name: str
 ) -> None:
     """As after a database was lost whose NATS was kept."""
     cluster = cluster_name
     async with await PostgresLog.open(module_database_url) as lost:
         await append(lost, cluster, 30)
-        async with RelayProcess(module_database_url, nats_url):
+        async with relay_of(module_database_url):
             await relayed(bus, cluster, 30)
-    await append(postgres_log, cluster, 20)
-    async with RelayProcess(database_url, nats_url):
+    async with await PostgresLog.open(database_url) as log, relay_of(database_url):
+        await append(log, cluster, 20)
         await until(bus, cluster, lambda state: state == StreamState(1, 20))
-        assert await carried(bus, cluster, 20) == (await postgres_log.read(cluster))[-1]
+        assert await carried(bus, cluster, 20) == (await log.read(cluster))[-1]
 
 
 async def test_limits_given_to_a_relay_are_given_to_its_streams(
-    database_url: str, nats_url: str, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
+    database_url: str, relay_of: StartRelay, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
 ) -> None:
     await append(postgres_log, cluster_name, 500)
-    async with RelayProcess(database_url, nats_url):
+    async with relay_of(database_url):
         await relayed(bus, cluster_name, 500)
-    async with RelayProcess(database_url, nats_url, "--stream-max-bytes", "20000", "--stream-max-age-s", "60"):
+    async with relay_of(database_url, "--stream-max-bytes", "20000", "--stream-max-age-s", "60"):
         await until(bus, cluster_name, lambda state: state.first > 1)
         await append(postgres_log, cluster_name, 10)
         await relayed(bus, cluster_name, 510)
 
 
 async def test_a_frozen_relay_is_replaced_and_fenced_when_it_thaws(
-    database_url: str, nats_url: str, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
+    database_url: str, relay_of: StartRelay, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
 ) -> None:
     log, cluster = postgres_log, cluster_name
-    async with RelayProcess(database_url, nats_url, "--takeover-ms", "300") as frozen:
+    async with relay_of(database_url, "--takeover-ms", "300") as frozen:
         await append(log, cluster, 100)
         await relayed(bus, cluster, 100)
         frozen.signal(signal.SIGSTOP)
-        async with RelayProcess(database_url, nats_url, "--takeover-ms", "300"):
+        async with relay_of(database_url, "--takeover-ms", "300"):
             await append(log, cluster, 100)
             await relayed(bus, cluster, 200)
             frozen.signal(signal.SIGCONT)

@@ -82,6 +82,9 @@ class ClusterRelay:
             InvalidObject: the cluster's name cannot be part of a subject.
         """
         while True:
+            if not self._bus.connected:
+                await self._bus.wait_connected(timeout_s=self._options.retry_max_s)
+            await asyncio.sleep(self._retry.remaining_s)
             try:
                 self._cursor = await self._take_up()
                 with self._metrics.publishing(self._cluster):
@@ -93,10 +96,6 @@ class ClusterRelay:
                 await self._stand_by()
             except (BusUnavailable, LogError) as error:
                 self._failed(error)
-            if self._bus.connected:
-                await asyncio.sleep(self._retry.remaining_s)
-            else:
-                await self._bus.wait_connected(timeout_s=self._options.retry_max_s)
 
     async def _take_up(self) -> Cursor:
         """Bring the stream into a state that can be published to; return where it ends."""
@@ -108,7 +107,11 @@ class ClusterRelay:
             self._logger.error("the stream is not of this log, making it anew", reason=cursor, last=state.last)
             await self._bus.delete_stream(self._cluster)
             return await self._make_stream(cursor)
-        await self._bus.set_limits(self._cluster, self._options.limits)
+        try:
+            await self._bus.set_limits(self._cluster, self._options.limits)
+        except BusUnavailable as error:
+            # Old limits are no reason to publish nothing.
+            self._logger.warning("the stream keeps its limits", error=str(error))
         self._logger.info("publishing", after=cursor.position)
         return cursor
 

@@ -235,6 +235,8 @@ def _limits(limits: Limits) -> dict[str, int]:
         "max_age": limits.max_age_s * _NANOSECONDS,
         "max_bytes": limits.max_bytes,
         "num_replicas": limits.replicas,
+        # We send no message ids, and a window longer than the age would be refused.
+        "duplicate_window": _NANOSECONDS,
     }
 
 

@@ -36,12 +36,14 @@ class FeedOptions:
         batch: events in a batch at most.
         check_s: seconds between two looks at the log's head while the bus is silent; what was in the log at one look
             and has not come by the next is fetched from there.
+        bus_patience_s: seconds that subscribing may take; the log is not read meanwhile.
         retry_s: seconds until a log or bus that failed is tried again; doubled each time, up to `retry_max_s`.
         retry_max_s: see `retry_s`.
     """
 
     batch: int = 500
     check_s: float = 0.5
+    bus_patience_s: float = 1.0
     retry_s: float = 0.5
     retry_max_s: float = 5.0
 
@@ -298,20 +300,21 @@ class EventFeed:
             self._bus_retry.postpone(self._options.retry_s)
             return
         try:
-            if self._bus_end is None or _now() > self._looked_at + self._options.retry_max_s:
-                self._bus_end = await self._look_at_bus()
-                self._behind = self._behind or (self._bus_end or 0) > self.position
-            if self._bus_end is None:
-                self._bus_retry.failed()
-            elif self._bus_end <= self.position:
-                self._subscription = await self._bus.subscribe(self._cluster, after=self.position)
-                self._bus_end = None
-                self._due, self._check_at = 0, _now() + self._options.check_s
-            elif not self._behind:
-                self._bus_end = None
-                self._fall_back(Fallback.FOREIGN)
-        except BusUnavailable as error:
-            _log.debug("cluster %s: %s", self._cluster, error)
+            async with asyncio.timeout(self._options.bus_patience_s):
+                if self._bus_end is None or _now() > self._looked_at + self._options.retry_max_s:
+                    self._bus_end = await self._look_at_bus()
+                    self._behind = self._behind or (self._bus_end or 0) > self.position
+                if self._bus_end is None:
+                    self._bus_retry.failed()
+                elif self._bus_end <= self.position:
+                    self._subscription = await self._bus.subscribe(self._cluster, after=self.position)
+                    self._bus_end = None
+                    self._due, self._check_at = 0, _now() + self._options.check_s
+                elif not self._behind:
+                    self._bus_end = None
+                    self._fall_back(Fallback.FOREIGN)
+        except (BusUnavailable, TimeoutError) as error:
+            _log.debug("cluster %s: cannot subscribe: %r", self._cluster, error)
             self._bus_end = None
             self._bus_retry.failed()
 
