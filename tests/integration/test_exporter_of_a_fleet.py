@@ -1,0 +1,93 @@
+"""Simulated kubelets, the exporter that serves them all, and ingest: what a kubelet gave a pod ends up in the log."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kai_exporter.main import export
+from kai_exporter.settings import ExporterSettings
+from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
+from kai_simulator.fleet.running import running_fleet
+from kaicore.events import payloads
+from kaicore.k8s.access import plain_access
+from kaicore.log.postgres import PostgresLog
+from kaicore.model.placement import SpanAmount, ZoneAmount
+from kaicore.service import Health, ServiceContext, get_logger
+from prometheus_client import REGISTRY
+
+from tests.factory import GI
+from tests.factory import pod as model_pod
+from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.simulator.fleet.cluster import Cluster
+from tests.simulator.fleet.objects import small_fleet
+
+
+@pytest.fixture
+async def log(database_url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(database_url, patience_s=5) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIngest]:
+    async with running_ingest(log, cluster_name) as running:
+        yield running
+
+
+@pytest.fixture
+async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) -> AsyncIterator[Path]:
+    """An exporter of all kubelets below a directory, as its process runs it; yields the directory."""
+    secret, sockets = tmp_path / "secret", tmp_path / "pr"
+    secret.write_bytes(SECRET)
+    settings = ExporterSettings(
+        cluster=cluster_name,
+        ingest_url=ingest.url,
+        podresources_dir=sockets,
+        node_token_secret_file=secret,
+        poll_interval_s=0.05,
+    )
+    registered = set(REGISTRY._collector_to_names)
+    context = ServiceContext("exporter", Health("kubelet", "ingest"), get_logger())
+    task = asyncio.ensure_future(export(context, settings))
+    try:
+        yield sockets
+    finally:
+        context.stopping.set()
+        with suppress(asyncio.CancelledError):
+            await task
+        for collector in set(REGISTRY._collector_to_names) - registered:
+            REGISTRY.unregister(collector)
+
+
+async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path) -> None:
+    facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
+    narrow = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}
+    wide = {"cpu": "10", "memory": "40Gi", "nvidia.com/gpu": "5"}
+    async with (
+        ApiServer(ApiServerOptions(controllers=None)) as server,
+        Cluster(server.http_url, server.admin_token) as cluster,
+        running_fleet(
+            small_fleet(3),
+            plain_access(server.http_url, token=server.admin_token),
+            tmp_path / "data",
+            podresources_dir=exporting,
+            install_crds=True,
+        ),
+    ):
+        for node, requests in enumerate((narrow, narrow, wide)):
+            pod = await cluster.run_pod(f"p{node}", node=f"node-{node}", amounts=requests)
+            uid = pod["metadata"]["uid"]
+            one = model_pod(f"p{node}", uid=uid, node_name=f"node-{node}")
+            await facts.append((f"pod/{uid}", payloads.PodObserved(one)))
+        placements = {payload.name: payload.placement for payload in await observed.reach(3)}
+    for name in ("p0", "p1"):
+        assert placements[name].zone_amounts() == (
+            ZoneAmount("node-0", {"cpu": 2000, "memory": GI, "nvidia.com/gpu": 2}),
+        )
+    (container,) = placements["p2"].containers
+    assert [zone.zone for zone in container.zones] == ["node-0", "node-1"]
+    assert sum(zone.amount["cpu"] for zone in container.zones) == 10_000
+    assert sum(zone.amount["nvidia.com/gpu"] for zone in container.zones) == 5
+    assert container.spans == (SpanAmount(("node-0", "node-1"), {"memory": 40 * GI}),)
