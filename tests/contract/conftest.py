@@ -1,12 +1,15 @@
-"""The log that a contract test runs against: in memory, and in Postgres."""
+"""What a contract test runs against: a log in memory and in Postgres, a bus in memory and on NATS."""
 
 import time
 from collections.abc import AsyncIterator
 
 import pytest
+from kaicore.bus import Bus, MemoryBus, NatsBus
 from kaicore.log.memory import MemoryLog
 from kaicore.log.port import EventLog
 from kaicore.log.postgres import PostgresLog
+
+from tests.relay_process import PATIENCE_S
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -31,3 +34,19 @@ async def log(log_url: str | None) -> AsyncIterator[EventLog]:
 def cluster(cluster_name: str) -> str:
     """The tests of a module share a database, but no cluster."""
     return cluster_name
+
+
+@pytest.fixture(params=["memory", "nats"])
+def bus_url(request: pytest.FixtureRequest) -> str | None:
+    """The server of the bus under test; None for the bus in memory."""
+    return request.getfixturevalue("nats_url") if request.param == "nats" else None
+
+
+@pytest.fixture
+async def bus(bus_url: str | None, cluster: str) -> AsyncIterator[Bus]:
+    made: Bus = MemoryBus() if bus_url is None else await NatsBus.open(bus_url, name="test")
+    assert await made.wait_connected(timeout_s=PATIENCE_S)
+    yield made
+    if made.connected:
+        await made.delete_stream(cluster)
+    await made.close()

@@ -2,37 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-from kaicore.bus import Bus, Limits, MemoryBus, Message, NatsBus, StreamState
+from kaicore.bus import Bus, Limits, Message, StreamState
 from kaicore.errors import BusUnavailable, Fenced, InvalidObject
 
-#: Long enough for everything; nothing waits for it to pass.
-PATIENCE_S = 30.0
+from tests.relay_process import PATIENCE_S
 
 LIMITS = Limits(max_age_s=3600, max_bytes=64 << 20)
-
-
-@pytest.fixture(params=["memory", "nats"])
-def server(request: pytest.FixtureRequest) -> str:
-    """The url of a NATS server; empty for the bus in memory."""
-    return request.getfixturevalue("nats_url") if request.param == "nats" else ""
-
-
-@pytest.fixture
-async def bus(server: str) -> AsyncIterator[Bus]:
-    made: Bus = await NatsBus.open(server, name="test") if server else MemoryBus()
-    assert await made.wait_connected(timeout_s=PATIENCE_S)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def cluster(bus: Bus, cluster_name: str) -> AsyncIterator[str]:
-    yield cluster_name
-    if bus.connected:
-        await bus.delete_stream(cluster_name)
 
 
 def message(position: int, size: int = 10) -> Message:

@@ -1,0 +1,168 @@
+"""A feed over every log and every bus: the same events, whatever they come from."""
+
+import asyncio
+from collections.abc import Sequence
+
+from kaicore.bus import Bus, Limits
+from kaicore.bus.wire import to_message
+from kaicore.events.envelope import Event
+from kaicore.events.payloads import NodeDeleted
+from kaicore.feed import EventFeed, Fallback, Source
+from kaicore.log.memory import MemoryLog
+from kaicore.log.port import EventLog
+
+from tests.new_events import new_event, unit
+from tests.relay_process import PATIENCE_S
+
+LIMITS = Limits(max_bytes=64 << 20)
+
+#: As if the server took no more.
+MAX_DATA = 2000
+
+
+class Reader:
+    """A feed, and what it told."""
+
+    def __init__(self, log: EventLog, bus: Bus, cluster: str, *, after: int = 0) -> None:
+        self.feed = EventFeed(log, bus, cluster, after=after, observer=self)
+        self.events: list[Event] = []
+        self.from_bus: list[int] = []
+        self.fallbacks: list[Fallback] = []
+
+    def delivered(self, source: Source, events: Sequence[Event]) -> None:
+        if source is Source.BUS:
+            self.from_bus += [event.position for event in events]
+
+    def fell_back(self, reason: Fallback) -> None:
+        self.fallbacks.append(reason)
+
+    async def read_to(self, position: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.feed.position < position:
+                self.events += await self.feed.next_batch()
+
+    async def settle_on_bus(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.feed.source is not Source.BUS:
+                assert await self.feed.next_batch(timeout_s=0.01) == []
+
+
+async def append(log: EventLog, cluster: str, count: int) -> int:
+    await log.append(cluster, [unit(new_event(f"pod/{number}")) for number in range(count)])
+    return (await log.head(cluster)).position
+
+
+async def publish(log: EventLog, bus: Bus, cluster: str, *, first: int = 1) -> None:
+    """Bring the stream to the log's head."""
+    state = await bus.stream(cluster)
+    if state is None:
+        await bus.create_stream(cluster, first=first, limits=LIMITS)
+    events = await log.read(cluster, after=first - 1 if state is None else state.last, limit=100_000)
+    await bus.publish(cluster, [to_message(event, max_data=MAX_DATA) for event in events])
+
+
+async def test_live_events_come_from_the_bus_to_readers_of_any_position(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 700)
+    await publish(log, bus, cluster, first=600)
+    readers = [Reader(log, bus, cluster, after=after) for after in (0, 250, 700)]
+    for reader in readers:
+        await reader.read_to(700)
+        await reader.settle_on_bus()
+    for _ in range(5):
+        head = await append(log, cluster, 60)
+        await publish(log, bus, cluster)
+        for reader in readers:
+            await reader.read_to(head)
+    expected = await log.read(cluster, limit=100_000)
+    for reader, after in zip(readers, (0, 250, 700), strict=True):
+        assert reader.events == expected[after:]
+        assert reader.from_bus == list(range(701, 1001))
+        assert reader.fallbacks == []
+        await reader.feed.close()
+
+
+async def test_a_deleted_stream_is_made_up_for_and_its_successor_used(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 100)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(100)
+    await reader.settle_on_bus()
+    await bus.delete_stream(cluster)
+    head = await append(log, cluster, 100)
+    await reader.read_to(head)
+    assert reader.from_bus == []
+    await publish(log, bus, cluster, first=150)
+    await reader.settle_on_bus()
+    await append(log, cluster, 10)
+    await publish(log, bus, cluster)
+    await reader.read_to(210)
+    assert reader.from_bus == list(range(201, 211))
+    assert reader.events == await log.read(cluster, limit=100_000)
+    assert reader.fallbacks == [Fallback.ENDED]
+    await reader.feed.close()
+
+
+async def test_a_large_event_is_fetched_and_the_bus_used_again(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 1)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(1)
+    await reader.settle_on_bus()
+    large = new_event(payload=NodeDeleted(uid="u1", name="x" * MAX_DATA))
+    await log.append(cluster, [unit(large)])
+    await publish(log, bus, cluster)
+    await reader.read_to(2)
+    await reader.settle_on_bus()
+    await append(log, cluster, 1)
+    await publish(log, bus, cluster)
+    await reader.read_to(3)
+    assert reader.from_bus == [3]
+    assert reader.fallbacks == [Fallback.LARGE]
+    assert reader.events == await log.read(cluster)
+    await reader.feed.close()
+
+
+async def test_another_logs_events_are_not_delivered(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 5)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(5)
+    await reader.settle_on_bus()
+    other = MemoryLog(clock=lambda: 1)
+    await append(other, cluster, 8)
+    await publish(other, bus, cluster)
+    await append(log, cluster, 10)
+    await reader.read_to(15)
+    assert reader.from_bus == []
+    assert reader.fallbacks[0] is Fallback.FOREIGN
+    assert reader.events == await log.read(cluster)
+    await reader.feed.close()
+
+
+async def test_events_appended_by_the_reader_are_read_at_once(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 5)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(5)
+    await reader.settle_on_bus()
+    for _ in range(3):
+        head = await append(log, cluster, 4)
+        assert [event.position for event in await reader.feed.catch_up(head)] == list(range(head - 3, head + 1))
+        # The bus brings them again, and others after them.
+        await append(log, cluster, 2)
+        await publish(log, bus, cluster)
+        await reader.read_to(head + 2)
+    assert reader.from_bus == [10, 11, 16, 17, 22, 23]
+    await reader.feed.close()
+
+
+async def test_closing_ends_a_waiting_reader(log: EventLog, bus: Bus, cluster: str) -> None:
+    await append(log, cluster, 5)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(5)
+    await reader.settle_on_bus()
+    waiting = asyncio.ensure_future(reader.feed.next_batch())
+    await asyncio.sleep(0)
+    await reader.feed.close()
+    assert await waiting == []
