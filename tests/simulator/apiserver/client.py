@@ -1,9 +1,9 @@
 """A bare HTTP client: what goes over the wire is what the test says."""
 
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -68,9 +68,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
     async def request(
@@ -86,7 +84,7 @@ class Client:
         data = None
         if body is not None:
             sent.setdefault("Content-Type", content_type)
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         async with self._session.request(method, f"{self._url}{path}", data=data, headers=sent) as response:
             return Answer(response, await response.read())
 

@@ -135,6 +135,18 @@ async def test_percentages_round_up(client: Client) -> None:
     assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (1, 2)
 
 
+async def test_old_events_are_forgotten(start_server: ServerFactory) -> None:
+    server = await start_server(controllers=ControllerOptions(event_ttl_s=0.2))
+    events = "/api/v1/namespaces/default/events"
+    async with Client(server.http_url, server.admin_token) as client, client.watch(events) as watch:
+        old = {"metadata": {"name": "old"}, "lastTimestamp": "2020-01-01T00:00:00Z", "involvedObject": {}}
+        new = {"metadata": {"name": "new"}, "lastTimestamp": "2999-01-01T00:00:00Z", "involvedObject": {}}
+        for event in (new, old):
+            await client.post(events, event)
+        await watch.until("DELETED", "old")
+        assert (await client.get(events)).items == ["new"]
+
+
 async def test_a_silent_node_becomes_unreachable_and_comes_back(client: Client) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}
     await client.post(NODES, node("n1") | {"status": ready})

@@ -1,6 +1,7 @@
 """What was acknowledged is there after a kill, and versions go on."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -182,8 +183,29 @@ async def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
             Journal(tmp_path / "objects")
 
 
+async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
+        await client.post(CONFIG_MAPS, config_map("before"))
+        whole_write = os.write
+
+        def half_a_write(file: int, data: bytes) -> int:
+            whole_write(file, bytes(data)[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(os, "write", half_a_write)
+            assert (await client.post(CONFIG_MAPS, config_map("lost"))).status == 500
+        await client.post(CONFIG_MAPS, config_map("after"))
+        assert (await client.get(CONFIG_MAPS)).items == ["after", "before"]
+    async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
+        assert (await client.get(CONFIG_MAPS)).items == ["after", "before"]
+
+
 @pytest.mark.slow
 async def test_the_process_says_why_it_does_not_start_and_stops_when_told(tmp_path: Path) -> None:
+    with pytest.raises(StartFailed, match="kubectl sends no token over plain HTTP"):
+        await ApiServerProcess(tmp_path, "--no-https", "--kubeconfig-out", tmp_path / "x").start()
     with pytest.raises(StartFailed, match=r"https_port"):
         await ApiServerProcess(tmp_path, "--https-port", "-1").start()
     async with ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data") as server:

@@ -107,6 +107,16 @@ async def test_field_selectors_of_pods(client: Client) -> None:
     assert await select("spec.hostNetwork=false") == ["a", "b", "c"]
 
 
+async def test_pages_of_an_indexed_selection(client: Client) -> None:
+    for name in ("a", "b", "c", "d"):
+        await client.post(PODS, pod(name))
+        await client.post(f"{PODS}/{name}/binding", binding(name, "n1" if name != "b" else "n2"))
+    first = await client.get(f"{PODS}?fieldSelector=spec.nodeName%3Dn1&limit=2")
+    token = first.json["metadata"]["continue"]
+    second = await client.get(f"{PODS}?fieldSelector=spec.nodeName%3Dn1&limit=2&continue={token}")
+    assert (first.items, second.items) == (["a", "c"], ["d"])
+
+
 async def test_a_selection_keeps_to_its_namespace(client: Client) -> None:
     await client.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     for namespace in ("default", "other"):

@@ -250,6 +250,12 @@ async def test_namespaces_carry_their_name_and_secrets_encode_strings(client: Cl
     assert (secret["type"], secret["data"], secret.get("stringData")) == ("Opaque", {"a": "Yg=="}, None)
 
 
+async def test_bodies_may_be_large_but_not_too_large(client: Client) -> None:
+    assert (await client.post(CONFIG_MAPS, config_map("a", x="x" * 2_000_000))).status == 201
+    refused = await client.post(CONFIG_MAPS, config_map("b", x="x" * 4_000_000))
+    assert (refused.status, refused.json["reason"]) == (413, "RequestEntityTooLarge")
+
+
 async def test_what_is_not_there_and_what_cannot_be_done(client: Client) -> None:
     unknown = await client.get("/apis/nope.example.com/v1/things")
     assert (unknown.status, unknown.json["reason"]) == (404, "NotFound")

@@ -288,6 +288,11 @@ def too_many_requests(message: str, *, retry_after_s: int | None = None, details
     return StatusError(429, "TooManyRequests", message, details=details, retry_after_s=retry_after_s)
 
 
+def request_too_large(limit: int) -> StatusError:
+    """The body is larger than `limit` bytes."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}", details={})
+
+
 def internal_error(message: str) -> StatusError:
     """The server's own fault."""
     return StatusError(

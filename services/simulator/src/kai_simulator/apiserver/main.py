@@ -2,6 +2,7 @@
 
 import gc
 
+from kaicore.errors import ConfigurationError
 from kaicore.service import ServiceContext, run_service
 
 from kai_simulator.apiserver.server import ApiServer
@@ -12,12 +13,18 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 
 
 async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is told to stop.
+
+    Raises:
+        ConfigurationError: a kubeconfig for kubectl is wanted without the TLS listener that it needs.
+    """
+    if settings.kubeconfig_out is not None and not settings.https:
+        raise ConfigurationError("kubeconfig-out: kubectl sends no token over plain HTTP, and --no-https is set")
     gc.set_threshold(*_GC_THRESHOLDS)
     async with ApiServer(settings.options) as server:
         gc.collect()
         gc.freeze()
-        if settings.kubeconfig_out is not None and server.https_url:
+        if settings.kubeconfig_out is not None:
             server.write_kubeconfig(settings.kubeconfig_out)
         if settings.http_kubeconfig_out is not None:
             server.write_http_kubeconfig(settings.http_kubeconfig_out)

@@ -5,7 +5,6 @@ import json
 import signal
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
@@ -30,8 +29,11 @@ class ApiServerProcess:
 
     def __init__(self, directory: Path, *flags: str | Path) -> None:
         """`directory` is where its kubeconfigs and its log go; `flags` are those of `kai-apiserver`."""
+        outputs = ["--http-kubeconfig-out", directory / "http-kubeconfig"]
+        if "--no-https" not in flags:
+            outputs += ["--kubeconfig-out", directory / "kubeconfig"]
         self._directory = directory
-        self._flags = [str(flag) for flag in flags]
+        self._flags = [str(flag) for flag in (*outputs, *flags)]
         self._process: asyncio.subprocess.Process | None = None
         self._log: asyncio.Task[None] | None = None
         self.started: dict[str, Any] = {}
@@ -68,12 +70,10 @@ class ApiServerProcess:
         Raises:
             StartFailed: it ended instead.
         """
-        outputs = ["--kubeconfig-out", str(self.kubeconfig), "--http-kubeconfig-out", str(self.http_kubeconfig)]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "kai_simulator.apiserver.main",
-            *outputs,
             *self._flags,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -120,7 +120,5 @@ class ApiServerProcess:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

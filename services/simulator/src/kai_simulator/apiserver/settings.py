@@ -27,10 +27,14 @@ class ApiServerSettings(ServiceSettings):
     job_backoff_s: float = Field(1.0, gt=0, description="seconds until a Job's first failed pod is replaced")
     node_grace_s: float = Field(40.0, ge=0, description="seconds of silence that make a node unreachable; 0: never")
 
+    event_ttl_s: float = Field(3600.0, gt=0, description="seconds after which an event is forgotten")
+
     @property
     def options(self) -> ApiServerOptions:
         """The server that these settings ask for."""
-        controllers = ControllerOptions(job_backoff_s=self.job_backoff_s, node_grace_s=self.node_grace_s)
+        controllers = ControllerOptions(
+            job_backoff_s=self.job_backoff_s, node_grace_s=self.node_grace_s, event_ttl_s=self.event_ttl_s
+        )
         return ApiServerOptions(
             host=self.http_host,
             http_port=self.http_port,

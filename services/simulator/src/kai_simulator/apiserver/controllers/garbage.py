@@ -80,10 +80,8 @@ class GarbageCollector(Controller[Place]):
         return resource.storage, Target(resource, namespace, reference["name"]).key
 
     def _stored(self, place: Place) -> Stored | None:
-        for collection in self.backend.store.collections:
-            if collection.resource.storage == place[0]:
-                return collection.get(place[1])
-        return None
+        collection = self.backend.store.find_collection(place[0])
+        return collection.get(place[1]) if collection is not None else None
 
     def reconcile(self, key: Place) -> float | None:
         """Settle one object: its owners, and if it is being deleted, its dependents."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kaicore.service import get_logger
 
 from kai_simulator.apiserver.controllers.disruption import DisruptionController
+from kai_simulator.apiserver.controllers.events import EventExpiry
 from kai_simulator.apiserver.controllers.garbage import GarbageCollector
 from kai_simulator.apiserver.controllers.jobs import JobController
 from kai_simulator.apiserver.controllers.namespaces import NamespaceController
@@ -23,11 +24,13 @@ class ControllerOptions:
     Attributes:
         job_backoff_s: seconds until a Job's first failed pod is replaced; doubles with each further failure. The real
             controller takes 10.
+        event_ttl_s: seconds after which an event is forgotten.
         node_grace_s: seconds without a sign of life after which a node counts as unreachable; 0: never.
     """
 
     job_backoff_s: float = 1.0
     node_grace_s: float = 40.0
+    event_ttl_s: float = 3600.0
 
 
 class Controllers:
@@ -41,6 +44,7 @@ class Controllers:
             GarbageCollector(backend),
             NamespaceController(backend),
             DisruptionController(backend),
+            EventExpiry(backend, ttl_s=options.event_ttl_s),
         ]
         if options.node_grace_s > 0:
             self._controllers.append(NodeLifecycleController(backend, grace_s=options.node_grace_s))

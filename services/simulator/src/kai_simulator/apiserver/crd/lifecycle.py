@@ -75,7 +75,8 @@ class DefinitionLifecycle:
         if not metadata.get("deletionTimestamp") or CLEANUP not in (metadata.get("finalizers") or ()):
             return
         storage = f"{definition['spec']['names']['plural']}.{definition['spec']['group']}"
-        if len(backend.store.collection(storage)):
+        objects = backend.store.find_collection(storage)
+        if objects is not None and len(objects):
             return
         backend.registry.remove_group_resource(definition["spec"]["group"], definition["spec"]["names"]["plural"])
         metadata["finalizers"] = [item for item in metadata["finalizers"] if item != CLEANUP]

@@ -19,11 +19,12 @@ from kai_simulator.apiserver.errors import (
     forbidden,
     internal_error,
     path_not_found,
+    request_too_large,
 )
 from kai_simulator.apiserver.faults import Faults, Subject, answer_of
 from kai_simulator.apiserver.http.answers import error_answer, json_answer, object_answer, text_answer
 from kai_simulator.apiserver.http.metrics import Metrics
-from kai_simulator.apiserver.http.request_path import RequestPath, read_request_path
+from kai_simulator.apiserver.http.request_path import MAX_BODY_BYTES, RequestPath, read_request_path
 from kai_simulator.apiserver.http.resource_verbs import ResourceVerbs, drop_connection, read_body
 from kai_simulator.apiserver.objects import encode_json
 from kai_simulator.apiserver.openapi import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
@@ -87,6 +88,8 @@ class Handler:
             answer = await self._answer(http, request, operation=operation)
         except StatusError as error:
             answer = error_answer(error, warnings=operation.warnings)
+        except web.HTTPRequestEntityTooLarge:
+            answer = error_answer(request_too_large(MAX_BODY_BYTES))
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:

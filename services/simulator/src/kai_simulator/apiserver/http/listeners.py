@@ -1,14 +1,17 @@
 """The two listeners: plain HTTP for our own services, HTTPS for `kubectl`, which sends tokens over nothing else."""
 
+import asyncio
 import ssl
 from dataclasses import dataclass
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.web_log import AccessLogger
 
 from kai_simulator.apiserver.http.handler import Handler
+from kai_simulator.apiserver.http.request_path import MAX_BODY_BYTES
 
-_MAX_BODY_BYTES = 16 * 1024 * 1024
 _SHUTDOWN_S = 1.0
 
 
@@ -30,7 +33,13 @@ class Listeners:
         cls, handler: Handler, *, host: str, http_port: int, https_port: int | None, tls: ssl.SSLContext | None
     ) -> "Listeners":
         """Begin to listen; port 0 takes a free one."""
-        server = web.Server(handler.handle, access_log=None, access_log_class=AccessLogger, keepalive_timeout=120)
+        server = web.Server(
+            handler.handle,
+            request_factory=_request,
+            access_log=None,
+            access_log_class=AccessLogger,
+            keepalive_timeout=120,
+        )
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         http_url = await _listen(runner, host, http_port, None)
@@ -50,3 +59,14 @@ async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLCo
     actual = runner.addresses[-1][1]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if tls is not None else 'http'}://{shown}:{actual}"
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)

@@ -6,6 +6,9 @@ from urllib.parse import parse_qsl, unquote
 from kai_simulator.apiserver.errors import method_not_allowed
 from kai_simulator.apiserver.objects import is_true
 
+#: Largest request body, in bytes: the real server's limit.
+MAX_BODY_BYTES = 3 * 1024 * 1024
+
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")

@@ -215,12 +215,12 @@ def _page(collection: Collection, selection: Selection, *, limit: int, rv: int) 
     if selection.name and not limit:
         key = f"{selection.namespace}/{selection.name}" if collection.resource.namespaced else selection.name
         if selection.namespace or not collection.resource.namespaced:
-            found = collection.get(key)
-            return Page(list(_select(iter([found] if found is not None else []), selection)), rv)
-    if selection.indexed is not None and not limit:
-        return Page(list(_select(iter(collection.with_field(*selection.indexed) or ()), selection)), rv)
+            named = collection.get(key)
+            return Page(list(_select(iter([named] if named is not None else []), selection)), rv)
     prefix = _prefix(selection)
-    return _cut(collection.scan(prefix), selection, limit=limit, rv=rv, prefix=prefix)
+    indexed = collection.with_field(*selection.indexed) if selection.indexed is not None else None
+    found = iter(indexed) if indexed is not None else collection.scan(prefix)
+    return _cut(found, selection, limit=limit, rv=rv, prefix=prefix)
 
 
 def _select(found: Iterator[Stored], selection: Selection) -> Iterator[Stored]:

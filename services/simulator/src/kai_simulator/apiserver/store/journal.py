@@ -62,6 +62,7 @@ class Journal:
             os.close(self._lock)
             raise CorruptJournal(f"{directory}: in use by another process") from error
         self._file = -1
+        self._size = 0
         self.written = 0  #: bytes journalled since the last snapshot began
 
     def load(self, apply: Apply) -> int:
@@ -120,15 +121,25 @@ class Journal:
 
     def _open(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        self._size = os.fstat(self._file).st_size
 
     def append(self, rv: int, storage: str, key: str, body: bytes | None) -> None:
-        """Write one change; on return it outlives this process."""
+        """Write one change; on return it outlives this process.
+
+        Raises:
+            OSError: it cannot be written, and nothing was.
+        """
         line = _line(rv, storage, key, body)
         view = memoryview(line)
-        while view:
-            view = view[os.write(self._file, view) :]
-        if self._sync:
-            os.fdatasync(self._file)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+            if self._sync:
+                os.fdatasync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)  # half a line would hide all that follow it
+            raise
+        self._size += len(line)
         self.written += len(line)
 
     def rotate(self, rv: int) -> None:

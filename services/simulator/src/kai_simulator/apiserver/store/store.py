@@ -7,6 +7,8 @@ controllers told. There is no `await` in between, so on one event loop every cha
 import asyncio
 from collections.abc import Callable
 
+from kaicore.service import get_logger
+
 from kai_simulator.apiserver.objects import Object, decode_json
 from kai_simulator.apiserver.resources import Registry, ResourceType
 from kai_simulator.apiserver.store.collection import Collection
@@ -56,8 +58,12 @@ class Store:
             watcher.wake()
 
     def collection(self, storage: str) -> Collection:
-        """The collection of that name."""
+        """The collection of that name, which must exist."""
         return self._collections[storage]
+
+    def find_collection(self, storage: str) -> Collection | None:
+        """The collection of that name, if there is one: those of custom resources come and go."""
+        return self._collections.get(storage)
 
     @property
     def collections(self) -> list[Collection]:
@@ -156,10 +162,17 @@ class Store:
         ]
         journal.rotate(rv)
         self._snapshot = asyncio.ensure_future(asyncio.to_thread(journal.write_snapshot, rv, objects))
+        self._snapshot.add_done_callback(_report)
 
     async def close(self) -> None:
         """Finish what is being written and release the directory."""
         if self._snapshot is not None:
-            await self._snapshot
+            await asyncio.wait({self._snapshot})
         if self._journal is not None:
             self._journal.close()
+
+
+def _report(snapshot: asyncio.Task[None]) -> None:
+    """A failed snapshot costs disk space and time at the next start, but no data: the journals are still there."""
+    if not snapshot.cancelled() and snapshot.exception() is not None:
+        get_logger().error("snapshot failed", exc_info=snapshot.exception())
