@@ -140,8 +140,10 @@ async def test_an_api_server_that_fails(world: World, rules: list[wire.Wire]) ->
                 "fault": {key: value for key, value in rule.items() if key != "verb"},
             }
         )
-    world.start()
-    await churn(world.api)
+    watcher = world.start()
+    await churn(world.api, pods=10)
+    await watcher.ready()
+    await churn(world.api, prefix="d")
     await world.converged()
     assert any(rule["hits"] for rule in world.api.server.faults.told())
 

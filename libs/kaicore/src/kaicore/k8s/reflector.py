@@ -7,12 +7,12 @@ wait and at last cut the watch off, which costs a new list but no memory here.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
 from kaicore.errors import ApiStatus, ClusterError
 from kaicore.k8s.client import KubeClient
-from kaicore.k8s.reflector_core import Change, ListPage, ObjectKey, ReflectorCore, Relist
+from kaicore.k8s.reflector_core import Backoff, Change, ListPage, ObjectKey, ReflectorCore, Relist
 from kaicore.k8s.resources import ObjectT, Resource
 
 _NOT_FOUND = 404
@@ -25,10 +25,12 @@ class ReflectorOptions:
     Attributes:
         page: objects per page of a list.
         watch_s: after how long the server is to end a watch, so that watches move to other servers; up to twice that.
+        backoff: how long to leave a server alone that fails.
     """
 
     page: int = 500
     watch_s: int = 300
+    backoff: Backoff = field(default_factory=Backoff)
 
 
 class ReflectorObserver(Protocol):
@@ -74,11 +76,11 @@ class Reflector(Generic[ObjectT]):
         options: how to follow.
         jitter: random numbers of 0 to 1.
         """
-        self.core = ReflectorCore(resource, known=known)
         self._client = client
         self._take = take
         self._observer = observer
         self._options = options or ReflectorOptions()
+        self.core = ReflectorCore(resource, known=known, backoff=self._options.backoff)
         self._jitter = jitter
 
     async def run(self) -> None:

@@ -26,10 +26,6 @@ _event_decoder = msgspec.json.Decoder(WatchEvent)
 _bookmark_decoder = msgspec.json.Decoder(Identified)
 _status_decoder = msgspec.json.Decoder(Status)
 
-#: Seconds to wait after the first failure, and at most; doubled with each further one.
-FIRST_DELAY_S = 0.25
-LAST_DELAY_S = 15.0
-
 #: Longest wish of a server to be left alone that is granted, seconds.
 MAX_RETRY_AFTER_S = 60
 
@@ -111,6 +107,13 @@ class Watch:
     resource_version: str
 
 
+class Backoff(NamedTuple):
+    """Seconds to wait after the first failure, and at most; doubled with each further one."""
+
+    first_s: float = 0.25
+    most_s: float = 15.0
+
+
 class Relist(StrEnum):
     """Why a list was begun."""
 
@@ -125,12 +128,20 @@ class ReflectorCore(Generic[ObjectT]):
     Ask for `request` after `delay_s`, then report with `take_page`, `take_lines`, `failed` or `ended`.
     """
 
-    def __init__(self, resource: Resource[ObjectT], *, known: Mapping[ObjectKey, str] | None = None) -> None:
+    def __init__(
+        self,
+        resource: Resource[ObjectT],
+        *,
+        known: Mapping[ObjectKey, str] | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
         """Args:
         resource: what to follow.
         known: uids of the objects that are believed to be there, from an earlier life.
+        backoff: how long to leave a server alone that fails.
         """
         self.resource = resource
+        self._backoff = backoff or Backoff()
         #: What is there, as far as we know.
         self.known = {key: KnownObject(uid) for key, uid in (known or {}).items()}
         self.request: ListPage | Watch = ListPage()
@@ -165,7 +176,7 @@ class ReflectorCore(Generic[ObjectT]):
         """
         if not self._failed:
             return 0.0
-        delay_s = min(FIRST_DELAY_S * (1 << min(self.failures - 1, 30)), LAST_DELAY_S)
+        delay_s = min(self._backoff.first_s * (1 << min(self.failures - 1, 30)), self._backoff.most_s)
         return max(delay_s * (0.5 + 0.5 * jitter), float(self._retry_after_s))
 
     def take_page(self, data: bytes) -> list[Change[ObjectT]]:

@@ -1,0 +1,47 @@
+"""Pods that wait come last."""
+
+from typing import Any
+
+from kai_watcher.facts import Facts
+from kai_watcher.first_lists import FirstLists
+from kai_watcher.kinds import NODE, POD
+from kaicore.events.envelope import Unit
+from kaicore.k8s.reflector_core import Gone, ObjectKey, Seen
+from kaicore.k8s.resources import NODES, PODS
+
+from tests import wire
+
+KEY = ObjectKey("default", "p")
+
+
+def pod(facts: Facts, **kwargs: Any) -> Unit:
+    unit = facts.translate(POD, Seen(PODS.decode(wire.encode(wire.pod(**kwargs)))), now=0)
+    assert unit is not None
+    return unit
+
+
+def test_units_pass_but_for_pods_without_a_node() -> None:
+    facts, lists = Facts("c"), FirstLists(["Node", "Pod"])
+    node = facts.translate(NODE, Seen(NODES.decode(wire.encode(wire.node()))), now=0)
+    assert node is not None
+    waits = pod(facts, name="waits")
+    bound = pod(facts, name="bound", nodeName="n1")
+    finished = pod(facts, name="finished", status={"phase": "Failed"})
+    assert lists.admit([waits, node, bound, finished]) == [node, bound, finished]
+    assert list(lists.listed("Pod")) == []
+    assert lists.outstanding == ("Node",)
+    assert list(lists.listed("Node")) == [waits]
+    assert lists.complete
+    assert list(lists.admit([waits])) == [waits]
+
+
+def test_what_happens_to_a_pod_that_is_held_back_is_held_back_too() -> None:
+    facts, lists = Facts("c"), FirstLists(["Node"])
+    waits = pod(facts)
+    bound = pod(facts, version="2", nodeName="n1")
+    gone = facts.translate(POD, Gone(KEY, "uid-p", "3"), now=0)
+    assert gone is not None
+    assert list(lists.admit([waits])) == []
+    assert list(lists.admit([bound, gone])) == []
+    assert list(lists.listed("Node")) == [waits, bound, gone]
+    assert list(lists.listed("Node")) == []
