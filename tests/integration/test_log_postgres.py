@@ -11,6 +11,7 @@ from kaicore.events.envelope import UnitOutcome
 from kaicore.log.audit import verify
 from kaicore.log.postgres import PostgresLog
 from kaicore.log.postgres.append import Appender
+from kaicore.log.postgres.connections import Connections, end
 
 from tests.new_events import new_event, unit
 
@@ -128,3 +129,24 @@ async def test_two_openers_of_one_log_see_each_others_events(
             await writer.append(cluster_name, [unit(n1=number)])
             assert await waiting == number + 1
         assert await log.read(cluster_name) == await other.read(cluster_name)
+
+
+async def test_a_connection_that_is_given_up_leaves_no_session_behind(module_database_url: str) -> None:
+    connections = Connections(module_database_url, size=1, patience_s=1, application="given up")
+    # Kept, because what a cancelled task has open is closed when the task is forgotten, if not before.
+    kept = []
+    for steps in range(0, 2000, 40):
+        connecting = asyncio.create_task(connections.connect())
+        kept.append(connecting)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await end(connecting)
+        if not connecting.cancelled():
+            await connecting.result().close()
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'given up' OR state = 'starting'"
+    async with (
+        asyncio.timeout(30),
+        await psycopg.AsyncConnection.connect(module_database_url, autocommit=True) as watching,
+    ):
+        while await (await watching.execute(sessions)).fetchone() is not None:
+            pass

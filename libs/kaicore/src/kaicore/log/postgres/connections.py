@@ -111,7 +111,7 @@ class Connections:
             LogUnavailable: the server does not answer, or does not let us in.
         """
         try:
-            connection = await psycopg.AsyncConnection.connect(self._url, **self._options)
+            connection = await self._connect()
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
         except psycopg.OperationalError as error:
@@ -125,6 +125,23 @@ class Connections:
                 raise _translated(error) from error
             raise
         return connection
+
+    async def _connect(self) -> Connection:
+        """Connect to the end, even when cancelled.
+
+        A connection that was cancelled halfway leaves its socket open until garbage is collected, and up to a minute
+        long a session on the server that waits for the password, and that DROP DATABASE in turn waits for.
+        """
+        connecting = asyncio.ensure_future(psycopg.AsyncConnection.connect(self._url, **self._options))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            while not connecting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([connecting])
+            if connecting.exception() is None:
+                await connecting.result().close()
+            raise
 
     async def run(self, work: Callable[[Connection], Awaitable[_T]], *, repeat: bool = True) -> _T:
         """Do work on a connection, again on another one when it breaks.
@@ -183,7 +200,7 @@ class Connections:
             await connection.close()
 
 
-async def end(task: asyncio.Task[None]) -> None:
+async def end(task: asyncio.Task[Any]) -> None:
     """Cancel a task until it has ended; one cancellation may be swallowed (see `Connections.run`)."""
     while not task.done():
         task.cancel()
