@@ -1,9 +1,6 @@
 """Exporters between a kubelet on its socket and an ingest on Postgres."""
 
 import asyncio
-import os
-import re
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -35,6 +32,7 @@ from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.podresources import Kubelet, pod, serving, write_sysfs
 from tests.reports import pod_report, report
+from tests.service_process import service_process
 
 GI = 2**30
 
@@ -402,49 +400,24 @@ async def test_as_processes(
         "KAI_POLL_INTERVAL_S": "0.05",
     }
     fleet = ["--podresources-dir", str(tmp_path)]
-    async with _process("kai_ingest", common) as address:
+    async with service_process("kai_ingest.main", common) as address:
         ingest = ["--ingest-url", f"http://{address}"]
-        async with _process("kai_exporter", common, *ingest, *fleet) as health:
+        async with service_process("kai_exporter.main", common, *ingest, *fleet) as health:
             await observed.reach(1)
             async with aiohttp.ClientSession() as session, session.get(f"http://{health}/metrics") as response:
                 assert "kai_exporter_nodes 1.0" in await response.text()
         node = ["--node-name", "n1", "--podresources-socket", str(tmp_path / "n1/kubelet.sock")]
         kubelet.pods = [pod("a", cpus=[4])]
-        async with _process("kai_exporter", common, *ingest, *node, "--sysfs-root", str(tmp_path / "n1/sys")):
+        async with service_process(
+            "kai_exporter.main", common, *ingest, *node, "--sysfs-root", str(tmp_path / "n1/sys")
+        ):
             await observed.reach(2)
-    async with _process("kai_ingest", common) as address:
+    async with service_process("kai_ingest.main", common) as address:
         await facts.append(seen("b"))
         kubelet.pods = [pod("a", cpus=[4]), pod("b", cpus=[5])]
-        async with _process("kai_exporter", common, "--ingest-url", f"http://{address}", *fleet):
+        async with service_process("kai_exporter.main", common, "--ingest-url", f"http://{address}", *fleet):
             await observed.reach(3)
     assert await observed.summary() == ["a node-0:cpu=1000", "a node-1:cpu=1000", "b node-1:cpu=1000"]
-
-
-@asynccontextmanager
-async def _process(package: str, environment: Mapping[str, str], *arguments: str) -> AsyncIterator[str]:
-    """Run a service until the block ends; yield the address that it serves HTTP on."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        f"{package}.main",
-        *arguments,
-        env={**os.environ, **environment},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    try:
-        line = b""
-        while (found := re.search(rb'"address": "[^0-9]*([0-9.]+)[^0-9]+([0-9]+)', line)) is None:
-            line = await process.stderr.readline()
-            assert line, f"{package} ended with {await process.wait()}"
-        yield f"{found[1].decode()}:{found[2].decode()}"
-        process.send_signal(signal.SIGTERM)
-        rest = (await process.stderr.read()).decode()
-        assert (await process.wait(), "Traceback" in rest) == (0, False), rest
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kai_exporter.main import export
 from kai_exporter.settings import ExporterSettings
 from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
-from kai_simulator.fleet.running import running_fleet
 from kaicore.events import payloads
-from kaicore.k8s.access import plain_access
 from kaicore.log.postgres import PostgresLog
 from kaicore.model.placement import SpanAmount, ZoneAmount
 from kaicore.service import Health, ServiceContext, get_logger
@@ -20,8 +18,13 @@ from prometheus_client import REGISTRY
 from tests.factory import GI
 from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.service_process import service_process
 from tests.simulator.fleet.cluster import Cluster
-from tests.simulator.fleet.objects import small_fleet
+from tests.simulator.fleet.objects import GROUP
+
+PROFILE = "groups:" + GROUP.format(
+    count=3, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing=""
+)
 
 
 @pytest.fixture
@@ -61,6 +64,22 @@ async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) ->
             REGISTRY.unregister(collector)
 
 
+@asynccontextmanager
+async def _fleet(server: ApiServer, sockets: Path, directory: Path) -> AsyncIterator[None]:
+    server.write_http_kubeconfig(directory / "kubeconfig")
+    (directory / "profile.yaml").write_text(PROFILE)
+    arguments = {
+        "--kubeconfig": directory / "kubeconfig",
+        "--profile": directory / "profile.yaml",
+        "--data-dir": directory / "data",
+        "--podresources-dir": sockets,
+        "--install-crds": "true",
+    }
+    flags = [str(part) for flag in arguments.items() for part in flag]
+    async with service_process("kai_simulator.fleet.main", {}, *flags):
+        yield
+
+
 async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
     narrow = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}
@@ -68,13 +87,7 @@ async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exportin
     async with (
         ApiServer(ApiServerOptions(controllers=None)) as server,
         Cluster(server.http_url, server.admin_token) as cluster,
-        running_fleet(
-            small_fleet(3),
-            plain_access(server.http_url, token=server.admin_token),
-            tmp_path / "data",
-            podresources_dir=exporting,
-            install_crds=True,
-        ),
+        _fleet(server, exporting, tmp_path),
     ):
         for node, requests in enumerate((narrow, narrow, wide)):
             pod = await cluster.run_pod(f"p{node}", node=f"node-{node}", amounts=requests)

@@ -1,0 +1,36 @@
+"""Services as processes of their own."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def service_process(module: str, environment: Mapping[str, str], *arguments: str) -> AsyncIterator[str]:
+    """Run a service until the block ends; yield the address that it serves HTTP on."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        env={**os.environ, **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        line = b""
+        while (found := re.search(rb'"address": "[^0-9]*([0-9.]+)[^0-9]+([0-9]+)', line)) is None:
+            line = await process.stderr.readline()
+            assert line, f"{module} ended with {await process.wait()}"
+        yield f"{found[1].decode()}:{found[2].decode()}"
+        process.send_signal(signal.SIGTERM)
+        rest = (await process.stderr.read()).decode()
+        assert (await process.wait(), "Traceback" in rest) == (0, False), rest
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
