@@ -14,7 +14,7 @@ from kai_relay.relay import Relay
 from kai_relay.settings import RelaySettings
 from kaicore.bus import Limits, MemoryBus, Message, StreamState
 from kaicore.bus.wire import from_message
-from kaicore.errors import EventsRetired
+from kaicore.errors import BusUnavailable, EventsRetired
 from kaicore.events.envelope import Event
 from kaicore.log.port import Filter
 from kaicore.service import Health, get_logger, read_settings
@@ -323,6 +323,21 @@ async def test_an_aged_out_stream_is_gone_on_with() -> None:
         await asyncio.sleep(1)
         assert await bus.stream(C) == StreamState(6, 7)
         assert running.value("rebuilds_total", reason="missing") == 0
+
+
+@virtually
+async def test_limits_that_the_bus_refuses_stop_nothing() -> None:
+    class StubbornBus(UnreliableBus):
+        async def set_limits(self, cluster: str, limits: Limits) -> None:
+            raise BusUnavailable("not enough servers")
+
+    log, bus = UnreliableLog(), StubbornBus()
+    await append(log, C, 5)
+    await relay(log, bus, C, upto=3)
+    async with relaying(log, bus) as running:
+        await asyncio.sleep(1)
+        assert await bus.stream(C) == StreamState(1, 5)
+        assert running.health.ready
 
 
 @virtually

@@ -23,8 +23,8 @@ _WINDOW = 1000
 #: Bytes that may wait to be taken before more is asked for; a request asks for no more than as much again.
 _WINDOW_BYTES = 4 << 20
 
-#: Seconds that a request for messages stands.
-_REQUEST_S = 30
+#: Nanoseconds that a request for messages stands.
+_REQUEST_NS = 30 * 1_000_000_000
 
 #: Ends of a request after which another one makes sense (ADR-13 of NATS): nothing came, or its limit was reached.
 _FINISHED = ("404", "408")
@@ -96,7 +96,7 @@ class PullSubscription:
             return
         assert self._inbox is not None
         self._requested += free
-        request = b'{"batch":%d,"max_bytes":%d,"expires":%d}' % (free, self._max_bytes, _REQUEST_S * 1_000_000_000)
+        request = b'{"batch":%d,"max_bytes":%d,"expires":%d}' % (free, self._max_bytes, _REQUEST_NS)
         message = Outgoing(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", request)
         try:
             await self._connection.send(message, reply=self._inbox.subject)

@@ -1,0 +1,212 @@
+"""The bus on NATS: publishing, subscribing, feeds from log and bus, and how late the relay is.
+
+`python -m tests.bench.bus` runs it alone. Postgres is durable, relay and reader are processes of their own on uvloop,
+as in production; all of them share this machine.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import uvloop
+from kaicore.bus import Limits, Message, NatsBus
+from kaicore.bus.wire import from_message, to_message
+from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.events.envelope import Event
+from kaicore.feed import EventFeed, FeedOptions, Source
+from kaicore.log.migrate import upgrade
+from kaicore.log.port import Filter
+from kaicore.log.postgres import PostgresLog
+
+from tests.bench.figures import Figure, figure
+from tests.bench.log import batch
+from tests.relay_process import RelayProcess, relayed
+from tests.servers import scratch_directory
+
+RUNS = 3
+EVENTS = 20_000
+LIMITS = Limits(max_bytes=-1)
+
+
+async def publish_rate(bus: NatsBus, cluster: str, messages: list[Message], *, size: int) -> float:
+    """Publish in batches into a new stream; return messages per second."""
+    await bus.delete_stream(cluster)
+    await bus.create_stream(cluster, first=1, limits=LIMITS)
+    began = time.perf_counter()
+    for start in range(0, len(messages), size):
+        await bus.publish(cluster, messages[start : start + size])
+    return len(messages) / (time.perf_counter() - began)
+
+
+async def subscribe_rate(bus: NatsBus, cluster: str, count: int) -> float:
+    """Take what a stream holds; return messages per second."""
+    began = time.perf_counter()
+    subscription = await bus.subscribe(cluster, after=0)
+    taken = 0
+    while taken < count:
+        await subscription.ready(timeout_s=60)
+        taken += len(subscription.take(500))
+    rate = taken / (time.perf_counter() - began)
+    await subscription.close()
+    return rate
+
+
+async def read_from_log(log: PostgresLog, cluster: str, count: int) -> float:
+    """Read a feed's history; return events per second."""
+    feed = EventFeed(log, None, cluster)
+    began = time.perf_counter()
+    while feed.position < count:
+        await feed.next_batch()
+    rate = count / (time.perf_counter() - began)
+    await feed.close()
+    return rate
+
+
+class Beginning:
+    """A log as it was when it had one event, for a feed that has to take all others from the bus."""
+
+    def __init__(self, log: PostgresLog) -> None:
+        self._log = log
+
+    async def read(
+        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
+    ) -> list[Event]:
+        return await self._log.read(cluster, after=after, upto=1, limit=limit, where=where)
+
+
+async def read_from_bus(log: PostgresLog, bus: NatsBus, cluster: str, messages: list[Message]) -> float:
+    """Read from the bus what was just published there; return events per second."""
+    await bus.delete_stream(cluster)
+    await bus.create_stream(cluster, first=1, limits=LIMITS)
+    await bus.publish(cluster, messages[:1])
+    options = FeedOptions(check_s=3600)
+    feed = EventFeed(cast("PostgresLog", Beginning(log)), bus, cluster, options=options)
+    await feed.next_batch()
+    await feed.next_batch(timeout_s=0)
+    await bus.publish(cluster, messages[1:])
+    began = time.perf_counter()
+    while feed.position < len(messages):
+        await feed.next_batch()
+    rate = (len(messages) - 1) / (time.perf_counter() - began)
+    assert feed.source is Source.BUS
+    await feed.close()
+    return rate
+
+
+async def latencies(
+    log: PostgresLog, bus: NatsBus, cluster: str, *, size: int, rounds: int, every_s: float
+) -> tuple[list[float], list[float]]:
+    """Return milliseconds from the begin of an append to its end, and to each of its events' coming from the bus.
+
+    Both in order of size.
+    """
+    head = (await log.head(cluster)).position
+    subscription = await bus.subscribe(cluster, after=head)
+    began: list[float] = []
+    appends: list[float] = []
+    arrivals: list[float] = []
+
+    async def receive() -> None:
+        while len(arrivals) < rounds * size:
+            await subscription.ready(timeout_s=60)
+            now = time.perf_counter()
+            numbers = [(message.position - head - 1) // size for message in subscription.take(1000)]
+            arrivals.extend((now - began[number]) * 1000 for number in numbers)
+
+    receiving = asyncio.ensure_future(receive())
+    for _ in range(rounds):
+        units = batch(size)
+        began.append(time.perf_counter())
+        await log.append(cluster, units)
+        took = time.perf_counter() - began[-1]
+        appends.append(took * 1000)
+        await asyncio.sleep(max(0.0, every_s - took))
+    await receiving
+    await subscription.close()
+    return sorted(appends), sorted(arrivals)
+
+
+async def relay_rate(bus: NatsBus, log: PostgresLog, relay: RelayProcess, cluster: str) -> float:
+    """Let a relay catch up with a log; return events per second from the first to the last."""
+    head = (await log.head(cluster)).position
+    await bus.delete_stream(cluster)
+    await bus.create_stream(cluster, first=1, limits=LIMITS)
+    subscription = await bus.subscribe(cluster, after=0)
+    await relay.start()
+    first_at, taken = 0.0, 0
+    while taken < head:
+        await subscription.ready(timeout_s=60)
+        taken += len(subscription.take(1000))
+        first_at = first_at or time.perf_counter()
+    rate = taken / (time.perf_counter() - first_at)
+    await subscription.close()
+    await relay.kill()
+    return rate
+
+
+async def fill(log: PostgresLog, cluster: str) -> list[Event]:
+    for _ in range(EVENTS // 1000):
+        await log.append(cluster, batch(1000))
+    return await log.read(cluster, limit=EVENTS)
+
+
+def percentiles(name: str, runs: list[list[float]]) -> Iterator[Figure]:
+    for label, share in (("p50", 50), ("p99", 99)):
+        yield figure(f"{name}, {label}", [run[len(run) * share // 100] for run in runs], "ms")
+
+
+async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
+    found = []
+    bus = await NatsBus.open(nats_url, name="bench")
+    await bus.wait_connected(timeout_s=60)
+    async with await PostgresLog.open(postgres_url) as log:
+        events = await fill(log, "bench")
+        messages = [to_message(event, max_data=bus.max_data) for event in events]
+        found.append(figure("bus: size of the messages below", [len(messages[0].data)], "bytes"))
+        for size in (1, 500):
+            count = EVENTS if size > 1 else EVENTS // 10
+            rates = [await publish_rate(bus, "bench", messages[:count], size=size) for _ in range(RUNS)]
+            found.append(figure(f"bus: publish, {size} at a time", rates, "messages/s"))
+        rates = [await subscribe_rate(bus, "bench", EVENTS) for _ in range(RUNS)]
+        found.append(figure("bus: subscribe", rates, "messages/s"))
+        rates = [await read_from_log(log, "bench", EVENTS) for _ in range(RUNS)]
+        found.append(figure("feed: from the log", rates, "events/s"))
+        rates = [await read_from_bus(log, bus, "bench", messages) for _ in range(RUNS)]
+        found.append(figure("feed: from the bus", rates, "events/s"))
+        assert from_message(messages[-1]) == events[-1]
+        relay = RelayProcess(postgres_url, nats_url, "--clusters", "bench")
+        rates = [await relay_rate(bus, log, relay, "bench") for _ in range(RUNS)]
+        found.append(figure("relay: catching up", rates, "events/s"))
+        async with RelayProcess(postgres_url, nats_url, "--clusters", "live"):
+            await log.append("live", batch(1))
+            await relayed(bus, "live", 1)
+            for size, rounds, every_s in ((1, 150, 0.02), (50, 60, 0.05), (500, 15, 0.2)):
+                runs = [
+                    await latencies(log, bus, "live", size=size, rounds=rounds, every_s=every_s) for _ in range(RUNS)
+                ]
+                name = (
+                    f"relay: begin of an append until its events come from the bus, {size} each {every_s * 1000:.0f} ms"
+                )
+                found += percentiles(name, runs)
+    await bus.close()
+    return found
+
+
+def figures() -> Iterator[Figure]:
+    """Measure."""
+    with scratch_directory() as directory:
+        postgres, nats = EmbeddedPostgres(directory / "postgres"), EmbeddedNats(directory / "nats")
+        asyncio.run(postgres.start())
+        asyncio.run(nats.start())
+        try:
+            upgrade(postgres.url)
+            yield from uvloop.run(measure(postgres.url, nats.url))
+        finally:
+            asyncio.run(nats.kill())
+            asyncio.run(postgres.stop())
+
+
+if __name__ == "__main__":
+    for one in figures():
+        print(one.line(), flush=True)
