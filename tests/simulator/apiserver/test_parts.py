@@ -214,3 +214,10 @@ def test_protobuf_that_cannot_be_read(body: bytes) -> None:
     with pytest.raises(StatusError) as refused:
         decode_protobuf(body)
     assert refused.value.code == 415
+
+
+@pytest.mark.slow
+def test_the_digest_of_types_is_of_the_installed_client_library() -> None:
+    from scripts.builtin_types import TARGET, digest
+
+    assert digest() == TARGET.read_text(), "run scripts/builtin_types.py"
