@@ -1,0 +1,197 @@
+"""A whole stack as `kai up` runs it, as an operator sees it: kubeconfig, log, command line."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from kai_cli.load import Loader
+from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kaicore.inquiry import replay_log
+from kaicore.k8s.access import configured_access
+from kaicore.k8s.client import KubeClient
+from kaicore.log.audit import verify
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import PodEntry, Stage
+
+#: Seconds that anything may take on a busy machine.
+PATIENCE_S = 120.0
+
+
+class LiveStack:
+    """A `kai up` in a process of its own."""
+
+    def __init__(self, root: Path, *, profile: str = "mini") -> None:
+        self.directory = DataDirectory(root)
+        self._profile = profile
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it and return when it is ready."""
+        command = [sys.executable, "-m", "kai_cli.main", "up", "--data-dir", str(self.directory.root)]
+        self._process = subprocess.Popen(
+            [*command, "--profile", self._profile, "--cluster", "e2e"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        said = []
+        for line in self._process.stdout:
+            said.append(line)
+            if line.startswith("Ctrl-C"):
+                return
+        raise AssertionError("kai up ended: " + "".join(said))
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; the exit code."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.stdout.read()
+        self._process.stdout.close()
+        return self._process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        """`kill -9` the supervisor."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def running(self) -> RunningStack:
+        running = self.directory.running()
+        assert running is not None
+        return running
+
+    @property
+    def cluster(self) -> RunningCluster:
+        return self.running.clusters["e2e"]
+
+    def pid_of(self, module: str) -> int:
+        """The process id of a service, by its module."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for child in children:
+            if module in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+        raise AssertionError(f"no {module} runs")
+
+    def kill_service(self, module: str) -> None:
+        """`kill -9` a service."""
+        os.kill(self.pid_of(module), signal.SIGKILL)
+
+    def ask(self, *arguments: str, code: int = 0) -> Any:
+        """Run a `kai` command with `-o json` on the stack's data directory; its answer."""
+        done = subprocess.run(
+            [sys.executable, "-m", "kai_cli.main", *arguments, "--data-dir", str(self.directory.root), "-o", "json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[KubeClient]:
+        async with KubeClient(configured_access(self.cluster.service_kubeconfig)) as client:
+            yield client
+
+    async def create(self, *manifests: dict[str, Any]) -> None:
+        """Create objects."""
+        async with self.client() as client:
+            loaded = await Loader(client).create(list(manifests))
+        assert loaded.refused == []
+
+    @asynccontextmanager
+    async def log(self) -> AsyncIterator[EventLog]:
+        async with await PostgresLog.open(self.running.database_url) as log:
+            yield log
+
+    async def until(self, condition: Callable[[ClusterState], bool]) -> ClusterState:
+        """Fold the log until the state meets a condition."""
+        state = ClusterState("e2e")
+        async with self.log() as log, asyncio.timeout(PATIENCE_S):
+            while not condition(state):
+                events = await log.read("e2e", after=state.position, limit=5000)
+                for event in events:
+                    state.fold(event)
+                    if condition(state):
+                        return state
+                if not events:
+                    await log.wait_beyond("e2e", state.position, timeout_s=5)
+        return state
+
+    async def check(self) -> ClusterState:
+        """The log is intact, and every cycle replays."""
+        async with self.log() as log:
+            report = await replay_log(log, "e2e")
+            assert report.differences == []
+            audit = await verify(log, "e2e")
+            assert audit.ok, str(audit)
+            state = ClusterState("e2e")
+            while events := await log.read("e2e", after=state.position, limit=5000):
+                state.fold_all(events)
+            return state
+
+
+def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
+    return [
+        entry
+        for entry in state.pods.values()
+        if entry.pod.scheduler_name == "kai-ledger" and entry.pod.name.startswith(prefix)
+    ]
+
+
+def finished(count: int, prefix: str = "") -> Callable[[ClusterState], bool]:
+    """All of `count` pods have run to their end."""
+
+    def condition(state: ClusterState) -> bool:
+        entries = [entry for entry in ours(state, prefix) if entry.pod.phase == "Succeeded"]
+        return len(entries) >= count
+
+    return condition
+
+
+def bound(count: int, prefix: str = "") -> Callable[[ClusterState], bool]:
+    """`count` pods have come to a node."""
+
+    def condition(state: ClusterState) -> bool:
+        return sum(entry.stage in (Stage.BOUND, Stage.FINISHED) for entry in ours(state, prefix)) >= count
+
+    return condition
+
+
+def pod_manifest(name: str, *, seconds: float | None = None, **requests: str) -> dict[str, Any]:
+    """A Guaranteed pod; resource names with `_` for `/` and `.` are not needed: cpu, memory, gpu."""
+    named = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in requests.items()}
+    annotations = {} if seconds is None else {"simulator.kai.scheduler/run-seconds": str(seconds)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "schedulerName": "kai-ledger",
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {"name": "main", "image": "x", "resources": {"requests": named, "limits": named}},
+            ],
+        },
+    }
