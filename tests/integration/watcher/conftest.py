@@ -140,16 +140,18 @@ class World:
         self.cluster = cluster
         self.watchers: list[RunningWatcher] = []
 
+    async def __aenter__(self) -> "World":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for watcher in self.watchers:
+            await watcher.kill()
+
     def start(self, **options: Any) -> RunningWatcher:
         """Start a watcher."""
         watcher = RunningWatcher(self.api, self.log, self.cluster, **options)
         self.watchers.append(watcher)
         return watcher
-
-    async def close(self) -> None:
-        """End whatever watchers are left."""
-        for watcher in self.watchers:
-            await watcher.kill()
 
     async def events(self, *types: str, after: int = 0) -> list[Event]:
         """Events of the log, of some types."""
@@ -246,6 +248,5 @@ async def log(database_url: str) -> AsyncIterator[PostgresLog]:
 
 @pytest.fixture
 async def world(api: Api, log: PostgresLog, cluster_name: str) -> AsyncIterator[World]:
-    world = World(api, log, cluster_name)
-    yield world
-    await world.close()
+    async with World(api, log, cluster_name) as world:
+        yield world
