@@ -34,6 +34,7 @@ from kai_simulator.apiserver.rest.watch_stream import Watches
 _CONTROL = "/simulator/"
 _OPENAPI_V3 = "/openapi/v3"
 _HEALTH = re.compile(r"/(healthz|livez|readyz)(/.*)?$")
+_NO_SUBJECT = Subject()  # nobody looks at it where no rule is in force and nothing stays open
 _MANAGER = re.compile(r"[^/]+")
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
 
@@ -113,15 +114,9 @@ class Handler:
         operation.field_validation = request.query.get("fieldValidation") or "Warn"
         if operation.field_validation not in _VALIDATIONS:
             raise bad_request(f'fieldValidation: Unsupported value: "{operation.field_validation}"')
-        subject = Subject.model_construct(
-            verb=request.verb,
-            group=request.group,
-            resource=request.plural,
-            subresource=request.subresource,
-            namespace=request.namespace,
-            name=request.name,
-            user_agent=http.headers.get("User-Agent", ""),
-        )
+        if not self._faults.rules and request.verb != "watch":
+            return await self._verbs.carry_out(http, request, operation=operation, subject=_NO_SUBJECT)
+        subject = _subject(http, request)
         if not self._faults.rules:
             return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
         return await self._with_faults(http, request, operation=operation, subject=subject)
@@ -260,6 +255,19 @@ class Handler:
                     collection.compact(self._backend.store.rv)
                 return object_answer({"resourceVersion": str(self._backend.store.rv)})
         raise path_not_found()
+
+
+def _subject(http: web.BaseRequest, request: RequestPath) -> Subject:
+    """A request as fault rules see it."""
+    return Subject.model_construct(
+        verb=request.verb,
+        group=request.group,
+        resource=request.plural,
+        subresource=request.subresource,
+        namespace=request.namespace,
+        name=request.name,
+        user_agent=http.headers.get("User-Agent", ""),
+    )
 
 
 def _manager(http: web.BaseRequest) -> str:
