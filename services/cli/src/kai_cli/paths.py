@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from kaicore.embedded import usable_directory
 from kaicore.errors import ConfigurationError
 
 
@@ -79,17 +80,14 @@ class DataDirectory:
 def data_directory(path: Path | None) -> DataDirectory:
     """Return the data directory named on the command line, by `KAI_DATA_DIR`, or `.kai` here.
 
-    As root the embedded Postgres runs as `nobody`, who must be able to enter the directory; where the working directory
-    is barred to him, a directory below `/var/tmp` takes its place.
+    As root the embedded Postgres runs as `nobody`, who must be able to enter the directory; where he cannot, a directory
+    below `/var/tmp` stands for it.
+
+    Raises:
+        ConfigurationError: it is no directory, or cannot be used.
     """
     chosen = path or (Path(named) if (named := os.environ.get("KAI_DATA_DIR")) else Path(".kai"))
-    root = chosen.absolute()
-    if path is None and "KAI_DATA_DIR" not in os.environ and os.geteuid() == 0 and not _open_to_all(root.parent):
-        root = Path("/var/tmp") / "kai" / str(root).strip("/").replace("/", "-")  # noqa: S108
+    root = usable_directory(chosen)
     if root.exists() and not root.is_dir():
         raise ConfigurationError(f"{root}: is no directory")
     return DataDirectory(root)
-
-
-def _open_to_all(path: Path) -> bool:
-    return all(parent.stat().st_mode & 0o001 for parent in (path, *path.parents))

@@ -83,7 +83,8 @@ class SupervisedProcess:
         if process is not None and process.returncode is None:
             process.send_signal(signal.SIGTERM)
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _STOP_S)
+                async with asyncio.timeout(_STOP_S):
+                    await process.wait()
             if process.returncode is None:
                 self._tell(f"{self.spec.name}: does not end, killed")
                 process.kill()

@@ -178,7 +178,8 @@ class Stack:
             process.start()
         for process in started:
             try:
-                await asyncio.wait_for(process.ready.wait(), _READY_S)
+                async with asyncio.timeout(_READY_S):
+                    await process.ready.wait()
             except TimeoutError:
                 raise KaiError(
                     f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}"

@@ -41,7 +41,8 @@ class ServiceContext:
     async def sleep(self, seconds: float) -> bool:
         """Sleep, but wake at once when the service is to stop; return whether it is to stop."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
         return self.stopping.is_set()
 
 
