@@ -280,6 +280,20 @@ def test_a_pod_that_ended_does_not_start_again() -> None:
     assert not snapshot(again).pods
 
 
+def test_a_rejection_stands_over_a_restart() -> None:
+    node = agent(policy="single-numa-node")
+    whole = {"cpu": "8", "memory": "1Gi"}
+    node.pod_seen(pod_object("a", amounts=whole), NOW)
+    node.pod_seen(pod_object("b", amounts=whole), NOW)
+    again = restarted(node)
+    # By now there is room, and the API has not heard of the rejection; it stands nevertheless.
+    done = again.synced([pod_object("b", amounts=whole)], NOW + 5)
+    assert phases(done) == [("b", "Failed")]
+    assert status(done)["reason"] == "TopologyAffinityError"
+    again.pod_seen(pod_object("b", status={"phase": "Failed"}), NOW + 6)
+    assert not snapshot(again).pods
+
+
 def test_a_run_goes_on_where_it_was() -> None:
     node = agent(timing="runSeconds: 10")
     node.pod_seen(pod_object("a"), NOW)

@@ -38,6 +38,10 @@ class Stage(enum.StrEnum):
 ACTIVE = frozenset({Stage.ADMITTED, Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
 
 
+#: Stages of which nothing comes any more: what was said of them must not be forgotten before the API has it.
+OVER = frozenset({Stage.ENDED, Stage.REJECTED})
+
+
 @dataclass(frozen=True, slots=True)
 class PatchStatus:
     """Write the pod's status."""
@@ -101,6 +105,8 @@ class TrackedPod:
     ip: str = ""
     #: Init containers that are still to run, in order.
     init_left: list[str] = field(default_factory=list)
+    #: Why the kubelet did not admit it.
+    rejection: Rejection | None = None
     #: The last status that was written, and its phase.
     reported: bytes | None = None
     phase: str = "Pending"
@@ -155,7 +161,7 @@ class Agent:
                 return [DeletePod(pod)] if deleting else []
             return self._arrived(pod, now)
         tracked.pod = pod
-        if tracked.stage is Stage.ENDED and pod.status.phase == tracked.phase:
+        if tracked.stage in OVER and pod.status.phase == tracked.phase:
             self._changed[pod.metadata.uid] = None
         if not deleting or tracked.stage is Stage.STOPPING:
             return []
@@ -207,12 +213,12 @@ class Agent:
             rejection = self.kubelet.admit(model)
             complaints = []
         if rejection is not None:
-            tracked.stage = Stage.REJECTED
-            body = self._status.rejected(pod, rejection, now=now)
+            tracked.stage, tracked.rejection = Stage.REJECTED, rejection
+            self._changed[pod.metadata.uid] = None
             return [
                 *complaints,
                 Decided(pod, rejection),
-                self._report(tracked, "Failed", body),
+                self._report_rejected(tracked, rejection, now),
                 RecordEvent(pod, self._status.rejected_event(pod, rejection, now=now)),
             ]
         tracked.ip = self.spec.pod_ip(self._ordinal)
@@ -279,9 +285,14 @@ class Agent:
         body = self._status.ended(tracked.pod, now=now, since=tracked.started_at, exit_code=exit_code)
         return self._report(tracked, "Failed" if exit_code else "Succeeded", body)
 
+    def _report_rejected(self, tracked: TrackedPod, rejection: Rejection, now: float) -> PatchStatus:
+        return self._report(tracked, "Failed", self._status.rejected(tracked.pod, rejection, now=now))
+
     def _report_again(self, tracked: TrackedPod, now: float) -> PatchStatus:
         if tracked.stage is Stage.ENDED:
             return self._report_ended(tracked, now)
+        if tracked.rejection is not None:
+            return self._report_rejected(tracked, tracked.rejection, now)
         if tracked.phase == "Running":
             return self._report_running(tracked)
         return PatchStatus(tracked.pod, tracked.reported or b"")
@@ -301,6 +312,8 @@ class Agent:
             self._report_running(tracked)
         elif tracked.stage is Stage.ENDED:
             self._report_ended(tracked, tracked.started_at)
+        elif tracked.rejection is not None:
+            self._report_rejected(tracked, tracked.rejection, tracked.admitted_at)
 
     def wakes(self) -> list[WakeAt]:
         """Return when the pods that were remembered need attention."""

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from kaicore.errors import ConfigurationError
 
-from kai_simulator.fleet.agent import ACTIVE, Agent, Stage, TrackedPod
-from kai_simulator.fleet.kubelet import Container, Pod
+from kai_simulator.fleet.agent import ACTIVE, OVER, Agent, Stage, TrackedPod
+from kai_simulator.fleet.kubelet import Container, Pod, Rejection
 from kai_simulator.fleet.kubelet.bitsets import bits, from_cpulist, members, to_cpulist
 from kai_simulator.fleet.kubelet.hints import Affinity
 from kai_simulator.fleet.kubelet.memory import Block
@@ -41,7 +41,7 @@ class ContainerState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PodState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that was admitted; one that has ended holds nothing any more."""
+    """A pod that was decided on; one that has ended or was rejected (reason, message) holds nothing."""
 
     uid: str
     namespace: str
@@ -55,6 +55,7 @@ class PodState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ip: str
     containers: list[ContainerState] = []
     init_left: list[str] = []
+    rejection: tuple[str, str] | None = None
     overhead: dict[str, int] = {}
     pod_requests: dict[str, int] = {}
     pod_limits: dict[str, int] = {}
@@ -225,6 +226,7 @@ def restore(agent: Agent, state: NodeState) -> None:
                 next_at=float("inf") if saved_pod.next_at is None else saved_pod.next_at,
                 ip=saved_pod.ip,
                 init_left=list(saved_pod.init_left),
+                rejection=None if saved_pod.rejection is None else Rejection(*saved_pod.rejection),
             )
         )
 
@@ -241,8 +243,8 @@ def _lines_of(agent: Agent) -> Iterable[bytes]:
 
 
 def _is_kept(tracked: TrackedPod) -> bool:
-    """Active pods, and ended ones until the API says that they have: they must not start again."""
-    if tracked.stage is Stage.ENDED:
+    """Active pods, and those that are over until the API says so: they must not be decided on again."""
+    if tracked.stage in OVER:
         return tracked.pod.status.phase != tracked.phase
     return tracked.stage in ACTIVE and (tracked.stage is not Stage.STOPPING or tracked.next_at < float("inf"))
 
@@ -271,6 +273,7 @@ def _pod_state(agent: Agent, tracked: TrackedPod) -> PodState:
         exit_code=tracked.fate.exit_code,
         ip=tracked.ip,
         init_left=tracked.init_left,
+        rejection=None if tracked.rejection is None else (tracked.rejection.reason, tracked.rejection.message),
         **more,
     )
 
