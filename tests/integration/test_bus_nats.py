@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from kaicore.bus import Limits, Message, NatsBus, pull
+from kaicore.bus import connection as connection_module
 from kaicore.bus.connection import Connection, Outgoing
 from kaicore.errors import BusUnavailable
 
@@ -98,6 +99,28 @@ async def test_whoever_waits_for_an_answer_learns_at_once_that_the_connection_is
     with pytest.raises(BusUnavailable, match="connection lost"):
         await asking
     assert lost.is_set()
+
+
+async def test_an_answer_that_does_not_come_is_waited_for_only_so_long(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_ANSWER_S", 0.05)
+    connection = Connection(nats_url, name="test")
+    connection.dial()
+    assert await connection.wait_up(timeout_s=PATIENCE_S)
+
+    async def silence(_: object) -> None:
+        pass
+
+    inbox = await connection.open_inbox(silence)
+    with pytest.raises(BusUnavailable, match="no answer"):
+        await connection.ask([Outgoing(inbox.subject, b"")])
+    asking = asyncio.ensure_future(connection.ask([Outgoing(inbox.subject, b"")]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await connection.close()
 
 
 async def test_a_client_that_the_server_closed_is_replaced(nats_url: str) -> None:

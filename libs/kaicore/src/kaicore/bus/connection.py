@@ -131,7 +131,8 @@ class Connection:
                     return await answer
         finally:
             del self._asked[token]
-            if not answer.cancel():
+            if not answer.cancel() and not answer.cancelled():
+                # Nobody may be there any more to hear of it.
                 answer.exception()
 
     async def send(self, message: Outgoing, *, reply: str = "") -> None:
