@@ -13,6 +13,7 @@ from typing import Any
 
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kaicore.errors import LogUnavailable
 from kaicore.inquiry import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
@@ -121,7 +122,15 @@ class LiveStack:
 
     @asynccontextmanager
     async def log(self) -> AsyncIterator[EventLog]:
-        async with await PostgresLog.open(self.running.database_url) as log:
+        """The log, as soon as its server is there."""
+        opened: PostgresLog | None = None
+        async with asyncio.timeout(PATIENCE_S):
+            while opened is None:
+                try:
+                    opened = await PostgresLog.open(self.running.database_url)
+                except LogUnavailable:
+                    await asyncio.sleep(0.1)
+        async with opened as log:
             yield log
 
     async def until(self, condition: Callable[[ClusterState], bool]) -> ClusterState:
