@@ -1,16 +1,17 @@
 """A fleet at a simulated API server: nodes appear, pods live and die, topologies follow, faults are survived."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_simulator.apiserver.server import ApiServer
+from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 from kai_simulator.fleet.fingerprint import pods_fingerprint
 from kai_simulator.fleet.fleet import Fleet
 from kai_simulator.fleet.nodes import expand
 from kai_simulator.fleet.profile import load_profile
 from kai_simulator.fleet.running import running_fleet
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.access import plain_access
+from kaicore.k8s.access import configured_access, plain_access
 
 from tests.simulator.fleet.cluster import LEASES, NODES, NRT, PODS, Cluster, Json, eventually, fingerprint, free
 from tests.simulator.fleet.conftest import JoinFleet
@@ -67,6 +68,25 @@ async def test_a_node_that_exists_is_adopted(cluster: Cluster, join: JoinFleet) 
         node = await cluster.until(NODES, "node-0", lambda node: "cpu" in (node or {})["status"].get("capacity", {}))
         assert node["metadata"]["labels"]["mine"] == "stays"
         assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "node-0"
+
+
+async def test_a_node_of_a_real_kubelet_is_left_alone(cluster: Cluster, join: JoinFleet) -> None:
+    real = {"metadata": {"name": "node-0"}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}}
+    await cluster.client.post(NODES, real)
+    with pytest.raises(ConfigurationError, match="1 nodes exist and belong to somebody else: node-0"):
+        async with join(small_fleet(2)):
+            pass
+    assert "cpu" not in (await cluster.get(NODES, "node-0") or {})["status"].get("capacity", {})
+
+
+async def test_a_fleet_joins_over_tls_by_kubeconfig(tmp_path: Path) -> None:
+    options = ApiServerOptions(controllers=None, https_port=0)
+    async with ApiServer(options) as server, Cluster(server.http_url, server.admin_token) as cluster:
+        server.write_kubeconfig(tmp_path / "kubeconfig")
+        access = configured_access(str(tmp_path / "kubeconfig"))
+        async with running_fleet(small_fleet(), access, tmp_path / "data", install_crds=True):
+            await cluster.run_pod("a")
+            await cluster.until(NRT, "node-0", lambda topology: free(topology, "cpu") == [5, 8])
 
 
 async def test_heartbeats_go_on(cluster: Cluster, join: JoinFleet) -> None:

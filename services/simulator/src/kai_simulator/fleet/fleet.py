@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kaicore.errors import ConfigurationError
 from kaicore.k8s.client import KubeClient
 from kaicore.service import get_logger
 from prometheus_client import CollectorRegistry
@@ -86,7 +87,7 @@ class Fleet:
         self._all_joined = asyncio.Event()
         self._client = client
         self._journal = Journal(data_dir)
-        self._outbox: list[Write] = []
+        self._outbox: list[tuple[Writer, Write]] = []
         self._touched: dict[str, NodeRuntime] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics.active_pods.set_function(lambda: sum(len(n.agent.kubelet.pods) for n in self.nodes.values()))
@@ -112,8 +113,18 @@ class Fleet:
         self._tasks = [asyncio.create_task(follower.run()) for follower in (pods, nodes)]
 
     async def registered(self) -> None:
-        """Wait until the API server has all nodes and their first NodeResourceTopologies."""
+        """Wait until the API server has all nodes and their first NodeResourceTopologies.
+
+        Raises:
+            ConfigurationError: it has nodes of these names that are not of a fleet.
+        """
         await self._all_joined.wait()
+        foreign = [name for name, node in self.nodes.items() if node.foreign]
+        if foreign:
+            some = ", ".join(foreign[:5])
+            raise ConfigurationError(
+                f"{len(foreign)} nodes exist and belong to somebody else: {some}; name the group anew"
+            )
 
     def _joined(self, name: str) -> None:
         self._missing.discard(name)
@@ -133,17 +144,18 @@ class Fleet:
     # --- from the agents to the API -------------------------------------------------------------------------------
 
     def _execute(self, node: NodeRuntime, instructions: list[Instruction]) -> None:
-        """Take instructions; what is to be sent is sent in `settle`."""
+        """Take instructions; what they want sent is sent when the journal has been written, in `_settle`."""
         self._touched[node.spec.name] = node
         for instruction in instructions:
             match instruction:
                 case PatchStatus(pod, body):
                     path = f"{_path(pod)}/status"
                     write = Write(pod.metadata.uid, "pod-status", "PATCH", path, body, STRATEGIC_PATCH)
-                    self._outbox.append(write)
+                    self._outbox.append((self.writer, write))
                 case DeletePod(pod):
                     options = _DELETE % pod.metadata.uid.encode()
-                    self._outbox.append(Write(pod.metadata.uid, "pod-delete", "DELETE", _path(pod), options))
+                    write = Write(pod.metadata.uid, "pod-delete", "DELETE", _path(pod), options)
+                    self._outbox.append((self.writer, write))
                 case WakeAt(when):
                     self.timers.at(when, node.wake)
                 case Decided(pod, rejection) if rejection is not None:
@@ -153,7 +165,8 @@ class Fleet:
                     self.metrics.admissions.inc()
                 case RecordEvent(pod, body):
                     path = f"/api/v1/namespaces/{pod.metadata.namespace}/events"
-                    self.background.submit(Write(f"event/{pod.metadata.uid}", "event", "POST", path, body))
+                    write = Write(f"event/{pod.metadata.uid}", "event", "POST", path, body)
+                    self._outbox.append((self.background, write))
                 case Complaint(error):
                     self.metrics.ignored.inc()
                     get_logger(node=node.spec.name).warning("bad input", error=str(error))
@@ -169,8 +182,8 @@ class Fleet:
                 node.publisher.changed()
         self._touched.clear()
         self._journal.flush()
-        for write in self._outbox:
-            self.writer.submit(write)
+        for writer, write in self._outbox:
+            writer.submit(write)
         self._outbox.clear()
         if self._journal.wants_compaction:
             self._journal.start(node.agent for node in self.nodes.values())

@@ -11,7 +11,7 @@ from kaicore.service import get_logger
 
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.node_runtime import NodeRuntime
-from kai_simulator.fleet.registration import adopt, deregistered
+from kai_simulator.fleet.registration import claim, deregistered
 from kai_simulator.fleet.wire import BOUND_PODS, NODES, NodeObject, PodObject
 
 
@@ -103,7 +103,10 @@ class NodeFollower:
         for change in changes:
             if isinstance(change, Gone):
                 node = self._nodes.get(change.key.name)
-                if node is not None and node.uid == change.uid:
+                if node is None:
+                    continue
+                node.api_node = None
+                if node.uid == change.uid:
                     get_logger(node=change.key.name).warning("the node was deleted; heartbeats and publisher stop")
                     deregistered(node)
             elif not isinstance(change, Refused):
@@ -114,9 +117,10 @@ class NodeFollower:
         node = self._nodes.get(meta.name)
         if node is None:
             return
+        node.api_node = found
         node.agent.kubelet.labels = {**(meta.labels or {}), "metadata.name": meta.name}
-        if not node.registered and not node.background.is_busy(f"node/{meta.name}"):
-            adopt(node)
+        if not node.background.is_busy(f"node/{meta.name}"):
+            claim(node)
 
 
 @contextmanager

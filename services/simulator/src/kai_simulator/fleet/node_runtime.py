@@ -9,7 +9,7 @@ from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.publisher import Publisher
 from kai_simulator.fleet.timers import Timers
-from kai_simulator.fleet.wire import PodObject
+from kai_simulator.fleet.wire import NodeObject, PodObject
 from kai_simulator.fleet.writer import Writer
 
 #: Carries out instructions of a node's agent.
@@ -50,6 +50,12 @@ class NodeRuntime:
         #: The Node's uid, while there is a Node.
         self.uid = ""
         self.ready_since = 0.0
+        #: The Node as the API last had it.
+        self.api_node: NodeObject | None = None
+        #: There is a Node of that name that is not of a fleet.
+        self.foreign = False
+        #: Counts registrations; heartbeats of an earlier one end.
+        self.session = 0
         #: The kubelet process is not running; containers are.
         self.down = False
         self.has_lease = False
@@ -69,7 +75,7 @@ class NodeRuntime:
 
     def check_joined(self) -> None:
         """Tell when everything about the node that others wait for has been written."""
-        if self.registered and (self.publisher.written or not self.publisher.enabled):
+        if self.foreign or (self.registered and (self.publisher.written or not self.publisher.enabled)):
             self._joined(self.spec.name)
 
     # --- pods -----------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Publisher:
         """Begin: the first write comes at once; `exists` says that the object is likely to be there already."""
         if not self.enabled:
             return
+        self._builder = NrtBuilder(self._spec, self._kubelet())
         self._exists, self._running, self._published = exists, True, b""
         now = self._timers.clock()
         self._stale_since = now

@@ -12,7 +12,7 @@ from kaicore.k8s.client import MERGE_PATCH, KubeClient
 from kaicore.service import get_logger
 
 from kai_simulator.fleet import node_objects
-from kai_simulator.fleet.node_objects import LEASE_NAMESPACE
+from kai_simulator.fleet.node_objects import LEASE_NAMESPACE, MANAGED_BY
 from kai_simulator.fleet.node_runtime import NodeRuntime
 from kai_simulator.fleet.nrt import PATH as NRT_PATH
 from kai_simulator.fleet.wire import NodeObject
@@ -39,7 +39,7 @@ def register(node: NodeRuntime) -> None:
         if not isinstance(outcome, ApiStatus):
             _registered(node, outcome, existed=False)
         elif outcome.code == 409:
-            adopt(node)
+            claim(node)
         else:
             get_logger(node=node.spec.name).error("the node was not created", error=str(outcome))
             node.timers.at(node.timers.clock() + 10, lambda: register(node))
@@ -48,8 +48,24 @@ def register(node: NodeRuntime) -> None:
     node.background.submit(Write(f"node/{node.spec.name}", "node", "POST", _NODES, body, done=created))
 
 
-def adopt(node: NodeRuntime) -> None:
-    """Write the kubelet's labels and status into a Node that exists already."""
+def claim(node: NodeRuntime) -> None:
+    """Adopt the Node that exists already, as soon as it is known, if it is of a fleet or nobody's.
+
+    The node of a real kubelet stays as it is: its status is not ours to write.
+    """
+    found = node.api_node
+    if node.registered or found is None:
+        return
+    if MANAGED_BY in (found.metadata.annotations or {}) or not found.status.node_info.kubelet_version:
+        _adopt(node)
+        return
+    get_logger(node=node.spec.name).error("a node of this name exists and is not of a fleet: left alone")
+    node.foreign = True
+    node.check_joined()
+
+
+def _adopt(node: NodeRuntime) -> None:
+    """Write the kubelet's labels and status into the Node."""
     now = node.timers.clock()
 
     def marked(outcome: bytes | ApiStatus) -> None:
@@ -59,7 +75,7 @@ def adopt(node: NodeRuntime) -> None:
             register(node)
         else:
             get_logger(node=node.spec.name).error("the node was not adopted", error=str(outcome))
-            node.timers.at(node.timers.clock() + 10, lambda: adopt(node))
+            node.timers.at(node.timers.clock() + 10, lambda: claim(node))
 
     key, path = f"node/{node.spec.name}", _path(node)
     marks = node_objects.node_marks(node.spec)
@@ -75,14 +91,16 @@ def _registered(node: NodeRuntime, body: bytes, *, existed: bool) -> None:
     node.check_joined()
     if not first:
         return
+    node.session += 1
+    session = node.session
     node.publisher.start(exists=existed)
     now = node.timers.clock()
     timing = node.spec.group.timing
     # The fleet's nodes start together; their heartbeats must not stay together.
     spread = (node.spec.number * 0.618034) % 1
     renew_lease(node)
-    node.timers.at(now + timing.lease_period * spread, lambda: _lease_loop(node))
-    node.timers.at(now + timing.status_period * spread, lambda: _status_loop(node))
+    node.timers.at(now + timing.lease_period * spread, lambda: _lease_loop(node, session))
+    node.timers.at(now + timing.status_period * spread, lambda: _status_loop(node, session))
 
 
 def deregistered(node: NodeRuntime) -> None:
@@ -95,16 +113,16 @@ def deregistered(node: NodeRuntime) -> None:
 # --- heartbeats -----------------------------------------------------------------------------------------------------
 
 
-def _lease_loop(node: NodeRuntime) -> None:
-    if node.registered:
+def _lease_loop(node: NodeRuntime, session: int) -> None:
+    if node.registered and node.session == session:
         renew_lease(node)
-        node.timers.at(_next(node, node.spec.group.timing.lease_period), lambda: _lease_loop(node))
+        node.timers.at(_next(node, node.spec.group.timing.lease_period), lambda: _lease_loop(node, session))
 
 
-def _status_loop(node: NodeRuntime) -> None:
-    if node.registered:
+def _status_loop(node: NodeRuntime, session: int) -> None:
+    if node.registered and node.session == session:
         report_status(node)
-        node.timers.at(_next(node, node.spec.group.timing.status_period), lambda: _status_loop(node))
+        node.timers.at(_next(node, node.spec.group.timing.status_period), lambda: _status_loop(node, session))
 
 
 def _next(node: NodeRuntime, period: float) -> float:

@@ -66,8 +66,22 @@ class PodObject(KubernetesObject):
         return f"pod {self.metadata.namespace}/{self.metadata.name}"
 
 
+class NodeInfo(Wire):
+    """`status.nodeInfo` of a node; without a version no kubelet ever reported it."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatus(Wire):
+    """`status` of a node."""
+
+    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+
+
 class NodeObject(KubernetesObject):
     """A node; the fleet knows the rest better."""
+
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 #: Pods of all namespaces that are bound to a node.
