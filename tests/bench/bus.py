@@ -185,10 +185,9 @@ async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
                 runs = [
                     await latencies(log, bus, "live", size=size, rounds=rounds, every_s=every_s) for _ in range(RUNS)
                 ]
-                name = (
-                    f"relay: begin of an append until its events come from the bus, {size} each {every_s * 1000:.0f} ms"
-                )
-                found += percentiles(name, runs)
+                load = f"{size} each {every_s * 1000:.0f} ms"
+                found += percentiles(f"relay: append, {load}", [appends for appends, _ in runs])
+                found += percentiles(f"relay: append until read from the bus, {load}", [events for _, events in runs])
     await bus.close()
     return found
 

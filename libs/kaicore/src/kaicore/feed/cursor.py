@@ -1,8 +1,8 @@
 """Where a reader stands in a cluster's log, and which event is the one that comes next.
 
 An event is next if its position is one more and its hash continues the chain. That costs two microseconds, and makes it
-irrelevant where the event came from: a bus that was left over from another log, was tampered with, or was restored from
-an old backup cannot get a wrong event in.
+irrelevant where the event came from: a bus that garbles, was left over from another log, or was restored from an old
+backup cannot get a wrong event in. Somebody who forges events on purpose could, if he may publish.
 """
 
 from collections.abc import Sequence
