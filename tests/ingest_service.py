@@ -11,7 +11,6 @@ import aiohttp
 import structlog
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, SharedSecret
-from kai_ingest.http_server import HttpServer
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 from kaicore.events.codec import decode_payload
@@ -20,6 +19,7 @@ from kaicore.events.payloads import Payload, PlacementObserved
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter
 from kaicore.service import Health
+from kaicore.service.http_server import HttpServer
 from kaicore.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 

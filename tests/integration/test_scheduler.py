@@ -1,97 +1,18 @@
 """Schedulers on a real log: they decide what comes, once, whoever else decides too."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace, Scheduler
-from kaicore.engine.config import EngineConfig
+from kai_scheduler.scheduler import Pace
 from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload
-from kaicore.feed import EventFeed
 from kaicore.inquiry import restored
 from kaicore.log.port import EventLog, Filter
-from kaicore.service import Health, ServiceContext, get_logger
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.factory import amounts, node, pod, topology
-
-
-class Facts:
-    """What a watcher would append."""
-
-    def __init__(self, log: EventLog, cluster: str) -> None:
-        self._log, self.cluster, self._count = log, cluster, 0
-
-    async def append(self, *items: tuple[str, Payload]) -> None:
-        units = []
-        for stream, payload in items:
-            self._count += 1
-            event_id = derived_id(self.cluster, "fact", str(self._count))
-            units.append(Unit((NewEvent(event_id, stream, payload, "watcher", 0),)))
-        await self._log.append(self.cluster, units)
-
-    async def add_nodes(self, count: int) -> None:
-        zone = amounts(cpu=16, memory=64, gpu=4)
-        for index in range(count):
-            name = f"n{index}"
-            await self.append(
-                (f"node/{name}", payloads.NodeObserved(node(name, cpu=32, memory=128, gpu=8))),
-                (f"nrt/{name}", payloads.TopologyObserved(topology(name, zone, zone))),
-            )
-
-    async def add_pods(self, *names: str, **spec: int) -> None:
-        await self.append(*((f"pod/uid-{name}", payloads.PodObserved(pod(name, **spec))) for name in names))
-
-
-@asynccontextmanager
-async def scheduling(
-    log: EventLog, cluster: str, *, shard: str = "default", instance: str = "one", pace: Pace | None = None
-) -> AsyncIterator[Scheduler]:
-    context = ServiceContext("scheduler", Health("state"), get_logger())
-    state = await restored(log, cluster)
-    feed = EventFeed(log, None, cluster, after=state.position)
-    scheduler = Scheduler(
-        log=log,
-        feed=feed,
-        state=state,
-        config=EngineConfig(),
-        shard=shard,
-        instance=instance,
-        context=context,
-        metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=pace or Pace(period_s=0.0, standby_s=0.2),
-    )
-    task = asyncio.create_task(scheduler.run())
-    try:
-        yield scheduler
-    finally:
-        context.stopping.set()
-        await task
-        await feed.close()
-        await scheduler.save_snapshot()
-
-
-async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
-    """Wait until `count` decisions are recorded; the pods' nodes by name."""
-    head = 0
-    async with asyncio.timeout(30):
-        while True:
-            events = await log.read(cluster, where=Filter(types=("PodPlaced",)))
-            if len(events) >= count:
-                break
-            head = await log.wait_beyond(cluster, head, timeout_s=5)
-    found = [decode_payload(event) for event in events]
-    names = Counter(item.name for item in found if isinstance(item, payloads.PodPlaced))
-    assert set(names.values()) == {1}, "a pod was decided on twice"
-    return {item.name: item.node for item in found if isinstance(item, payloads.PodPlaced)}
+from tests.integration.scheduling import Facts, placed, scheduling
 
 
 async def check_replay(log: EventLog, cluster: str) -> ClusterState:

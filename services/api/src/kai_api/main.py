@@ -4,7 +4,7 @@ import sys
 
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.http import serve_app
+from kaicore.service.http_server import HttpServer
 from pydantic import Field
 
 from kai_api.app import make_app
@@ -20,8 +20,9 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
-        app = make_app(log, context.health)
-        await serve_app(app, host=settings.http_host, port=settings.http_port, stopping=context.stopping)
+        server = HttpServer(make_app(log, context.health), host=settings.http_host, port=settings.http_port)
+        context.log.info("listening", address=server.address)
+        await server.run(context.stopping)
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.http_server import HttpServer
 from kaicore.service.node_tokens import read_secret
 
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, KubernetesTokens, SharedSecret
-from kai_ingest.http_server import HttpServer
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings

@@ -59,7 +59,8 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     version = state.versions.get(stream, 0)
     cycle = f"{shard}/{version + 1}"
     digest = config.digest()
-    completed = derived_id(state.cluster, "CycleCompleted", cycle, str(state.position))
+    # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
+    completed = derived_id(state.cluster, "CycleCompleted", cycle, str(state.position), actor, str(now))
     events = [
         NewEvent(
             id=completed,
@@ -86,7 +87,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         recorded = ConfigRecorded(digest=digest, shard=shard, config=config.document())
         events.append(
             NewEvent(
-                id=derived_id(state.cluster, "ConfigRecorded", digest, cycle),
+                id=derived_id(str(completed), "ConfigRecorded"),
                 stream=f"config/{shard}",
                 payload=recorded,
                 actor=actor,
