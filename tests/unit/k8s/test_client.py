@@ -62,9 +62,9 @@ async def test_requests_carry_what_they_must() -> None:
 @pytest.mark.parametrize(
     ("code", "headers", "body", "expected"),
     [
-        (409, {}, STATUS, ApiStatus(409, "Conflict", "POST /x: already assigned")),
-        (404, {}, None, ApiStatus(404, "Unknown", "POST /x: not json")),
-        (302, {}, None, ApiStatus(302, "Unknown", "POST /x: not json")),
+        (409, {}, STATUS, ApiStatus(409, "Conflict", "already assigned")),
+        (404, {}, None, ApiStatus(404, "Unknown", "not json")),
+        (302, {}, None, ApiStatus(302, "Unknown", "not json")),
         (503, {"Retry-After": "3"}, None, ClusterUnavailable("503 POST /x: not json")),
         (500, {}, {"message": "etcd"}, ClusterUnavailable("500 POST /x: etcd")),
         (429, {}, {"reason": "TooManyRequests"}, ClusterUnavailable("429 POST /x: no message")),

@@ -1,301 +1,310 @@
-"""Follow the log, bind what was decided, record what became of it, and show observed placements on pods.
+"""The binder: decisions made so.
 
-Pods of one node are bound one after another, in the order in which they were decided: the kubelet admits them in the
-order in which it gets them, and the zones were predicted in that order. Pods of different nodes are bound side by side.
+    log, bus ──events──▶ projection ──decisions──▶ lanes ──▶ attempts ⇄ API server
+                                                               └──outcomes──▶ outbox ──▶ log
+
+Which decisions are open is known from the log alone, an outcome is recorded under an id that follows from the
+decision's, and a binding that was posted twice is refused the second time. So a binder may end anywhere, and there may
+be two of them: every decision is carried out once and has one outcome. `docs/binder.md` tells it in full.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable
-from kaicore.events import payloads
-from kaicore.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.bus.port import Bus
+from kaicore.errors import (
+    ApiStatus,
+    ClusterUnavailable,
+    IdempotencyConflict,
+    InvalidObject,
+    KaiError,
+    LogUnavailable,
+)
+from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.events.payloads import BindFailed, PodBound
 from kaicore.feed import EventFeed
+from kaicore.feed.observer import FeedObserver
 from kaicore.k8s.client import KubeClient
+from kaicore.k8s.resources import PODS
 from kaicore.log.outbox import Outbox
-from kaicore.log.port import EventLog, Filter, Snapshot
-from kaicore.model.placement import OBSERVED_ANNOTATION, encode_annotation
+from kaicore.log.port import EventLog, Filter
 from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
-from kai_binder.binding import Bound, Patience, Refused, bind
+from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
+from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
-from kai_binder.work import EVENT_TYPES, SNAPSHOT_NAME, SNAPSHOT_SCHEMA, Decision, Observation, Work
+from kai_binder.outcomes import outcome_unit
+from kai_binder.projection import EVENT_TYPES, SNAPSHOT_NAME, SNAPSHOT_SCHEMA, Decision, Observation, Projection
+from kai_binder.side_writes import SideWrites, observed_annotation, scheduled_event
 
-#: Conditions for being ready.
+#: Conditions of readiness.
 LOG, API = "log", "api"
 
 _PAGE = 2000
-#: Codes after which a pod's annotation is not tried again: it is gone, another one, or not ours to write.
-_FINAL = range(400, 500)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinderOptions:
-    """How the binder works.
+    """How a binder works.
 
     Attributes:
-        concurrency: nodes whose pods are being bound at once.
-        annotations: whether observed placements are shown on pods.
-        annotations_per_s: most annotations written per second; binds go first.
-        snapshot_events: how many events between two snapshots of what is left to do.
-        patience: how long a binding is tried.
+        concurrency: nodes to which pods are bound at the same time.
+        give_up_s: how long a binding is tried before the pod is given back.
+        annotations: whether observed placements are written on pods.
+        scheduled_events: whether each bound pod is told of by a Kubernetes event.
+        side_writes_per_s: such annotations and events per second at most.
+        snapshot_events: events between two snapshots.
+        retry_s: how long a log or API server that did not answer at the start is left alone.
+        flush_s: how long the log is given, in the end, to take the last outcomes.
     """
 
     concurrency: int = 64
+    give_up_s: float = 60.0
     annotations: bool = True
-    annotations_per_s: float = 100.0
-    snapshot_events: int = 50_000
-    patience: Patience = field(default_factory=Patience)
+    scheduled_events: bool = False
+    side_writes_per_s: float = 100.0
+    snapshot_events: int = 20_000
+    retry_s: float = 1.0
+    flush_s: float = 5.0
 
 
 class Binder:
-    """One cluster's binder."""
+    """Carries out the decisions of one cluster."""
 
     def __init__(
         self,
         *,
         cluster: str,
         log: EventLog,
-        feed_after: Callable[[int], EventFeed],
+        bus: Bus | None,
         client: KubeClient,
         context: ServiceContext,
         metrics: BinderMetrics,
         clock: Callable[[], int],
-        options: BinderOptions,
+        options: BinderOptions | None = None,
+        observer: FeedObserver | None = None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        cluster: whose decisions are made so.
-        log: where outcomes go.
-        feed_after: makes the feed that begins after a position.
+        cluster: whose decisions.
+        log: to read them from and to record outcomes in.
+        bus: brings events sooner; None to read from the log alone.
         client: of the cluster's API server.
-        context: of the service.
-        metrics: where figures go.
+        context: its health must have the conditions `LOG` and `API`.
+        metrics: to count with.
         clock: microseconds since the epoch.
-        options: see `BinderOptions`.
+        options: how to work.
+        observer: of the feed.
+        jitter: random numbers of 0 to 1.
         """
         self._cluster = cluster
         self._log = log
-        self._feed_after = feed_after
+        self._bus = bus
         self._client = client
         self._context = context
         self._metrics = metrics
         self._clock = clock
-        self._options = options
-        self._outbox = Outbox(log, cluster, observer=self)
-        self._work = Work()
-        self._position = self._snapshot_at = 0
-        self._queues: dict[str, deque[Decision]] = {}
-        self._workers: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(options.concurrency)
-        self._to_show: deque[Observation] = deque()
-        self._something_to_show = asyncio.Event()
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._options = options or BinderOptions()
+        self._observer = observer
+        self._jitter = jitter
+        self._projection = Projection()
+        self._snapshot_at = 0
+        self._lanes = Lanes()
+        self._turns: asyncio.PriorityQueue[tuple[int, Decision]] = asyncio.PriorityQueue()
+        self._outbox = Outbox(log, cluster, observer=self, retry_s=self._options.retry_s)
+        self._side_writes = SideWrites(
+            client,
+            rate=self._options.side_writes_per_s,
+            busy=lambda: len(self._lanes) > 0,
+            observer=metrics,
+        )
+        metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
     async def run(self) -> None:
-        """Bind until the service stops."""
-        await self._recall()
-        feed = self._feed_after(self._position)
+        """Bind until the service is to stop.
+
+        Raises:
+            CorruptLog: the log contradicts itself.
+            UnknownEvent: a newer kai-ledger has written to the log.
+            ConfigurationError: the API server or the log cannot be reached like this.
+        """
+        projection = await self._patiently(LOG, self._recall)
+        if projection is None or await self._patiently(API, lambda: self._client.get("/version")) is None:
+            return
+        self._projection, self._snapshot_at = projection, projection.position
+        self._context.log.info("decisions recalled", position=projection.position, open=len(projection.decisions))
+        for decision in sorted(projection.decisions.values(), key=lambda decision: decision.position):
+            self._take(decision)
+        for observation in list(projection.observations.values()):
+            self._take(observation)
+        appending = asyncio.ensure_future(self._outbox.run())
         try:
             await run_together(
-                self._context.stopping, self._outbox.run(), self._follow(feed), self._show(), self._failed()
+                self._context.stopping,
+                self._joined(appending),
+                self._follow(),
+                self._side_writes.run(),
+                *(self._work() for _ in range(self._options.concurrency)),
             )
+            flushed = asyncio.ensure_future(self._outbox.flushed())
+            await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
+            flushed.cancel()
+            await self._save_snapshot()
         finally:
-            for worker in self._workers:
-                worker.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
-            await feed.close()
+            appending.cancel()
+            await asyncio.wait([appending])
 
-    # What the outbox tells.
+    # From the log to the lanes.
 
-    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
-        """See `OutboxObserver`."""
-        del units, outcomes
-        self._context.health.met(LOG)
-        self._metrics.appended(seconds)
-
-    def unavailable(self, error: LogUnavailable) -> None:
-        """See `OutboxObserver`."""
-        self._context.health.unmet(LOG, str(error))
-
-    def dropped(self, unit: Unit, error: KaiError) -> None:
-        """See `OutboxObserver`."""
-        self._context.log.error("outcome not recorded", event_id=str(unit.events[0].id), error=str(error))
-
-    # From the log to the work.
-
-    async def _recall(self) -> None:
-        """Learn from the log what is left to do, as soon as it answers."""
-        recalled = False
-        while not recalled and not self._context.stopping.is_set():
-            try:
-                await self._read_work()
-                recalled = True
-            except LogUnavailable as error:
-                self._context.health.unmet(LOG, str(error))
-                await self._context.sleep(1.0)
-        self._context.health.met(LOG)
-        for decision in sorted(self._work.decisions.values(), key=lambda item: item.position):
-            self._enqueue(decision)
-        for observation in self._work.observations.values():
-            self._enqueue_showing(observation)
-        self._context.log.info("work recalled", position=self._position, binds=len(self._work.decisions))
-
-    async def _read_work(self) -> None:
+    async def _recall(self) -> Projection:
         head = (await self._log.head(self._cluster)).position
         snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, upto=head)
-        work, position = (Work(), 0) if snapshot is None else (Work.decode(snapshot.body), snapshot.position)
+        projection = Projection.restored(snapshot)
         where = Filter(types=EVENT_TYPES)
-        while page := await self._log.read(self._cluster, after=position, upto=head, limit=_PAGE, where=where):
+        while page := await self._log.read(
+            self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
+        ):
             for event in page:
-                work.take(event)
-            position = page[-1].position
-        self._work, self._position, self._snapshot_at = work, head, head
+                projection.fold(event)
+        projection.position = head
+        return projection
 
-    async def _follow(self, feed: EventFeed) -> None:
-        async for events in feed:
-            for event in events:
-                new = self._work.take(event)
-                if isinstance(new, Decision):
-                    self._enqueue(new)
-                elif isinstance(new, Observation):
-                    self._enqueue_showing(new)
-            self._position = events[-1].position
-            if self._position - self._snapshot_at >= self._options.snapshot_events:
-                await self.save_snapshot()
+    async def _follow(self) -> None:
+        feed = EventFeed(self._log, self._bus, self._cluster, after=self._projection.position, observer=self._observer)
+        try:
+            async for events in feed:
+                for event in events:
+                    self._take(self._projection.fold(event))
+                if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
+                    await self._save_snapshot()
+        finally:
+            await feed.close()
 
-    async def save_snapshot(self) -> None:
-        """Save what is left to do; without it the next start reads more of the log, no more."""
-        if self._position == self._snapshot_at:
+    def _take(self, work: Decision | Observation | None) -> None:
+        if isinstance(work, Decision):
+            self._give_out(self._lanes.add(work))
+        elif isinstance(work, Observation):
+            if self._options.annotations:
+                self._side_writes.add(observed_annotation(work, then=lambda: self._projection.written(work)))
+            else:
+                self._projection.written(work)
+
+    def _give_out(self, turn: Decision | None) -> None:
+        if turn is not None:
+            self._turns.put_nowait((turn.position, turn))
+
+    async def _save_snapshot(self) -> None:
+        if self._projection.position == self._snapshot_at:
             return
-        self._snapshot_at = self._position
-        snapshot = Snapshot(SNAPSHOT_NAME, self._position, SNAPSHOT_SCHEMA, self._work.encode())
+        snapshot = self._projection.snapshot()
+        self._snapshot_at = snapshot.position
         try:
             await self._log.save_snapshot(self._cluster, snapshot)
         except LogUnavailable as error:
-            self._context.log.warning("snapshot not saved", position=self._position, error=str(error))
+            self._context.log.warning("no snapshot saved", error=str(error))
 
-    # Binding.
+    # From the lanes to the API server, and to the outbox.
 
-    def _enqueue(self, decision: Decision) -> None:
-        queue = self._queues.get(decision.node)
-        if queue is not None:
-            queue.append(decision)
-            return
-        self._queues[decision.node] = deque([decision])
-        worker = asyncio.create_task(self._bind_all_of(decision.node))
-        self._workers.add(worker)
-        worker.add_done_callback(self._worker_ended)
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        if not worker.cancelled() and (error := worker.exception()) is not None and not self._failure.done():
-            self._failure.set_exception(error)
-
-    async def _failed(self) -> None:
-        """End the binder when a worker failed as none should."""
-        await self._failure
-
-    async def _bind_all_of(self, node: str) -> None:
-        queue = self._queues[node]
-        try:
-            async with self._slots:
-                while queue:
-                    decision = queue.popleft()
-                    if self._work.is_due(decision):
-                        await self._bind(decision)
-        finally:
-            del self._queues[node]
-
-    async def _bind(self, decision: Decision) -> None:
-        outcome = await bind(self._client, decision, patience=self._options.patience, retrying=self._retrying)
-        self._context.health.met(API)
-        self._metrics.outcome(outcome, waited_us=self._clock() - decision.decided_at)
-        if isinstance(outcome, Refused):
-            self._context.log.warning(
-                "bind failed",
-                pod=f"{decision.namespace}/{decision.name}",
-                node=decision.node,
-                code=outcome.code,
-                reason=outcome.reason,
-                message=outcome.message,
-            )
-        await self._outbox.put([self._record(decision, outcome)])
-
-    def _retrying(self, error: Exception) -> None:
-        self._metrics.retries.inc()
-        self._context.health.unmet(API, str(error))
-
-    def _record(self, decision: Decision, outcome: Bound | Refused) -> Unit:
-        payload: payloads.Payload
-        if isinstance(outcome, Bound):
-            payload = payloads.PodBound(
-                decision.uid, decision.namespace, decision.name, decision.node, outcome.attempts
-            )
-        else:
-            payload = payloads.BindFailed(
-                uid=decision.uid,
-                namespace=decision.namespace,
-                name=decision.name,
-                node=decision.node,
-                code=outcome.code,
-                reason=outcome.reason,
-                message=outcome.message,
-                attempts=outcome.attempts,
-                gone=outcome.gone,
-            )
-        return Unit(
-            (
-                NewEvent(
-                    # Two binders, or one that was killed before it heard the log's answer, record an outcome once.
-                    id=derived_id(str(decision.event_id), type(payload).__name__),
-                    stream=f"pod/{decision.uid}",
-                    payload=payload,
-                    actor="binder",
-                    occurred_at=self._clock(),
-                    subject=f"{decision.namespace}/{decision.name}",
-                    cause=decision.event_id,
-                    correlation=decision.cycle,
-                ),
-            )
-        )
-
-    # Showing.
-
-    def _enqueue_showing(self, observation: Observation) -> None:
-        if self._options.annotations:
-            self._to_show.append(observation)
-            self._something_to_show.set()
-        else:
-            self._work.shown(observation)
-
-    async def _show(self) -> None:
-        """Write observed placements on pods, slowly and after the binds."""
-        pause_s = 1 / self._options.annotations_per_s
+    async def _work(self) -> None:
         while True:
-            await self._something_to_show.wait()
-            while self._to_show:
-                observation = self._to_show.popleft()
-                if self._work.observations.get(observation.uid) is observation:
-                    await self._annotate(observation)
-                await asyncio.sleep(pause_s if not self._queues else 5 * pause_s)
-            self._something_to_show.clear()
+            _, decision = await self._turns.get()
+            outcome = await self._carry_out(decision)
+            self._give_out(self._lanes.done(decision))
+            if outcome is None:
+                self._metrics.bind("dropped")
+                continue
+            now = self._clock()
+            if isinstance(outcome, PodBound):
+                self._metrics.bound_after((now - decision.recorded_at) / 1e6)
+                if self._options.scheduled_events:
+                    self._side_writes.add(scheduled_event(decision, now=now))
+            await self._outbox.put([outcome_unit(decision, outcome, now=now)])
 
-    async def _annotate(self, observation: Observation) -> None:
-        path = f"/api/v1/namespaces/{observation.namespace}/pods/{observation.name}"
-        annotations = {OBSERVED_ANNOTATION: encode_annotation(observation.zones)}
-        patch = {"metadata": {"uid": observation.uid, "annotations": annotations}}
-        try:
-            await self._client.patch(path, patch)
-            self._metrics.annotations.inc()
-        except ApiStatus as error:
-            if error.code not in _FINAL:
-                self._to_show.append(observation)
-                return
-        except ClusterUnavailable:
-            self._to_show.append(observation)
-            await asyncio.sleep(self._options.patience.longest_s)
+    async def _carry_out(self, decision: Decision) -> PodBound | BindFailed | None:
+        """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
+        clock = asyncio.get_running_loop().time
+        attempt = Attempt(decision, patience_s=self._options.give_up_s)
+        begun = clock()
+        while attempt.outcome is None and self._projection.is_open(decision):
+            if delay_s := attempt.delay_s(self._jitter()):
+                await asyncio.sleep(delay_s)
+                if not self._projection.is_open(decision):
+                    break
+            try:
+                await self._ask(attempt, begun)
+            except ApiStatus as error:
+                attempt.refused(error, elapsed_s=clock() - begun)
+            except ClusterUnavailable as error:
+                self._metrics.retry(error.code)
+                if self._context.health.conditions[API] is None:
+                    self._context.log.warning("api server fails", error=str(error))
+                self._context.health.unmet(API, str(error))
+                attempt.unanswered(error, elapsed_s=clock() - begun)
+                continue
+            self._context.health.met(API)
+        outcome = attempt.outcome
+        if isinstance(outcome, BindFailed):
+            self._metrics.bind("gone" if outcome.gone else "failed")
+            self._context.log.info(
+                "not bound", pod=decision.subject, node=decision.node, code=outcome.code, reason=outcome.reason
+            )
+        elif outcome is not None:
+            self._metrics.bind("already" if attempt.already else "bound")
+        return outcome
+
+    async def _ask(self, attempt: Attempt, begun: float) -> None:
+        decision = attempt.decision
+        if attempt.ask is Ask.BIND:
+            await self._client.post(binding_path(decision), binding_document(decision))
+            attempt.bound()
             return
-        self._work.shown(observation)
+        data = await self._client.get(pod_path(decision.namespace, decision.name))
+        try:
+            pod = PODS.decode(data)
+        except InvalidObject as error:
+            raise ClusterUnavailable(str(error)) from error
+        attempt.found(pod, elapsed_s=asyncio.get_running_loop().time() - begun)
+
+    # Around.
+
+    async def _joined(self, appending: "asyncio.Future[None]") -> None:
+        await asyncio.wait([appending])
+        await appending
+
+    async def _patiently(self, condition: str, ask: Callable[[], Awaitable[_T]]) -> _T | None:
+        while not self._context.stopping.is_set():
+            try:
+                answer = await ask()
+            except (LogUnavailable, ClusterUnavailable, ApiStatus) as error:
+                self._context.health.unmet(condition, str(error))
+                self._context.log.warning(f"{condition} does not answer", error=str(error))
+                await self._context.sleep(self._options.retry_s)
+            else:
+                self._context.health.met(condition)
+                return answer
+        return None
+
+    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
+        """See `OutboxObserver.appended`."""
+        self._context.health.met(LOG)
+
+    def unavailable(self, error: LogUnavailable) -> None:
+        """See `OutboxObserver.unavailable`."""
+        if self._context.health.conditions[LOG] is None:
+            self._context.log.warning("log does not answer", error=str(error))
+        self._context.health.unmet(LOG, str(error))
+
+    def dropped(self, unit: Unit, error: KaiError) -> None:
+        """See `OutboxObserver.dropped`."""
+        subject = unit.events[0].subject
+        if isinstance(error, IdempotencyConflict):
+            # Another binder came to another outcome, before us.
+            self._metrics.disputed()
+            self._context.log.warning("the log has another outcome", pod=subject)
+        else:
+            self._context.log.error("outcome cannot be recorded", pod=subject, error=str(error))

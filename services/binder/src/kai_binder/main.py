@@ -5,72 +5,66 @@ import sys
 import time
 
 from kaicore.bus import NatsBus
-from kaicore.feed import EventFeed, FeedMetrics
+from kaicore.errors import LogUnavailable
+from kaicore.feed import FeedMetrics
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.postgres import PostgresLog
-from kaicore.service import ServiceContext, ServiceSettings, run_service
-from pydantic import Field
+from kaicore.service import ServiceContext, run_service
 
 from kai_binder.binder import API, LOG, Binder, BinderOptions
-from kai_binder.binding import Patience
 from kai_binder.metrics import BinderMetrics
+from kai_binder.settings import BinderSettings
 
-
-class BinderSettings(ServiceSettings):
-    """Settings of `kai-binder`."""
-
-    cluster: str = Field(description="the cluster whose decisions are made so")
-    database_url: str = Field(description="postgresql://… of the event log")
-    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
-    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
-    concurrency: int = Field(64, ge=1, le=1024, description="nodes whose pods are being bound at once")
-    give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried on a server that does not take it")
-    annotations: bool = Field(True, description="show observed placements on pods")
-    annotations_per_s: float = Field(100.0, gt=0, description="most such annotations written per second")
-    snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots")
+#: Connections for what is not a binding.
+_SPARE_CONNECTIONS = 2
 
 
 async def serve(context: ServiceContext, settings: BinderSettings) -> None:
-    """Bind until told to stop."""
+    """Bind until the process is to stop."""
+    log = await _open_log(context, settings)
+    if log is None:
+        return
     bus = await NatsBus.open(settings.nats_url, name="kai-binder") if settings.nats_url else None
-    metrics = FeedMetrics()
+    access = configured_access(settings.kubeconfig, context=settings.kube_context)
+    connections = settings.concurrency + _SPARE_CONNECTIONS
     try:
-        async with (
-            await PostgresLog.open(settings.database_url, application="kai-binder") as log,
-            KubeClient(
-                configured_access(settings.kubeconfig, context=settings.kube_context),
-                connections=settings.concurrency + 4,
-                user_agent="kai-binder",
-            ) as client,
-        ):
-            await client.get("/version")
-            context.health.met(API)
+        async with log, KubeClient(access, connections=connections, user_agent="kai-binder") as client:
             binder = Binder(
                 cluster=settings.cluster,
                 log=log,
-                feed_after=lambda position: EventFeed(
-                    log, bus, settings.cluster, after=position, observer=metrics.of(settings.cluster)
-                ),
+                bus=bus,
                 client=client,
                 context=context,
-                metrics=BinderMetrics(),
+                metrics=BinderMetrics(settings.cluster),
                 clock=lambda: time.time_ns() // 1000,
                 options=BinderOptions(
                     concurrency=settings.concurrency,
+                    give_up_s=settings.give_up_s,
                     annotations=settings.annotations,
-                    annotations_per_s=settings.annotations_per_s,
+                    scheduled_events=settings.scheduled_events,
+                    side_writes_per_s=settings.side_writes_per_s,
                     snapshot_events=settings.snapshot_events,
-                    patience=Patience(give_up_s=settings.give_up_s),
                 ),
+                observer=FeedMetrics().of(settings.cluster),
             )
+            # What is left to do has no cycles; looking through it again and again finds nothing.
             gc.set_threshold(50_000, 20, 100)
             await binder.run()
-            await binder.save_snapshot()
     finally:
         if bus is not None:
             await bus.close()
+
+
+async def _open_log(context: ServiceContext, settings: BinderSettings) -> PostgresLog | None:
+    while not context.stopping.is_set():
+        try:
+            return await PostgresLog.open(settings.database_url, application="kai-binder")
+        except LogUnavailable as error:
+            context.health.unmet(LOG, str(error))
+            context.log.warning("log does not answer", error=str(error))
+            await context.sleep(1.0)
+    return None
 
 
 def main() -> None:

@@ -1,34 +1,67 @@
 """What a binder counts."""
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from collections.abc import Callable
 
-from kai_binder.binding import Bound, Refused
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class BinderMetrics:
-    """The metrics of one binder process."""
+    """The metrics of one cluster's binder."""
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._latency = Histogram(
-            "kai_bind_seconds", "From a decision's recording to its binding", buckets=_BUCKETS, registry=registry
+    def __init__(self, cluster: str, *, registry: CollectorRegistry = REGISTRY) -> None:
+        """Args:
+        cluster: label of them all.
+        registry: where they are registered.
+        """
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kai_binder_{name}", text, ["cluster", *labels], registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"kai_binder_{name}", text, ["cluster"], registry=registry)
+
+        self._cluster = cluster
+        self._binds = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
+        self._retries = counter("retries", "Requests that were not answered, by status code", "code")
+        self._side_writes = counter(
+            "side_writes", "Annotations and events: written, refused, given-up", "kind", "result"
         )
-        self._append = Histogram(
-            "kai_binder_append_seconds", "How long appends of outcomes took", buckets=_BUCKETS, registry=registry
+        self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
+        self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
+        self._pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
+        self._delayed = gauge("waiting_side_writes", "Annotations and events that wait")
+        self._seconds = Histogram(
+            "kai_binder_bind_seconds",
+            "From a decision's recording to its binding",
+            ["cluster"],
+            buckets=_BUCKETS,
+            registry=registry,
         )
-        self._outcomes = Counter("kai_binds", "Outcomes of decisions", ["outcome"], registry=registry)
-        self.retries = Counter("kai_bind_retries", "Bindings tried again", registry=registry)
-        self.annotations = Counter("kai_observed_annotations", "Observed placements written on pods", registry=registry)
 
-    def outcome(self, outcome: Bound | Refused, *, waited_us: int) -> None:
-        """Count a decision's outcome."""
-        if isinstance(outcome, Bound):
-            self._latency.observe(max(waited_us, 0) / 1e6)
-            self._outcomes.labels("bound").inc()
-        else:
-            self._outcomes.labels("gone" if outcome.gone else outcome.reason).inc()
+    def bind(self, outcome: str) -> None:
+        """Count a decision that is done with."""
+        self._binds.labels(self._cluster, outcome).inc()
 
-    def appended(self, seconds: float) -> None:
-        """Record how long an append took."""
-        self._append.observe(seconds)
+    def bound_after(self, seconds: float) -> None:
+        """Observe how long a binding took."""
+        self._seconds.labels(self._cluster).observe(max(0.0, seconds))
+
+    def retry(self, code: int) -> None:
+        """Count a request that was not answered."""
+        self._retries.labels(self._cluster, str(code)).inc()
+
+    def side_write(self, kind: str, result: str) -> None:
+        """See `SideWritesObserver.side_write`."""
+        self._side_writes.labels(self._cluster, kind, result).inc()
+
+    def disputed(self) -> None:
+        """Count an outcome of which the log has another one."""
+        self._disputed.labels(self._cluster).inc()
+
+    def queues(self, waiting: Callable[[], float], pending: Callable[[], float], delayed: Callable[[], float]) -> None:
+        """Have the queues counted by functions."""
+        self._waiting.labels(self._cluster).set_function(waiting)
+        self._pending.labels(self._cluster).set_function(pending)
+        self._delayed.labels(self._cluster).set_function(delayed)

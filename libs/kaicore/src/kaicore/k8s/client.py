@@ -253,13 +253,13 @@ def error_of(method: str, path: str, code: int, retry_after: str, body: bytes) -
         status = _status_decoder.decode(body)
     except msgspec.DecodeError:
         status = Status(message=body[:200].decode(errors="replace"))
-    message = f"{method} {path}: {status.message or 'no message'}"
     if code != _TOO_MANY_REQUESTS and code < 500:
-        return ApiStatus(code, status.reason or "Unknown", message)
+        return ApiStatus(code, status.reason or "Unknown", status.message or "no message")
     wait_s = int(retry_after) if retry_after.isdecimal() else None
     if wait_s is None and status.details is not None:
         wait_s = status.details.retry_after_seconds
-    return ClusterUnavailable(f"{code} {message}", code=code, reason=status.reason or "", retry_after_s=wait_s)
+    message = f"{code} {method} {path}: {status.message or 'no message'}"
+    return ClusterUnavailable(message, code=code, reason=status.reason or "", retry_after_s=wait_s)
 
 
 def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:

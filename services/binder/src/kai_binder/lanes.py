@@ -1,0 +1,38 @@
+"""In which order decisions are carried out: of one node one after the other, of different nodes side by side.
+
+A kubelet admits pods in the order in which they are bound, and the NUMA zones that it gives to one depend on those that
+it gave before. The prediction assumed the order of the decisions, so that order is kept.
+"""
+
+from collections import deque
+
+from kai_binder.projection import Decision
+
+
+class Lanes:
+    """One lane per node: its first decision is given out, and the next one only when that is done."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[Decision]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, decision: Decision) -> Decision | None:
+        """Put a decision at the end of its node's lane; return it if it is its turn."""
+        lane = self._lanes.setdefault(decision.node, deque())
+        lane.append(decision)
+        self._size += 1
+        return decision if len(lane) == 1 else None
+
+    def done(self, decision: Decision) -> Decision | None:
+        """Take note that a decision that was given out is done with; return the next one of its node, if any."""
+        lane = self._lanes[decision.node]
+        first = lane.popleft()
+        assert first is decision
+        self._size -= 1
+        if lane:
+            return lane[0]
+        del self._lanes[decision.node]
+        return None

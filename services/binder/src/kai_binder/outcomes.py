@@ -1,0 +1,34 @@
+"""What became of a decision, as the event that records it."""
+
+from kaicore.events.envelope import NewEvent, Unit, derived_id
+from kaicore.events.payloads import BindFailed, PodBound
+
+from kai_binder.projection import Decision
+
+ACTOR = "binder"
+
+
+def outcome_unit(decision: Decision, outcome: PodBound | BindFailed, *, now: int) -> Unit:
+    """Return the unit that records an outcome.
+
+    There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.
+
+    Args:
+        decision: what was to be done.
+        outcome: what became of it.
+        now: microseconds since the epoch.
+    """
+    return Unit(
+        (
+            NewEvent(
+                id=derived_id(str(decision.event_id), "outcome"),
+                stream=f"pod/{decision.uid}",
+                payload=outcome,
+                actor=ACTOR,
+                occurred_at=now,
+                subject=decision.subject,
+                cause=decision.event_id,
+                correlation=decision.cycle,
+            ),
+        )
+    )

@@ -1,0 +1,151 @@
+"""What the log says is left to do: decisions without an outcome, and observed placements to be written on pods.
+
+Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
+"""
+
+from typing import Self
+from uuid import UUID
+
+import msgspec
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.log.port import Snapshot
+from kaicore.model.placement import encode_annotation
+
+SNAPSHOT_NAME = "binder"
+
+#: Raised with every change of what a snapshot consists of.
+SNAPSHOT_SCHEMA = "binder-2"
+
+#: The events that matter here.
+EVENT_TYPES = ("BindFailed", "PlacementObserved", "PodBound", "PodDeleted", "PodPlaced")
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A pod is to be bound to a node.
+
+    Attributes:
+        event_id: of the `PodPlaced`; outcomes name it as their cause.
+        position: of the `PodPlaced`; decisions of one node are bound in this order.
+        recorded_at: of the `PodPlaced`, microseconds since the epoch.
+        placement: the predicted zones as an annotation's text, empty when nothing of the pod is aligned.
+    """
+
+    event_id: UUID
+    position: int
+    recorded_at: int
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    placement: str = ""
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """What an exporter saw of a pod, to be written on it; `placement` is the annotation's text."""
+
+    uid: str
+    namespace: str
+    name: str
+    placement: str
+
+
+class _Record(msgspec.Struct):
+    decisions: list[Decision]
+    observations: list[Observation]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+class Projection:
+    """What is left to do, by the pod's uid."""
+
+    def __init__(self) -> None:
+        #: Decisions without an outcome.
+        self.decisions: dict[str, Decision] = {}
+        #: Observations that may not be on their pods yet.
+        self.observations: dict[str, Observation] = {}
+        #: Of the last event folded.
+        self.position = 0
+
+    def fold(self, event: Event) -> Decision | Observation | None:
+        """Take in an event; return what it gives to do, if anything."""
+        self.position = event.position
+        if event.type not in EVENT_TYPES:
+            return None
+        match decode_payload(event):
+            case payloads.PodPlaced() as placed:
+                decision = self.decisions[placed.uid] = _decision(event, placed)
+                return decision
+            case payloads.PodBound(uid) | payloads.BindFailed(uid):
+                before = self.decisions.get(uid)
+                if before is not None and before.event_id == event.cause:
+                    del self.decisions[uid]
+            case payloads.PodDeleted(uid):
+                self.decisions.pop(uid, None)
+                self.observations.pop(uid, None)
+            case payloads.PlacementObserved(source="exporter") as seen:
+                zones = seen.placement.zone_amounts()
+                if zones:
+                    observation = Observation(seen.uid, seen.namespace, seen.name, encode_annotation(zones))
+                    self.observations[seen.uid] = observation
+                    return observation
+            case _:
+                pass
+        return None
+
+    def is_open(self, decision: Decision) -> bool:
+        """Whether a decision has no outcome yet, its pod is there, and there is no later one."""
+        return self.decisions.get(decision.uid) is decision
+
+    def is_last(self, observation: Observation) -> bool:
+        """Whether an observation is the last one of a pod that is there, and may not be on it yet."""
+        return self.observations.get(observation.uid) is observation
+
+    def written(self, observation: Observation) -> None:
+        """Take note that an observation is on its pod, or never will be."""
+        if self.is_last(observation):
+            del self.observations[observation.uid]
+
+    def snapshot(self) -> Snapshot:
+        """Return all of it as a snapshot."""
+        record = _Record(list(self.decisions.values()), list(self.observations.values()))
+        return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
+
+    @classmethod
+    def restored(cls, snapshot: Snapshot | None) -> Self:
+        """Return what a snapshot holds; an empty projection for none, and for one that cannot be read."""
+        projection = cls()
+        if snapshot is not None:
+            try:
+                record = _decoder.decode(snapshot.body)
+            except msgspec.DecodeError:
+                return projection
+            projection.decisions = {decision.uid: decision for decision in record.decisions}
+            projection.observations = {observation.uid: observation for observation in record.observations}
+            projection.position = snapshot.position
+        return projection
+
+
+def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
+    zones = placed.placement.zone_amounts() if placed.placement is not None else ()
+    return Decision(
+        event_id=event.id,
+        position=event.position,
+        recorded_at=event.recorded_at,
+        uid=placed.uid,
+        namespace=placed.namespace,
+        name=placed.name,
+        node=placed.node,
+        cycle=placed.cycle,
+        placement=encode_annotation(zones) if zones else "",
+    )

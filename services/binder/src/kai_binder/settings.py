@@ -1,0 +1,20 @@
+"""Settings of `kai-binder`."""
+
+from kaicore.service import ServiceSettings
+from pydantic import Field
+
+
+class BinderSettings(ServiceSettings):
+    """Settings of `kai-binder`."""
+
+    cluster: str = Field(description="the cluster, as the log calls it")
+    database_url: str = Field(description="postgresql://… of the event log")
+    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
+    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
+    concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")
+    give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
+    annotations: bool = Field(True, description="write observed placements on pods")
+    scheduled_events: bool = Field(False, description="tell of each bound pod by a Kubernetes event")
+    side_writes_per_s: float = Field(100.0, gt=0, description="such annotations and events per second at most")
+    snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")

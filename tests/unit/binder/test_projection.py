@@ -1,0 +1,115 @@
+"""What the log says is left to do."""
+
+from kai_binder.projection import Decision, Observation, Projection
+from kaicore.events.envelope import Event
+from kaicore.events.payloads import BindFailed, PlacementObserved, PodBound, PodDeleted, PodObserved, PodPlaced
+from kaicore.log.port import Snapshot
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+
+from tests.factory import pod
+from tests.ledger import Ledger
+
+ZONES = (ZoneAmount(zone="node-0", amount={"cpu": 8000}),)
+PLACEMENT = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-0",), ZONES),))
+TEXT = '[{"zone":"node-0","amount":{"cpu":"8"}}]'
+
+
+class Story(Ledger):
+    """A log with words for what matters to a binder, and a projection that follows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = Projection()
+
+    def tell(self, event: Event) -> Decision | Observation | None:
+        return self.projection.fold(event)
+
+    def see(self, name: str) -> None:
+        assert self.tell(self.record(f"pod/uid-{name}", PodObserved(pod(name)))) is None
+
+    def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> Decision:
+        payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
+        found = self.tell(self.record(f"pod/uid-{name}", payload))
+        assert isinstance(found, Decision)
+        return found
+
+    def outcome(self, name: str, payload: PodBound | BindFailed, *, of: Decision) -> None:
+        import msgspec
+
+        event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
+        assert self.tell(event) is None
+
+    def observe(self, name: str, *, source: str = "exporter", placement: Placement = PLACEMENT) -> object:
+        payload = PlacementObserved(f"uid-{name}", "default", name, "n1", placement, source)
+        return self.tell(self.record(f"pod/uid-{name}", payload))
+
+    def delete(self, name: str) -> None:
+        self.tell(self.record(f"pod/uid-{name}", PodDeleted(f"uid-{name}", "default", name)))
+
+
+def bound(name: str) -> PodBound:
+    return PodBound(f"uid-{name}", "default", name, "n1")
+
+
+def failed(name: str) -> BindFailed:
+    return BindFailed(f"uid-{name}", "default", name, "n1", 409, "Conflict")
+
+
+def test_a_decision_is_open_until_its_outcome() -> None:
+    story = Story()
+    story.see("a")
+    one, two, three = story.place("a"), story.place("b", placement=None), story.place("c")
+    assert (one.placement, two.placement) == (TEXT, "")
+    assert all(map(story.projection.is_open, (one, two, three)))
+    story.outcome("a", bound("a"), of=one)
+    story.outcome("b", failed("b"), of=two)
+    story.delete("c")
+    assert not any(map(story.projection.is_open, (one, two, three)))
+    assert story.projection.decisions == {}
+
+
+def test_an_outcome_closes_only_its_own_decision() -> None:
+    story = Story()
+    first = story.place("a")
+    story.outcome("a", failed("a"), of=first)
+    second = story.place("a", "n2")
+    story.outcome("a", bound("a"), of=first)
+    assert not story.projection.is_open(first)
+    assert story.projection.is_open(second)
+
+
+def test_the_last_observation_of_an_exporter_is_to_be_written() -> None:
+    story = Story()
+    assert story.observe("a", source="annotation") is None
+    assert story.observe("a", placement=Placement(Provenance.OBSERVED)) is None
+    first = story.observe("a")
+    assert first == Observation("uid-a", "default", "a", TEXT)
+    second = story.observe("a")
+    assert isinstance(first, Observation)
+    assert isinstance(second, Observation)
+    assert not story.projection.is_last(first)
+    story.projection.written(first)
+    assert story.projection.is_last(second)
+    story.projection.written(second)
+    assert story.projection.observations == {}
+    story.observe("b")
+    story.delete("b")
+    assert story.projection.observations == {}
+
+
+def test_a_snapshot_gives_back_what_was_left() -> None:
+    story = Story()
+    story.outcome("a", bound("a"), of=story.place("a"))
+    story.place("b")
+    story.observe("a")
+    snapshot = story.projection.snapshot()
+    restored = Projection.restored(snapshot)
+    assert restored.decisions == story.projection.decisions
+    assert restored.observations == story.projection.observations
+    assert restored.position == story.projection.position == snapshot.position
+    assert restored.is_open(restored.decisions["uid-b"])
+
+
+def test_a_snapshot_that_cannot_be_read_is_none() -> None:
+    assert Projection.restored(None).position == 0
+    assert Projection.restored(Snapshot("binder", 7, "binder-2", b"nonsense")).position == 0
