@@ -96,7 +96,6 @@ def fleet_profile(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file:
     groups = []
     for (cpu, memory, gpu, model), count in sorted(shapes.items(), key=lambda item: (-item[1], item[0])):
         zones = assumed.zones if gpu >= 4 else 1
-        # CPUs come in pairs of threads, and a zone has as many as the next.
         per_zone: dict[str, Any] = {"cpus": max(cpu // 1000 // zones, 1), "memory": f"{memory // zones}Mi"}
         if gpu:
             per_zone["devices"] = {_GPU: gpu // zones}
@@ -106,6 +105,8 @@ def fleet_profile(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file:
                 "count": count,
                 "labels": {_GPU_MODEL: model} if model else {},
                 "zones": zones,
+                # The trace does not tell which CPUs share a core, and some halves are odd.
+                "threadsPerCore": 1,
                 "perZone": per_zone,
                 "kubelet": {
                     "topologyManagerPolicy": assumed.policy if zones > 1 else "none",

@@ -80,7 +80,7 @@ class DataDirectory:
 def data_directory(path: Path | None) -> DataDirectory:
     """Return the data directory named on the command line, by `KAI_DATA_DIR`, or `.kai` here.
 
-    As root the embedded Postgres runs as `nobody`, who must be able to enter the directory; where he cannot, a directory
+    As root the embedded Postgres runs as `nobody`, who must be able to enter it; where he cannot, a directory
     below `/var/tmp` stands for it.
 
     Raises:

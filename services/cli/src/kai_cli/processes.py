@@ -9,12 +9,14 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import msgspec
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05
@@ -28,6 +30,8 @@ _PAUSE_S, _MAX_PAUSE_S = 0.5, 30.0
 _FORGIVEN_S = 60.0
 #: Seconds that a process has to end by itself.
 _STOP_S = 12.0
+#: Exit code of a process whose settings cannot work.
+_MISCONFIGURED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,10 @@ class ProcessSpec:
     needs_ready: bool = True
 
 
+class _LogLine(msgspec.Struct):
+    error: str = ""
+
+
 class SupervisedProcess:
     """One process, kept running."""
 
@@ -62,6 +70,9 @@ class SupervisedProcess:
         self.log_file = log_file
         self.restarts = 0
         self.ready = asyncio.Event()
+        #: Set when the process cannot work and is not tried again; `why_hopeless` then says why.
+        self.hopeless = asyncio.Event()
+        self.why_hopeless = ""
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
@@ -103,12 +114,32 @@ class SupervisedProcess:
             if self._stopping.is_set():
                 return
             code = self._process.returncode if self._process is not None else None
+            if code == _MISCONFIGURED:
+                self.why_hopeless = f"{self.spec.name}: {self._last_words()}"
+                self._tell(self.why_hopeless)
+                self.hopeless.set()
+                return
             if asyncio.get_running_loop().time() - started > _FORGIVEN_S:
                 pause_s = _PAUSE_S
             self.restarts += 1
-            self._tell(f"{self.spec.name}: ended with code {code}, again in {pause_s:.1f} s; see {self.log_file}")
+            self._tell(
+                f"{self.spec.name}: ended with code {code} ({self._last_words()}), again in {pause_s:.1f} s; "
+                f"see {self.log_file}"
+            )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+    def _last_words(self) -> str:
+        """What the process said of its end: the error of its last log line that has one."""
+        with self.log_file.open(errors="replace") as log:
+            for line in reversed(deque(log, maxlen=20)):
+                try:
+                    error = msgspec.json.decode(line, type=_LogLine).error
+                except msgspec.DecodeError:
+                    error = line.strip()
+                if error:
+                    return error
+        return "it said nothing"
 
     async def _run_once(self) -> None:
         with self.log_file.open("ab") as output:

@@ -177,13 +177,14 @@ class Stack:
             started.append(process)
             process.start()
         for process in started:
-            try:
-                async with asyncio.timeout(_READY_S):
-                    await process.ready.wait()
-            except TimeoutError:
-                raise KaiError(
-                    f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}"
-                ) from None
+            outcomes = [asyncio.ensure_future(event.wait()) for event in (process.ready, process.hopeless)]
+            await asyncio.wait(outcomes, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+            for outcome in outcomes:
+                outcome.cancel()
+            if process.hopeless.is_set():
+                raise ConfigurationError(process.why_hopeless)
+            if not process.ready.is_set():
+                raise KaiError(f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}")
 
     async def _guard_servers(self) -> None:
         """Start an embedded server again that has died."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+
 from kaicore.errors import ConfigurationError
 
 #: Seconds that requests under way have when the server stops.

@@ -60,6 +60,8 @@ def run_service(
 ) -> int:
     """Run `body` until it returns or the process is told to stop; return the exit code.
 
+    The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other failure.
+
     Args:
         name: the service's name, in logs.
         settings_class: read from flags and environment before anything starts.
@@ -81,7 +83,8 @@ def run_service(
         uvloop.run(_run(context, settings, body, serve_health=serve_health))
     except KaiError as error:
         context.log.error("service failed", error=str(error), kind=type(error).__name__)
-        return 1
+        # A supervisor need not try again what nobody has set right.
+        return 2 if isinstance(error, ConfigurationError) else 1
     return 0
 
 
