@@ -116,7 +116,8 @@ class SupervisedProcess:
             code = self._process.returncode if self._process is not None else None
             if code == _MISCONFIGURED:
                 self.why_hopeless = f"{self.spec.name}: {self._last_words()}"
-                self._tell(self.why_hopeless)
+                if self.restarts:
+                    self._tell(self.why_hopeless)
                 self.hopeless.set()
                 return
             if asyncio.get_running_loop().time() - started > _FORGIVEN_S:
