@@ -1,5 +1,6 @@
 """A simulated API server in this process, with words for what tests do to a cluster."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,6 +38,12 @@ class Api:
         """Make something go wrong; see `kai_simulator.apiserver.faults`."""
         match = {key: rule.pop(key) for key in ("verb", "resource", "subresource", "name") if key in rule}
         self.server.faults.add({"match": match, "fault": rule})
+
+    async def struck(self) -> None:
+        """Wait until a fault has struck; the server does not tell of it."""
+        async with asyncio.timeout(60):
+            while not any(rule.hits for rule in self.server.faults.rules):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
 
     async def get(self, path: str) -> Json:
         return json.loads(await self.client.get(path))  # type: ignore[no-any-return]

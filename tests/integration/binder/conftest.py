@@ -1,0 +1,208 @@
+"""A binder on a simulated API server, with decisions that the test makes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kai_binder.binder import API, LOG, Binder, BinderOptions
+from kai_binder.metrics import BinderMetrics
+from kaicore.errors import KaiError
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
+from kaicore.k8s.client import KubeClient
+from kaicore.log.port import EventLog, Filter
+from kaicore.log.postgres import PostgresLog
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.service import Health, ServiceContext, get_logger
+from prometheus_client import CollectorRegistry
+
+from tests.kube import PODS, Api, Json, simulated
+
+#: Long enough for any machine; only a test that fails takes as long.
+PATIENCE_S = 60
+
+
+def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, zone: str = "node-0") -> Placement:
+    """A placement of CPUs on a zone."""
+    zones = (ZoneAmount(zone=zone, amount={"cpu": cpus * 1000}),)
+    return Placement(provenance, (ContainerPlacement("main", (zone,), zones),))
+
+
+class RunningBinder:
+    """A binder in this process."""
+
+    def __init__(self, api: Api, log: EventLog, cluster: str, **options: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.health = Health(LOG, API)
+        self.cluster = cluster
+        self.context = ServiceContext(name="binder", health=self.health, log=get_logger())
+        self._client = KubeClient(api.access(), user_agent="kai-binder", timeout_s=PATIENCE_S)
+        self._binder = Binder(
+            cluster=cluster,
+            log=log,
+            bus=None,
+            client=self._client,
+            context=self.context,
+            metrics=BinderMetrics(cluster, registry=self.registry),
+            clock=lambda: time.time_ns() // 1000,
+            options=BinderOptions(**{"retry_s": 0.01, "side_writes_per_s": 1000.0, **options}),
+            jitter=lambda: 0.0,
+        )
+        self.task = asyncio.create_task(self._binder.run())
+
+    async def stop(self) -> None:
+        """Have it end in order."""
+        self.context.stopping.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await self.task
+        await self._client.close()
+
+    async def kill(self) -> None:
+        """End it anywhere."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, KaiError):
+            await self.task
+        await self._client.close()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric, 0 where there is none."""
+        return self.registry.get_sample_value(f"kai_binder_{name}", {"cluster": self.cluster, **labels}) or 0.0
+
+
+class Scene:
+    """An API server, a log, and whatever binders a test starts."""
+
+    def __init__(self, api: Api, log: EventLog, cluster: str) -> None:
+        self.api = api
+        self.log = log
+        self.cluster = cluster
+        self.binders: list[RunningBinder] = []
+        self.cycles = 0
+
+    async def __aenter__(self) -> "Scene":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for binder in self.binders:
+            await binder.kill()
+
+    def start(self, **options: Any) -> RunningBinder:
+        """Start a binder."""
+        binder = RunningBinder(self.api, self.log, self.cluster, **options)
+        self.binders.append(binder)
+        return binder
+
+    async def append(self, *events: tuple[str, Payload]) -> None:
+        """Record payloads, each on a pod's stream."""
+        self.cycles += 1
+        await self.log.append(
+            self.cluster,
+            [
+                Unit(
+                    (
+                        NewEvent(
+                            id=derived_id(self.cluster, type(payload).__name__, uid, str(self.cycles)),
+                            stream=f"pod/{uid}",
+                            payload=payload,
+                            actor="test",
+                            occurred_at=0,
+                            correlation=f"default/{self.cycles}",
+                        ),
+                    )
+                )
+                for uid, payload in events
+            ],
+        )
+
+    async def decide(self, *pods: tuple[Json, str], predicted: Placement | None = None) -> None:
+        """Record decisions for pods."""
+        await self.append(
+            *(
+                (
+                    pod["metadata"]["uid"],
+                    PodPlaced(
+                        uid=pod["metadata"]["uid"],
+                        namespace=pod["metadata"]["namespace"],
+                        name=pod["metadata"]["name"],
+                        node=node,
+                        cycle=f"default/{self.cycles + 1}",
+                        pod_class="class",
+                        placement=predicted,
+                    ),
+                )
+                for pod, node in pods
+            )
+        )
+
+    async def observe(self, pod: Json, *, cpus: int = 1, source: str = "exporter") -> None:
+        """Record an observation of a pod."""
+        meta = pod["metadata"]
+        seen = placement(Provenance.OBSERVED, cpus=cpus)
+        payload = PlacementObserved(meta["uid"], meta["namespace"], meta["name"], "n1", seen, source)
+        await self.append((meta["uid"], payload))
+
+    async def deleted(self, pod: Json) -> None:
+        """Record that a pod is gone."""
+        meta = pod["metadata"]
+        await self.append((meta["uid"], PodDeleted(meta["uid"], meta["namespace"], meta["name"])))
+
+    async def outcomes(self, count: int) -> dict[str, Any]:
+        """Wait for so many outcomes; return them by the pod's name, and check that there is one per decision."""
+        where = Filter(types=("PodBound", "BindFailed"))
+        events: list[Event] = []
+        async with asyncio.timeout(PATIENCE_S):
+            head = 0
+            while len(events) < count:
+                for binder in self.binders:
+                    if binder.task.done() and not binder.task.cancelled():
+                        binder.task.result()
+                head = await self.log.wait_beyond(self.cluster, head, timeout_s=0.5)
+                events = await self.log.read(self.cluster, limit=100_000, where=where)
+        causes = [event.cause for event in events]
+        assert len(set(causes)) == len(causes)
+        await self.check_causes(events)
+        return {payload.name: payload for payload in (decode_payload(event) for event in events)}  # type: ignore[attr-defined]
+
+    async def check_causes(self, events: list[Event]) -> None:
+        """Each outcome tells which decision it is of."""
+        placed: dict[UUID, Event] = {
+            event.id: event
+            for event in await self.log.read(self.cluster, limit=100_000, where=Filter(types=("PodPlaced",)))
+        }
+        for event in events:
+            assert event.cause is not None
+            decision = placed[event.cause]
+            assert (event.stream, event.correlation) == (decision.stream, decode_payload(decision).cycle)  # type: ignore[attr-defined]
+
+    async def until_pod(self, name: str, holds: Callable[[Json], Any]) -> Json:
+        """Wait until something holds for a pod."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(pod := await self.api.get(f"{PODS}/{name}")):
+                version = pod["metadata"]["resourceVersion"]
+                async with self.api.client.watch(PODS, resource_version=version, timeout_s=5) as chunks:
+                    async for _ in chunks:
+                        break
+        return pod
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with simulated() as api:
+        yield api
+
+
+@pytest.fixture
+async def log(database_url: str) -> AsyncIterator[PostgresLog]:
+    async with await PostgresLog.open(database_url, application="test") as log:
+        yield log
+
+
+@pytest.fixture
+async def scene(api: Api, log: PostgresLog, cluster_name: str) -> AsyncIterator[Scene]:
+    async with Scene(api, log, cluster_name) as scene:
+        yield scene

@@ -1,0 +1,351 @@
+"""Decisions made so, one after the other on a node, with one outcome each."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kai_binder.outcomes import outcome_unit
+from kai_binder.projection import Projection
+from kaicore.errors import LogUnavailable
+from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.events.payloads import BindFailed, PodBound
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
+
+from tests.integration.binder.conftest import PATIENCE_S, Scene, placement
+from tests.kube import PODS, Api, Json, simulated
+from tests.unreliable import UnreliableLog
+
+BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}
+
+
+async def pods(scene: Scene, *names: str) -> list[Json]:
+    return [await scene.api.pod(name) for name in names]
+
+
+async def test_a_decision_is_carried_out_with_its_prediction(scene: Scene) -> None:
+    a, b = await pods(scene, "a", "b")
+    binder = scene.start()
+    await scene.decide((a, "n1"), predicted=placement(cpus=2))
+    await scene.decide((b, "n2"))
+    outcomes = await scene.outcomes(2)
+    assert outcomes["a"] == PodBound(uid=a["metadata"]["uid"], namespace="default", name="a", node="n1", attempts=1)
+    bound = await scene.api.get(f"{PODS}/a")
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {PREDICTED_ANNOTATION: '[{"zone":"node-0","amount":{"cpu":"2"}}]'}
+    unaligned = await scene.api.get(f"{PODS}/b")
+    assert (unaligned["spec"]["nodeName"], unaligned["metadata"].get("annotations")) == ("n2", None)
+    assert binder.metric("binds_total", outcome="bound") == 2
+    assert binder.metric("bind_seconds_count") == 2
+
+
+async def test_what_was_decided_before_the_binder_started(scene: Scene) -> None:
+    for name in ("a", "b"):
+        await scene.decide((await scene.api.pod(name), "n1"))
+    scene.start()
+    assert set(await scene.outcomes(2)) == {"a", "b"}
+
+
+@pytest.mark.parametrize("concurrency", [1, 64])
+async def test_pods_of_a_node_are_bound_in_the_order_of_decisions(scene: Scene, concurrency: int) -> None:
+    # Every third binding takes long, some have to be tried again: nobody overtakes them on their node.
+    scene.api.faults(**BINDINGS, kind="latency", every=3, seconds=0.01)
+    scene.api.faults(**BINDINGS, kind="internal-error", after=2, every=7, times=5)
+    scene.api.faults(**BINDINGS, kind="lost-answer", after=5, every=9, times=3)
+    made = await pods(scene, *(f"p{number}" for number in range(40)))
+    decisions = [(pod, f"n{number % 4}") for number, pod in enumerate(made)]
+    scene.start(concurrency=concurrency)
+    await scene.decide(*decisions[:20])
+    await scene.decide(*decisions[20:])
+    await scene.outcomes(40)
+    bound = sorted(await scene.api.items(PODS), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    for node in ("n0", "n1", "n2", "n3"):
+        expected = [pod["metadata"]["name"] for pod, chosen in decisions if chosen == node]
+        assert [pod["metadata"]["name"] for pod in bound if pod["spec"]["nodeName"] == node] == expected
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "busy": {"kind": "too-many-requests", "times": 2},
+    "failing": {"kind": "internal-error", "times": 3},
+    "hanging up": {"kind": "reset", "times": 3},
+    "losing the answer": {"kind": "lost-answer", "times": 1},
+    "conflicting over something else": {"kind": "conflict", "times": 2},
+    "not taking our credentials": {"kind": "unauthorized", "times": 4},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_an_api_server_that_fails_is_asked_again(scene: Scene, fault: dict[str, Any]) -> None:
+    scene.api.faults(**BINDINGS, **fault)
+    (pod,) = await pods(scene, "a")
+    scene.start()
+    await scene.decide((pod, "n1"))
+    outcome = (await scene.outcomes(1))["a"]
+    assert isinstance(outcome, PodBound)
+    assert outcome.attempts > 1
+    assert (await scene.api.get(f"{PODS}/a"))["spec"]["nodeName"] == "n1"
+
+
+async def test_a_binding_that_is_never_taken_is_given_up(scene: Scene) -> None:
+    scene.api.faults(**BINDINGS, name="a", kind="internal-error")
+    a, b = await pods(scene, "a", "b")
+    binder = scene.start(give_up_s=0.05)
+    await scene.decide((a, "n1"), (b, "n1"))
+    outcomes = await scene.outcomes(2)
+    assert isinstance(outcomes["a"], BindFailed)
+    assert (outcomes["a"].code, outcomes["a"].reason, outcomes["a"].gone) == (500, "InternalError", False)
+    assert isinstance(outcomes["b"], PodBound)
+    assert binder.metric("retries_total", code="500") == outcomes["a"].attempts
+
+
+async def test_a_pod_that_is_bound_already(scene: Scene) -> None:
+    a, b = await pods(scene, "a", "b")
+    for name in ("a", "b"):
+        await scene.api.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"name": "n1"}})
+    binder = scene.start()
+    await scene.decide((a, "n1"), (b, "n2"))
+    outcomes = await scene.outcomes(2)
+    assert isinstance(outcomes["a"], PodBound)
+    failed = outcomes["b"]
+    assert isinstance(failed, BindFailed)
+    assert (failed.code, failed.reason, failed.gone) == (409, "Conflict", False)
+    assert 'already assigned to node "n1"' in failed.message
+    assert binder.metric("binds_total", outcome="already") == 1
+    assert binder.metric("binds_total", outcome="failed") == 1
+
+
+async def test_a_pod_that_is_gone_and_one_that_has_its_name(scene: Scene) -> None:
+    gone, replaced = await pods(scene, "gone", "replaced")
+    for name in ("gone", "replaced"):
+        await scene.api.delete_pod(name)
+    await scene.api.pod("replaced")
+    scene.start()
+    await scene.decide((gone, "n1"), (replaced, "n1"))
+    outcomes = await scene.outcomes(2)
+    assert [(outcomes[name].gone, outcomes[name].code) for name in ("gone", "replaced")] == [(True, 404), (True, 409)]
+    assert "nodeName" not in (await scene.api.get(f"{PODS}/replaced"))["spec"]
+
+
+async def test_a_pod_that_went_while_it_was_tried_has_no_outcome(scene: Scene) -> None:
+    a, b = await pods(scene, "a", "b")
+    scene.api.faults(**BINDINGS, name="a", kind="internal-error")
+    binder = scene.start()
+    await scene.decide((a, "n1"), (b, "n1"))
+    await scene.api.delete_pod("a")
+    await scene.deleted(a)
+    assert set(await scene.outcomes(1)) == {"b"}
+    assert binder.metric("binds_total", outcome="dropped") == 1
+
+
+async def test_a_pod_that_is_placed_again_after_a_failure(scene: Scene) -> None:
+    (pod,) = await pods(scene, "a")
+    scene.api.faults(**BINDINGS, kind="internal-error", times=8)
+    scene.start(give_up_s=0.01)
+    await scene.decide((pod, "n1"))
+    assert isinstance((await scene.outcomes(1))["a"], BindFailed)
+    scene.api.server.faults.clear()
+    await scene.decide((pod, "n2"))
+    assert isinstance((await scene.outcomes(2))["a"], PodBound)
+    assert (await scene.api.get(f"{PODS}/a"))["spec"]["nodeName"] == "n2"
+
+
+async def test_two_binders_at_once(scene: Scene) -> None:
+    scene.api.faults(**BINDINGS, kind="latency", every=2, seconds=0.002)
+    made = await pods(scene, *(f"p{number}" for number in range(40)))
+    first, second = scene.start(), scene.start()
+    for start in range(0, 40, 10):
+        await scene.decide(*((pod, f"n{index % 3}") for index, pod in enumerate(made[start : start + 10])))
+    outcomes = await scene.outcomes(40)
+    assert all(isinstance(outcome, PodBound) for outcome in outcomes.values())
+    for binder in (first, second):
+        await binder.stop()
+    await scene.outcomes(40)
+
+
+async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
+    """Another binder had given up, and said so, when this one comes to its own end."""
+    (pod,) = await pods(scene, "a")
+    scene.api.faults(**BINDINGS, kind="latency", seconds=0.2)
+    binder = scene.start()
+    await scene.decide((pod, "n1"))
+    await scene.api.struck()
+    (event,) = await scene.log.read(scene.cluster)
+    decision = Projection().fold(event)
+    failed = BindFailed(pod["metadata"]["uid"], "default", "a", "n1", 500, "InternalError")
+    await scene.log.append(scene.cluster, [outcome_unit(decision, failed, now=0)])  # type: ignore[arg-type]
+    await scene.until_pod("a", lambda found: found["spec"].get("nodeName"))
+    await binder.stop()
+    assert (await scene.outcomes(1))["a"] == failed
+
+
+async def test_binders_that_are_ended_anywhere(scene: Scene) -> None:
+    scene.api.faults(**BINDINGS, kind="lost-answer", every=5)
+    made = await pods(scene, *(f"p{number}" for number in range(60)))
+    await scene.decide(*((pod, f"n{number % 5}") for number, pod in enumerate(made)))
+    for wanted in range(10, 60, 10):
+        binder = scene.start(concurrency=4, snapshot_events=7)
+        await scene.outcomes(wanted)
+        await binder.kill()
+    scene.start()
+    outcomes = await scene.outcomes(60)
+    assert all(isinstance(outcome, PodBound) for outcome in outcomes.values())
+
+
+async def test_a_snapshot_is_only_a_cache(scene: Scene) -> None:
+    a, b, c = await pods(scene, "a", "b", "c")
+    binder = scene.start(snapshot_events=1)
+    await scene.decide((a, "n1"))
+    await scene.outcomes(1)
+    await binder.stop()
+    await scene.decide((b, "n1"))
+    binder = scene.start()
+    await scene.outcomes(2)
+    await binder.stop()
+    snapshot = await scene.log.load_snapshot(scene.cluster, name="binder", schema="binder-2")
+    assert snapshot is not None
+    await scene.log.save_snapshot(scene.cluster, type(snapshot)("binder", snapshot.position, "binder-2", b"nonsense"))
+    await scene.decide((c, "n1"))
+    scene.start()
+    assert set(await scene.outcomes(3)) == {"a", "b", "c"}
+
+
+async def test_an_api_server_that_is_away(log: PostgresLog, cluster_name: str, tmp_path: Path) -> None:
+    async with simulated(data_dir=tmp_path) as api:
+        port = int(api.server.http_url.rpartition(":")[2])
+        scene = Scene(api, log, cluster_name)
+        made = await pods(scene, "a", "b")
+        binder = scene.start()
+        await scene.decide((made[0], "n1"))
+        await scene.outcomes(1)
+    await scene.decide((made[1], "n1"))
+    async with simulated(data_dir=tmp_path, http_port=port) as api:
+        assert isinstance((await scene.outcomes(2))["b"], PodBound)
+        assert (await api.get(f"{PODS}/b"))["spec"]["nodeName"] == "n1"
+        await binder.stop()
+
+
+class AwayForOutcomes(UnreliableLog):
+    """Does not answer the first appends of outcomes: neither takes the first one, nor says that it took the second."""
+
+    calls = 0
+
+    async def append(
+        self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        if not isinstance(units[0].events[0].payload, PodBound):
+            return await super().append(cluster, units, expect=expect)
+        self.calls += 1
+        if self.calls == 1:
+            raise LogUnavailable("away")
+        outcomes = await super().append(cluster, units, expect=expect)
+        if self.calls == 2:
+            raise LogUnavailable("the answer was lost")
+        return outcomes
+
+
+async def test_a_log_that_does_not_answer(api: Api, cluster_name: str) -> None:
+    log = AwayForOutcomes()
+    async with Scene(api, log, cluster_name) as scene:
+        a, b = await pods(scene, "a", "b")
+        await scene.decide((a, "n1"), (b, "n1"))
+        binder = scene.start()
+        assert set(await scene.outcomes(2)) == {"a", "b"}
+        await binder.stop()
+        assert set(await scene.outcomes(2)) == {"a", "b"}
+        assert log.calls > 2
+
+
+async def test_observed_placements_are_written_on_pods(scene: Scene) -> None:
+    a, b, c = await pods(scene, "a", "b", "c")
+    await scene.observe(a, cpus=1)
+    await scene.observe(a, cpus=2)
+    await scene.observe(b, source="annotation")
+    await scene.api.delete_pod("c")
+    await scene.api.pod("c")
+    await scene.observe(c)
+    binder = scene.start()
+    text = '[{"zone":"node-0","amount":{"cpu":"2"}}]'
+    await scene.until_pod("a", lambda pod: pod["metadata"].get("annotations") == {OBSERVED_ANNOTATION: text})
+    await scene.observe(a, cpus=3)
+    await scene.until_pod("a", lambda pod: '"3"' in pod["metadata"]["annotations"][OBSERVED_ANNOTATION])
+    await binder.stop()
+    for name in ("b", "c"):
+        assert "annotations" not in (await scene.api.get(f"{PODS}/{name}"))["metadata"]
+    assert binder.metric("side_writes_total", kind="annotation", result="refused") == 1
+    assert binder.metric("waiting_side_writes") == 0
+
+
+async def test_observed_placements_are_not_written_if_not_wanted(scene: Scene) -> None:
+    a, b = await pods(scene, "a", "b")
+    await scene.observe(a)
+    binder = scene.start(annotations=False)
+    await scene.decide((b, "n1"))
+    await scene.outcomes(1)
+    await binder.stop()
+    assert "annotations" not in (await scene.api.get(f"{PODS}/a"))["metadata"]
+
+
+async def test_bound_pods_are_told_of_by_events_if_wanted(scene: Scene) -> None:
+    (pod,) = await pods(scene, "a")
+    scene.start(scheduled_events=True)
+    await scene.decide((pod, "n1"))
+    events = "/api/v1/namespaces/default/events"
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await scene.api.items(events)):
+            async with scene.api.client.watch(events, resource_version="0", timeout_s=1) as chunks:
+                async for _ in chunks:
+                    break
+    assert found[0]["message"] == "Successfully assigned default/a to n1"
+    assert (found[0]["reason"], found[0]["involvedObject"]["uid"]) == ("Scheduled", pod["metadata"]["uid"])
+
+
+@asynccontextmanager
+async def binder_process(
+    api: Api, database_url: str, cluster: str, directory: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `kai-binder` as a process; it is killed at the end."""
+    kubeconfig = directory / "kubeconfig"
+    api.server.write_http_kubeconfig(kubeconfig)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kai_binder.main", "--cluster", cluster, "--database-url", database_url),
+        *("--kubeconfig", str(kubeconfig), "--concurrency", "4", "--snapshot-events", "20"),
+        env=os.environ | {"KAI_LOG_LEVEL": "error"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_processes_that_are_killed_while_they_bind(
+    api: Api, log: EventLog, cluster_name: str, database_url: str, tmp_path: Path
+) -> None:
+    scene = Scene(api, log, cluster_name)
+    # So slow that a kill always hits bindings under way, taken but not answered among them.
+    api.faults(**BINDINGS, kind="latency", seconds=0.01)
+    api.faults(**BINDINGS, kind="lost-answer", every=4)
+    made = await pods(scene, *(f"p{number}" for number in range(90)))
+    await scene.decide(*((pod, f"n{number % 6}") for number, pod in enumerate(made)))
+    for wanted in (20, 40, 60):
+        async with binder_process(api, database_url, cluster_name, tmp_path):
+            await scene.outcomes(wanted)
+    async with binder_process(api, database_url, cluster_name, tmp_path) as process:
+        outcomes = await scene.outcomes(90)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == 0
+    assert all(isinstance(outcome, PodBound) for outcome in outcomes.values())
+    bound = sorted(await api.items(PODS), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    for node in range(6):
+        names = [pod["metadata"]["name"] for pod in bound if pod["spec"]["nodeName"] == f"n{node}"]
+        assert names == [f"p{number}" for number in range(node, 90, 6)]
