@@ -7,6 +7,7 @@ as in production; all of them share this machine.
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import cast
 
 import uvloop
@@ -94,37 +95,50 @@ async def read_from_bus(log: PostgresLog, bus: NatsBus, cluster: str, messages: 
     return rate
 
 
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Milliseconds, in order of size.
+
+    Attributes:
+        append: how long appends took.
+        bus: from the begin of an append until each of its events came from the bus.
+        relay: from the end of an append until then; 0 where the event was faster than the answer to the appender.
+    """
+
+    append: list[float]
+    bus: list[float]
+    relay: list[float]
+
+
 async def latencies(
     log: PostgresLog, bus: NatsBus, cluster: str, *, size: int, rounds: int, every_s: float
-) -> tuple[list[float], list[float]]:
-    """Return milliseconds from the begin of an append to its end, and to each of its events' coming from the bus.
-
-    Both in order of size.
-    """
+) -> Latencies:
+    """Append a batch every so often, and measure."""
     head = (await log.head(cluster)).position
     subscription = await bus.subscribe(cluster, after=head)
-    began: list[float] = []
-    appends: list[float] = []
-    arrivals: list[float] = []
+    spans: list[tuple[float, float]] = []
+    arrivals: list[tuple[int, float]] = []
 
     async def receive() -> None:
         while len(arrivals) < rounds * size:
             await subscription.ready(timeout_s=60)
             now = time.perf_counter()
-            numbers = [(message.position - head - 1) // size for message in subscription.take(1000)]
-            arrivals.extend((now - began[number]) * 1000 for number in numbers)
+            arrivals.extend(((message.position - head - 1) // size, now) for message in subscription.take(1000))
 
     receiving = asyncio.ensure_future(receive())
     for _ in range(rounds):
         units = batch(size)
-        began.append(time.perf_counter())
+        began = time.perf_counter()
         await log.append(cluster, units)
-        took = time.perf_counter() - began[-1]
-        appends.append(took * 1000)
-        await asyncio.sleep(max(0.0, every_s - took))
+        spans.append((began, time.perf_counter()))
+        await asyncio.sleep(max(0.0, began + every_s - time.perf_counter()))
     await receiving
     await subscription.close()
-    return sorted(appends), sorted(arrivals)
+    return Latencies(
+        append=sorted((ended - began) * 1000 for began, ended in spans),
+        bus=sorted((at - spans[number][0]) * 1000 for number, at in arrivals),
+        relay=sorted(max(0.0, at - spans[number][1]) * 1000 for number, at in arrivals),
+    )
 
 
 async def relay_rate(bus: NatsBus, log: PostgresLog, relay: RelayProcess, cluster: str) -> float:
@@ -186,8 +200,13 @@ async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
                     await latencies(log, bus, "live", size=size, rounds=rounds, every_s=every_s) for _ in range(RUNS)
                 ]
                 load = f"{size} each {every_s * 1000:.0f} ms"
-                found += percentiles(f"relay: append, {load}", [appends for appends, _ in runs])
-                found += percentiles(f"relay: append until read from the bus, {load}", [events for _, events in runs])
+                found += percentiles(f"relay: append, {load}", [run.append for run in runs])
+                found += percentiles(
+                    f"relay: begin of the append until read from the bus, {load}", [r.bus for r in runs]
+                )
+                found += percentiles(
+                    f"relay: end of the append until read from the bus, {load}", [r.relay for r in runs]
+                )
     await bus.close()
     return found
 

@@ -1,5 +1,6 @@
 """`kai-relay`: the only publisher on the bus, as a process."""
 
+import gc
 import sys
 
 from kaicore.bus import Limits, NatsBus
@@ -40,6 +41,9 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
                 readiness=Readiness(context.health),
                 logger=context.log,
             )
+            # What is there now stays, and events come and go without cycles; looking through them only delays them.
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 100)
             await relay.run(context.stopping)
         finally:
             await bus.close()
