@@ -125,10 +125,10 @@ class Stack:
             node_secret.write_text(secrets.token_urlsafe(32))
         ingest_url = self._address(f"{spec.name}-ingest")
         common = {"KAI_CLUSTER": spec.name, "KAI_KUBECONFIG": cluster.service_kubeconfig, **self._bus_and_log()}
-        specs = []
         if spec.profile is not None:
-            specs.append(self._fleet(spec, home, cluster))
-        specs.append(self._service(f"{spec.name}-watcher", "kai_watcher.main", common))
+            # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
+            await self._run(self._fleet(spec, home, cluster))
+        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", common)]
         config = {} if spec.scheduler_config is None else {"KAI_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
         specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", common))
