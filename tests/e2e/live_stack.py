@@ -30,16 +30,16 @@ PATIENCE_S = 120.0
 class LiveStack:
     """A `kai up` in a process of its own."""
 
-    def __init__(self, root: Path, *, profile: str = "mini") -> None:
+    def __init__(self, root: Path, *, kubeconfig: Path | None = None) -> None:
         self.directory = DataDirectory(root)
-        self._profile = profile
+        self._cluster = ["--profile", "mini"] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it and return when it is ready."""
         command = [sys.executable, "-m", "kai_cli.main", "up", "--data-dir", str(self.directory.root)]
         self._process = subprocess.Popen(
-            [*command, "--profile", self._profile, "--cluster", "e2e"],
+            [*command, *self._cluster, "--cluster", "e2e"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
