@@ -212,9 +212,10 @@ def test_what_is_only_preferred_or_harmless_is_not(spec: dict[str, Any]) -> None
     assert normalized(wire.pod(**spec)).unsupported == ()
 
 
-def test_annotations_of_workload_apis_are_kept_and_our_own_records_are_not() -> None:
+def test_annotations_of_workload_apis_are_kept_and_our_own_prediction_is_not() -> None:
     kept = {
         "kai.scheduler/topology": "t",
+        "kai.scheduler/numa-placement-observed": "[]",
         "kueue.x-k8s.io/podset-required-topology": "rack",
         "gang.scheduling.koordinator.sh/name": "g",
         "pod-group.scheduling.sigs.k8s.io/name": "g",
@@ -227,7 +228,6 @@ def test_annotations_of_workload_apis_are_kept_and_our_own_records_are_not() -> 
     }
     dropped = {
         "kai.scheduler/numa-placement-predicted": "[]",
-        "kai.scheduler/numa-placement-observed": "[]",
         "prometheus.io/scrape": "true",
     }
     assert normalized(wire.pod(annotations=kept | dropped)).annotations == kept

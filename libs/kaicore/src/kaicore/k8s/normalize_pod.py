@@ -18,7 +18,7 @@ from kaicore.k8s.objects import (
     ResourceRequirements,
 )
 from kaicore.k8s.resources import subject_of
-from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.model.placement import PREDICTED_ANNOTATION
 from kaicore.model.pod import Amounts, Container, ContainerKind, Owner, Pod, QosClass, Requirement, Toleration
 from kaicore.model.quantity import CPU, MEMORY
 
@@ -43,8 +43,8 @@ ANNOTATION_PREFIXES = (
     "volcano.sh/",
 )
 
-#: Of those, what kai-ledger itself writes: it stands in the log already.
-OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, OBSERVED_ANNOTATION})
+#: Of those, what comes from the log and is read by nobody: what was predicted stands with the decision.
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
