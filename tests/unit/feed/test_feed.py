@@ -155,6 +155,18 @@ async def test_without_a_bus_the_log_is_enough() -> None:
 
 
 @virtually
+async def test_a_cluster_that_the_bus_cannot_name_is_read_from_the_log() -> None:
+    log = UnreliableLog()
+    await append(log, "Not.A.Label", 3)
+    feed = EventFeed(log, UnreliableBus(), "Not.A.Label")
+    assert positions(await feed.next_batch()) == [1, 2, 3]
+    assert await feed.next_batch(timeout_s=20) == []
+    await append(log, "Not.A.Label", 1)
+    assert positions(await feed.next_batch()) == [4]
+    await feed.close()
+
+
+@virtually
 async def test_timeouts_end_the_waiting_and_not_the_reading() -> None:
     log = UnreliableLog()
     await append(log, C, 5)

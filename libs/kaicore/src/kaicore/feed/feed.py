@@ -18,7 +18,7 @@ from typing import Self
 
 from kaicore.bus.port import Bus, Subscription
 from kaicore.bus.wire import from_message
-from kaicore.errors import BusUnavailable, CorruptLog, LogUnavailable
+from kaicore.errors import BusUnavailable, CorruptLog, InvalidObject, LogUnavailable
 from kaicore.events.envelope import Event
 from kaicore.feed.cursor import Cursor, find_cursor
 from kaicore.feed.observer import Fallback, FeedObserver, Source
@@ -317,6 +317,9 @@ class EventFeed:
             _log.debug("cluster %s: cannot subscribe: %r", self._cluster, error)
             self._bus_end = None
             self._bus_retry.failed()
+        except InvalidObject as error:
+            _log.warning("the bus cannot carry events of this cluster, its log can: %s", error)
+            self._bus = None
 
     async def _look_at_bus(self) -> int | None:
         """Return how far the bus is; None when that is not far enough."""
