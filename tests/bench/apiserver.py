@@ -216,6 +216,11 @@ async def _measure(load: Load, server: ApiServerProcess, nodes: int, pods: int) 
     return figures
 
 
+def figures() -> list[Figure]:
+    """Measure at full size."""
+    return asyncio.run(measure())
+
+
 def main() -> None:
     """Print the figures, one JSON line each."""
     parser = argparse.ArgumentParser(description=__doc__)

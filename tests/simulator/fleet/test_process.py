@@ -164,7 +164,7 @@ async def test_settings_that_cannot_work_are_said_in_one_line(tmp_path: Path) ->
     )
     assert results[0][0] == 2
     assert "data_dir: Field required" in results[0][1]
-    assert results[1][0] == 1
+    assert results[1][0] == 2
     assert "profile nope: neither one of" in results[1][1]
-    assert results[2][0] == 1
+    assert results[2][0] == 2
     assert "nope" in results[2][1]

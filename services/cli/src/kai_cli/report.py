@@ -1,12 +1,13 @@
 """The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render as render_reason
 from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Agreement, Stage
+from kaicore.state.pod_entry import Agreement, PodEntry, Stage
 from kaicore.state.replay import ReplayReport
 from kaicore.state.why import pending_reasons
 
@@ -23,6 +24,7 @@ class ClusterReport:
         bound: decisions that the API server took.
         succeeded: pods that ran to their end.
         rejected: kubelets' refusals by reason.
+        retries: pods that a controller created after a kubelet had rejected one of its pods.
         reselected: decisions for a node that had rejected such a pod before.
         pending: pods without a node, with the reasons.
         agreement: observed placements by how they compare with the prediction.
@@ -38,6 +40,7 @@ class ClusterReport:
     succeeded: int
     running: int
     rejected: dict[str, int]
+    retries: int
     reselected: int
     pending: dict[str, list[str]]
     agreement: dict[str, int]
@@ -64,11 +67,23 @@ class ClusterReport:
             succeeded=phases["Succeeded"],
             running=phases["Running"],
             rejected=dict(sorted(state.tally.rejections.items())),
+            retries=_retries(ours, state.tally.rejections),
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
             cycles=state.tally.cycles,
         )
+
+
+def _retries(entries: list[PodEntry], rejections: Mapping[str, int]) -> int:
+    successors = 0
+    seen: set[str] = set()
+    for entry in sorted(entries, key=lambda item: item.pod.created_at):
+        if entry.pod.owner is not None:
+            successors += entry.pod.owner.uid in seen
+            if entry.pod.phase == "Failed" and entry.pod.reason in rejections:
+                seen.add(entry.pod.owner.uid)
+    return successors
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,7 @@ def render(report: Report) -> str:
         for reason in sorted({*report.sighted.rejected, *report.blind.rejected})
     ]
     rows += [
+        ("retries by their controllers", [str(item.retries) for item in columns]),
         ("  on a node that had rejected such a pod", [str(item.reselected) for item in columns]),
         ("until all was done", [f"{item.seconds:.0f} s" if item.settled else "not done" for item in columns]),
         ("cycles", [str(item.cycles) for item in columns]),
