@@ -1,15 +1,14 @@
 """The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render as render_reason
 from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Agreement, PodEntry, Stage
+from kaicore.state.pod_entry import Agreement, Stage
 from kaicore.state.replay import ReplayReport
-from kaicore.state.why import pending_reasons
+from kaicore.state.why import pending_reasons, zones_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +23,10 @@ class ClusterReport:
         bound: decisions that the API server took.
         succeeded: pods that ran to their end.
         rejected: kubelets' refusals by reason.
-        retries: pods that a controller created after a kubelet had rejected one of its pods.
         reselected: decisions for a node that had rejected such a pod before.
         pending: pods without a node, with the reasons.
         agreement: observed placements by how they compare with the prediction.
+        surprises: placements other than predicted, a line each.
     """
 
     name: str
@@ -40,10 +39,10 @@ class ClusterReport:
     succeeded: int
     running: int
     rejected: dict[str, int]
-    retries: int
     reselected: int
     pending: dict[str, list[str]]
     agreement: dict[str, int]
+    surprises: list[str]
     cycles: int
 
     @classmethod
@@ -67,23 +66,17 @@ class ClusterReport:
             succeeded=phases["Succeeded"],
             running=phases["Running"],
             rejected=dict(sorted(state.tally.rejections.items())),
-            retries=_retries(ours, state.tally.rejections),
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
+            surprises=[
+                f"{entry.pod.subject} on {entry.node}: predicted{zones_text(entry.predicted)}; "
+                f"observed{zones_text(entry.observed)}"
+                for entry in ours
+                if entry.agreement is Agreement.DIFFERENT and entry.predicted and entry.observed
+            ],
             cycles=state.tally.cycles,
         )
-
-
-def _retries(entries: list[PodEntry], rejections: Mapping[str, int]) -> int:
-    successors = 0
-    seen: set[str] = set()
-    for entry in sorted(entries, key=lambda item: item.pod.created_at):
-        if entry.pod.owner is not None:
-            successors += entry.pod.owner.uid in seen
-            if entry.pod.phase == "Failed" and entry.pod.reason in rejections:
-                seen.add(entry.pod.owner.uid)
-    return successors
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +103,8 @@ class Report:
 def render(report: Report) -> str:
     """Write the report for a terminal."""
     columns = (report.sighted, report.blind)
+    # Controllers create a pod for each that a kubelet rejected, and otherwise just what the workload asks for.
+    fewest = min(item.pods for item in columns)
     rows: list[tuple[str, list[str]]] = [
         ("pods created", [str(item.pods) for item in columns]),
         ("  bound", [str(item.bound) for item in columns]),
@@ -122,7 +117,7 @@ def render(report: Report) -> str:
         for reason in sorted({*report.sighted.rejected, *report.blind.rejected})
     ]
     rows += [
-        ("retries by their controllers", [str(item.retries) for item in columns]),
+        ("retries by their controllers", [str(item.pods - fewest) for item in columns]),
         ("  on a node that had rejected such a pod", [str(item.reselected) for item in columns]),
         ("until all was done", [f"{item.seconds:.0f} s" if item.settled else "not done" for item in columns]),
         ("cycles", [str(item.cycles) for item in columns]),
@@ -140,6 +135,7 @@ def render(report: Report) -> str:
             "",
             f"predicted and observed placements of {observed} pods: {agreement[Agreement.EXACT]} equal to the amount, "
             f"{agreement[Agreement.SAME_ZONES]} on the same zones, {agreement[Agreement.DIFFERENT]} different",
+            *(f"  - {line}" for line in report.sighted.surprises),
         ]
     for name, reasons in report.sighted.pending.items():
         lines += ["", f"pending: {name}", *(f"  - {reason}" for reason in reasons)]

@@ -10,7 +10,13 @@ from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod
 from kaicore.model.quantity import format_amount
 from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import PodEntry, Stage, compare
+from kaicore.state.pod_entry import Agreement, PodEntry, Stage, compare
+
+_COMPARED = {
+    Agreement.EXACT: "as predicted",
+    Agreement.SAME_ZONES: "on the zones that were predicted, in other shares",
+    Agreement.DIFFERENT: "not as predicted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 before = pod
             case payloads.PodPlaced():
                 predicted = payload.placement
-                text = f"cycle {payload.cycle} placed it on {payload.node}{_zones(predicted)}"
+                text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
                 if payload.rejected_here_before:
                     text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
             case payloads.PodBound():
@@ -66,9 +72,9 @@ def tell(events: list[Event]) -> list[StoryLine]:
             case payloads.PodRejected():
                 text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
             case payloads.PlacementObserved():
-                text = f"observed on {payload.node}{_zones(payload.placement)}"
+                text = f"observed on {payload.node}{zones_text(payload.placement)}"
                 if predicted is not None:
-                    text += f", as predicted: {compare(predicted, payload.placement)}"
+                    text += f", {_COMPARED[compare(predicted, payload.placement)]}"
             case payloads.PodDeleted():
                 text = "deleted"
             case _:
@@ -121,6 +127,19 @@ def render_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
+def zones_text(placement: Placement | None) -> str:
+    """Write which zones a placement holds what of, behind a node's name; empty when it holds nothing of any."""
+    if placement is None or not placement.containers:
+        return ""
+    parts = [f"{zone.zone} ({_amounts(zone.amount)})" for zone in placement.zone_amounts()]
+    parts += [
+        f"{'+'.join(span.zones)} ({_amounts(span.amount)})"
+        for container in placement.containers
+        for span in container.spans
+    ]
+    return " zones " + ", ".join(parts) if parts else ""
+
+
 def _pod_news(before: Pod | None, pod: Pod) -> str:
     if before is None:
         asked = ", ".join(
@@ -137,18 +156,6 @@ def _pod_news(before: Pod | None, pod: Pod) -> str:
     if pod.scheduling_gates != before.scheduling_gates:
         return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
     return ""
-
-
-def _zones(placement: Placement | None) -> str:
-    if placement is None or not placement.containers:
-        return ""
-    parts = [f"{zone.zone} ({_amounts(zone.amount)})" for zone in placement.zone_amounts()]
-    parts += [
-        f"{'+'.join(span.zones)} ({_amounts(span.amount)})"
-        for container in placement.containers
-        for span in container.spans
-    ]
-    return " zones " + ", ".join(parts) if parts else ""
 
 
 def _amounts(amounts: Amounts) -> str:
