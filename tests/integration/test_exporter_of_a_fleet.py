@@ -50,6 +50,9 @@ async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) ->
         podresources_dir=sockets,
         node_token_secret_file=secret,
         poll_interval_s=0.05,
+        # What happens is seen by the kubelets' state files, or not before the test has given up.
+        quiet_interval_s=3600,
+        drift_interval_s=3600,
     )
     registered = set(REGISTRY._collector_to_names)
     context = ServiceContext("exporter", Health("kubelet", "ingest"), get_logger())

@@ -1,19 +1,24 @@
 """The podresources sockets, asked by the official gRPC client, and the sysfs beside them."""
 
 import asyncio
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from kai_simulator.fleet import podresources_server
 from kai_simulator.fleet.fleet import Fleet
+from kai_simulator.fleet.kubelet import Kubelet
 from kai_simulator.fleet.kubelet.bitsets import from_cpulist
 from kai_simulator.fleet.nodes import expand
+from kai_simulator.fleet.podresources_server import list_pods as list_pods_of
 from kai_simulator.fleet.profile import load_profile, parse_profile
 from kaicore import podresources as api
 from kaicore.errors import ConfigurationError
 
-from tests.simulator.fleet.cluster import Cluster
+from tests.simulator.fleet.cluster import PATIENCE_S, Cluster, eventually
 from tests.simulator.fleet.conftest import JoinFleet
 from tests.simulator.fleet.objects import small_fleet
 
@@ -124,6 +129,75 @@ async def test_a_path_too_long_for_a_socket_is_said_at_once(join: JoinFleet, tmp
     with pytest.raises(ConfigurationError, match="too long for a unix socket"):
         async with join(podresources_dir=tmp_path / ("x" * 100)):
             pass
+
+
+async def test_state_files_tell_of_what_their_managers_gave_and_took(
+    cluster: Cluster, join: JoinFleet, tmp_path: Path
+) -> None:
+    directory = tmp_path / "pr" / "node-0"
+
+    def written() -> dict[str, int]:
+        files = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
+        return {Path(name).name.split("_")[0]: (directory / name).stat().st_mtime_ns for name in files}
+
+    def newer(than: dict[str, int]) -> set[str]:
+        return {name for name, at in written().items() if at > than[name]}
+
+    async with join(podresources_dir=tmp_path / "pr") as fleet:
+        start = written()
+        await cluster.run_pod("shared", amounts={"cpu": "100m"})
+        assert newer(start) == set()
+        before = written()
+        await cluster.run_pod("exclusive", amounts={"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
+        assert newer(before) == {"cpu", "memory", "kubelet"}
+        before = written()
+        await cluster.delete_pod("exclusive", grace=0)
+        await eventually(lambda: newer(before) == {"cpu", "memory", "kubelet"})
+        shutil.rmtree(directory)
+        await cluster.run_pod("after", amounts={"cpu": "2", "memory": "1Gi"})
+        assert fleet.nodes["node-0"].agent.kubelet.pods
+
+
+async def test_calls_that_come_together_are_answered_a_few_at_a_time(
+    join: JoinFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = 0
+    answered: Counter[int] = Counter()
+
+    def list_and_count(kubelet: Kubelet) -> api.ListPodResourcesResponse:
+        answered[rounds] += 1
+        return list_pods_of(kubelet)
+
+    monkeypatch.setattr(podresources_server, "list_pods", list_and_count)
+    request = api.ListPodResourcesRequest().SerializeToString()
+    async with join(podresources_dir=tmp_path / "pr"):
+        with grpc.insecure_channel(f"unix:{tmp_path / 'pr' / 'node-0' / 'kubelet.sock'}") as channel:
+            call = channel.unary_unary(api.LIST)
+            asked = [call.future(request, timeout=PATIENCE_S) for _ in range(64)]
+            while not all(one.done() for one in asked):
+                rounds += 1
+                await asyncio.sleep(0)
+            for one in asked:
+                one.result()
+    assert answered.total() == 64
+    # What was answered between two looks may belong to two rounds.
+    assert max(answered.values()) <= 2 * podresources_server._ANSWERS_A_ROUND
+
+
+async def test_what_fails_meanwhile_is_not_taken_for_a_bad_directory(join: JoinFleet, tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="of the body"):
+        async with join(podresources_dir=tmp_path / "pr"):
+            raise TimeoutError("of the body")
+
+
+async def test_connections_end_with_the_fleet(join: JoinFleet, tmp_path: Path) -> None:
+    async with join(podresources_dir=tmp_path / "pr"):
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "pr" / "node-0" / "kubelet.sock")
+        assert await reader.read(1)
+    async with asyncio.timeout(PATIENCE_S):
+        await reader.read()
+    writer.close()
+    await writer.wait_closed()
 
 
 @pytest.mark.slow

@@ -180,6 +180,8 @@ class Fleet:
             if node.agent.allocations_changed:
                 node.agent.allocations_changed = False
                 node.publisher.changed()
+                if node.state_files is not None:
+                    node.state_files.changed(node.agent.kubelet)
         self._touched.clear()
         self._journal.flush()
         for writer, write in self._outbox:

@@ -8,6 +8,7 @@ from kai_simulator.fleet.kubelet import Kubelet
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.publisher import Publisher
+from kai_simulator.fleet.state_files import StateFiles
 from kai_simulator.fleet.timers import Timers
 from kai_simulator.fleet.wire import NodeObject, PodObject
 from kai_simulator.fleet.writer import Writer
@@ -61,6 +62,8 @@ class NodeRuntime:
         self.has_lease = False
         #: No heartbeats are sent, as if the node had lost the network.
         self.silent = False
+        #: Where somebody can see that what pods hold has changed.
+        self.state_files: StateFiles | None = None
         self._synced = False
         self._execute = execute
         self._joined = joined
