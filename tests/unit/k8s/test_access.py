@@ -127,6 +127,32 @@ async def test_client_certificates(tmp_path: Path, certificate: tuple[str, str])
     assert await access.headers() == {}
 
 
+@pytest.mark.parametrize(
+    ("server", "proxy"),
+    [
+        ("https://api.example:6443", "http://user:secret@secure:3128"),
+        ("http://api.example", "http://plain:3128"),
+        ("https://api.internal:6443", ""),
+        ("https://10.0.0.1:6443", ""),
+        ("https://10.0.0.1:443", "http://user:secret@secure:3128"),
+        ("http://localhost:8080", ""),
+        ("http://127.0.0.2:8080", ""),
+        ("https://[::1]:6443", ""),
+    ],
+)
+async def test_the_environments_proxy(monkeypatch: pytest.MonkeyPatch, server: str, proxy: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@secure:3128")
+    monkeypatch.setenv("http_proxy", "http://plain:3128")
+    monkeypatch.setenv("no_proxy", ".internal,10.0.0.1:6443")
+    assert (await plain_access(server)()).proxy == proxy
+
+
+async def test_a_proxy_that_speaks_no_http(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, server="http://api", user={"token": "t"}, **{"proxy-url": "socks5://p:1"})
+    with pytest.raises(ConfigurationError, match="socks5://p:1"):
+        await configured_access(path)()
+
+
 async def test_a_server_that_is_not_to_be_verified(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, server="https://api", user={"token": "t"}, **{"insecure-skip-tls-verify": True})
     access = await configured_access(path)()

@@ -9,7 +9,10 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -25,7 +28,7 @@ class Access:
         base_url: `https://host:port`, without a slash at the end.
         tls: None for plain HTTP.
         server_hostname: what the server's certificate says instead of the address; empty for the address.
-        proxy: url of the proxy; empty for what the environment says.
+        proxy: url of the proxy; empty for none.
         headers: called for every request, for tokens are renewed.
     """
 
@@ -49,10 +52,8 @@ def plain_access(base_url: str, *, token: str = "") -> AccessSource:
     async def headers() -> dict[str, str]:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    access = Access(base_url.rstrip("/"), headers)
-
     async def read() -> Access:
-        return access
+        return Access(base_url.rstrip("/"), headers, proxy=_proxy(base_url))
 
     return read
 
@@ -107,8 +108,30 @@ def _access(configuration: Any) -> Access:
         headers,
         tls=_tls(configuration) if base_url.startswith("https:") else None,
         server_hostname=configuration.tls_server_name or "",
-        proxy=configuration.proxy or "",
+        proxy=_proxy(base_url, str(configuration.proxy or "")),
     )
+
+
+def _proxy(base_url: str, configured: str = "") -> str:
+    """Return the proxy that is configured or else that the environment names, by the rules of Go's net/http.
+
+    Raises:
+        ConfigurationError: it is no HTTP proxy.
+    """
+    parts = urlsplit(base_url)
+    proxy = configured
+    if not proxy and not _is_loopback(parts.hostname or "") and not proxy_bypass(parts.netloc):
+        proxy = getproxies().get(parts.scheme, "")
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        raise ConfigurationError(f"the proxy for {base_url} is {proxy}: only http:// and https:// proxies can be used")
+    return proxy
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:

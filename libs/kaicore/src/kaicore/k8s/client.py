@@ -198,8 +198,6 @@ class KubeClient:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections, socket_factory=_lively_socket),
-                # Where the environment names a proxy, it is meant.
-                trust_env=True,
                 read_bufsize=_READ_AHEAD,
                 # Compressing costs both sides more than a cluster's network does.
                 headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
