@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -20,7 +19,6 @@ from kai_simulator.fleet.kubelet import Container, Kubelet, Pod
 from kai_simulator.fleet.nodes import expand
 from kai_simulator.fleet.profile import load_profile
 from kai_simulator.fleet.running import running_fleet
-from kai_simulator.fleet.write_client import WriteClient
 from kaicore import podresources as api
 from kaicore.k8s.access import AccessSource, plain_access
 from kaicore.k8s.client import KubeClient
@@ -56,30 +54,27 @@ def model_rate(rounds: int = 1_000) -> float:
 # --- pods, from another process ---------------------------------------------------------------------------------------
 
 
-def pod(number: int, run: int) -> bytes:
-    return json.dumps(
-        {
-            "metadata": {
-                "name": f"run{run}-{number}",
-                "annotations": {"simulator.kai.scheduler/run-seconds": "600"},
-            },
-            "spec": {
-                "nodeName": f"node-{number % NODES}",
-                "restartPolicy": "Never",
-                "containers": [{"name": "main", "image": "pause", "resources": {"limits": AMOUNTS}}],
-            },
-        }
-    ).encode()
+def pod(number: int, run: int) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"run{run}-{number}",
+            "annotations": {"simulator.kai.scheduler/run-seconds": "600"},
+        },
+        "spec": {
+            "nodeName": f"node-{number % NODES}",
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "pause", "resources": {"limits": AMOUNTS}}],
+        },
+    }
 
 
 async def create(url: str, token: str, run: int) -> None:
-    source = plain_access(url, token=token)
-    async with KubeClient(source) as reader, WriteClient(source, reader) as client:
+    async with KubeClient(plain_access(url, token=token)) as client:
         numbers = iter(range(PODS))
 
         async def worker() -> None:
             for number in numbers:
-                await client.send("POST", PODS_PATH, pod(number, run), content_type="application/json")
+                await client.post(PODS_PATH, pod(number, run))
 
         await asyncio.gather(*(worker() for _ in range(16)))
 

@@ -32,7 +32,6 @@ from kai_simulator.fleet.registration import (
 )
 from kai_simulator.fleet.timers import Timers
 from kai_simulator.fleet.wire import PodObject
-from kai_simulator.fleet.write_client import WriteClient
 from kai_simulator.fleet.writer import STRATEGIC_PATCH, Write, Writer
 
 #: Immediate deletion of just this pod.
@@ -46,7 +45,6 @@ class Fleet:
         self,
         specs: Iterable[NodeSpec],
         client: KubeClient,
-        writes: WriteClient,
         data_dir: Path,
         *,
         metrics: Metrics | None = None,
@@ -57,8 +55,7 @@ class Fleet:
 
         Args:
             specs: its nodes.
-            client: reads from the API server.
-            writes: writes to it.
+            client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
             concurrency: requests about pods that are under way at a time.
@@ -69,9 +66,9 @@ class Fleet:
         """
         self.metrics = metrics or Metrics(CollectorRegistry())
         self.timers = Timers(after=self._settle, clock=clock)
-        self.writer = Writer(writes, self.metrics, limit=concurrency)
+        self.writer = Writer(client, self.metrics, limit=concurrency)
         #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
-        self.background = Writer(writes, self.metrics, limit=max(4, concurrency // 4))
+        self.background = Writer(client, self.metrics, limit=_in_background(concurrency))
         self.nodes = {
             spec.name: NodeRuntime(
                 spec,
@@ -214,6 +211,15 @@ class Fleet:
         self._journal.note_unhealthy(runtime.agent)
         self._journal.flush()
         report_status(runtime, whole=True)
+
+
+def connections(concurrency: int) -> int:
+    """How many requests are under way at most when so many are about pods: a few list and watch."""
+    return concurrency + _in_background(concurrency) + 4
+
+
+def _in_background(concurrency: int) -> int:
+    return max(4, concurrency // 4)
 
 
 def _path(pod: PodObject) -> str:

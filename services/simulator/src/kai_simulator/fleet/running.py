@@ -7,11 +7,10 @@ from pathlib import Path
 from kaicore.k8s.access import AccessSource
 from kaicore.k8s.client import KubeClient
 
-from kai_simulator.fleet.fleet import Fleet
+from kai_simulator.fleet.fleet import Fleet, connections
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.podresources_server import serve_podresources
-from kai_simulator.fleet.write_client import WriteClient
 
 
 @asynccontextmanager
@@ -41,9 +40,10 @@ async def running_fleet(
         ClusterUnavailable: the API server does not answer.
     """
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(KubeClient(source, user_agent="kai-fleet"))
-        writes = await stack.enter_async_context(WriteClient(source, client))
-        fleet = Fleet(specs, client, writes, data_dir, metrics=metrics, concurrency=concurrency)
+        client = await stack.enter_async_context(
+            KubeClient(source, connections=connections(concurrency), user_agent="kai-fleet")
+        )
+        fleet = Fleet(specs, client, data_dir, metrics=metrics, concurrency=concurrency)
         stack.push_async_callback(fleet.stop)
         await fleet.start(install_crds=install_crds)
         await fleet.registered()

@@ -9,13 +9,14 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
+from kaicore.k8s.client import MERGE_PATCH, KubeClient
 from kaicore.service import get_logger
 
 from kai_simulator.fleet.metrics import Metrics
-from kai_simulator.fleet.write_client import Method, WriteClient
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 10.0
 #: A conflict that lasts this many tries is an answer.
@@ -24,6 +25,9 @@ _CONFLICT_TRIES: Final = 5
 
 #: Merges lists of built-in types by their keys: what others wrote into a status stays.
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+
+
+Method = Literal["POST", "PATCH", "DELETE"]
 
 
 @dataclass(slots=True)
@@ -37,7 +41,8 @@ class Write:
     method: Method
     path: str
     body: bytes
-    content_type: str = "application/json"
+    #: Of a patch.
+    content_type: str = MERGE_PATCH
     done: Callable[[bytes | ApiStatus], None] | None = None
     tries: int = 0
 
@@ -45,7 +50,7 @@ class Write:
 class Writer:
     """Sends writes, `limit` at a time."""
 
-    def __init__(self, client: WriteClient, metrics: Metrics, *, limit: int) -> None:
+    def __init__(self, client: KubeClient, metrics: Metrics, *, limit: int) -> None:
         self._client = client
         self._metrics = metrics
         self._limit = limit
@@ -107,7 +112,7 @@ class Writer:
         outcome: bytes | ApiStatus
         write.tries += 1
         try:
-            outcome = await self._client.send(write.method, write.path, write.body, content_type=write.content_type)
+            outcome = await self._request(write)
         except ClusterUnavailable as error:
             self._again(write, error, error.retry_after_s)
             return
@@ -118,6 +123,16 @@ class Writer:
             outcome = error
         self._metrics.requests.labels(write.kind, str(outcome.code) if isinstance(outcome, ApiStatus) else "2xx").inc()
         self._answered(write, outcome)
+
+    async def _request(self, write: Write) -> bytes:
+        body = msgspec.Raw(write.body)
+        match write.method:
+            case "POST":
+                return await self._client.post(write.path, body)
+            case "PATCH":
+                return await self._client.patch(write.path, body, content_type=write.content_type)
+            case "DELETE":
+                return await self._client.delete(write.path, body)
 
     def _again(self, write: Write, error: Exception, retry_after_s: int | None) -> None:
         self._metrics.retries.labels(write.kind).inc()
