@@ -34,6 +34,8 @@ class ApiServerOptions:
 
     Attributes:
         host: address of both listeners.
+        advertise_host: how clients reach the server: its name or address in kubeconfigs and in the certificate; empty:
+            the address of the listeners.
         http_port: port of the plain listener; 0: any.
         https_port: port of the TLS listener; 0: any; None: no TLS listener.
         data_dir: where everything is kept; None: in memory, gone with the server.
@@ -45,6 +47,7 @@ class ApiServerOptions:
     """
 
     host: str = "127.0.0.1"
+    advertise_host: str = ""
     http_port: int = 0
     https_port: int | None = None
     data_dir: Path | None = None
@@ -115,12 +118,18 @@ class ApiServer:
             watches=self._watches,
             checks=self.checks,
         )
+        advertised = options.advertise_host or _reachable(options.host)
         tls = None
         if options.https_port is not None:
-            self._authority, certificate, key = certificate_files(self._certificate_directory(), options.host)
+            self._authority, certificate, key = certificate_files(self._certificate_directory(), advertised)
             tls = server_context(certificate, key)
         self._listeners = await Listeners.start(
-            handler, host=options.host, http_port=options.http_port, https_port=options.https_port, tls=tls
+            handler,
+            host=options.host,
+            advertise_host=advertised,
+            http_port=options.http_port,
+            https_port=options.https_port,
+            tls=tls,
         )
         self.checks["listeners"] = ""
         if options.controllers is not None:
@@ -184,3 +193,8 @@ class ApiServer:
     def write_http_kubeconfig(self, path: Path) -> None:
         """Write a kubeconfig over plain HTTP, for our own services."""
         write_kubeconfig(path, server=self.http_url, token=self.admin_token)
+
+
+def _reachable(host: str) -> str:
+    """Where clients on this machine find who listens at `host`, which may be all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what is meant by it

@@ -17,6 +17,9 @@ class ApiServerSettings(ServiceSettings):
     http_port: int = Field(0, ge=0, le=65535, description="port of the plain listener; 0: any")
     https: CliImplicitFlag[bool] = Field(True, description="have a TLS listener, which kubectl needs")
     https_port: int = Field(0, ge=0, le=65535, description="port of the TLS listener; 0: any")
+    advertise_host: str = Field(
+        "", description="name or address in kubeconfigs and in the certificate; default: that of the listeners"
+    )
     data_dir: Path | None = Field(None, description="where everything is kept; without it, in memory")
     sync: CliImplicitFlag[bool] = Field(False, description="wait for the disk on every write")
     kubeconfig_out: Path | None = Field(None, description="write a kubeconfig for kubectl (HTTPS) here")
@@ -37,6 +40,7 @@ class ApiServerSettings(ServiceSettings):
         )
         return ApiServerOptions(
             host=self.http_host,
+            advertise_host=self.advertise_host,
             http_port=self.http_port,
             https_port=self.https_port if self.https else None,
             data_dir=self.data_dir,

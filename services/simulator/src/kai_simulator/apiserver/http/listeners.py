@@ -20,8 +20,8 @@ class Listeners:
     """What is listening.
 
     Attributes:
-        http_url: base URL of the plain listener.
-        https_url: base URL of the TLS listener; empty without one.
+        http_url: base URL of the plain listener, for clients.
+        https_url: base URL of the TLS listener, for clients; empty without one.
     """
 
     http_url: str
@@ -30,9 +30,16 @@ class Listeners:
 
     @classmethod
     async def start(
-        cls, handler: Handler, *, host: str, http_port: int, https_port: int | None, tls: ssl.SSLContext | None
+        cls,
+        handler: Handler,
+        *,
+        host: str,
+        advertise_host: str,
+        http_port: int,
+        https_port: int | None,
+        tls: ssl.SSLContext | None,
     ) -> "Listeners":
-        """Begin to listen; port 0 takes a free one."""
+        """Begin to listen at `host`, for clients that know it as `advertise_host`; port 0 takes a free one."""
         server = web.Server(
             handler.handle,
             request_factory=_request,
@@ -42,10 +49,11 @@ class Listeners:
         )
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
-        http_url = await _listen(runner, host, http_port, None)
+        shown = f"[{advertise_host}]" if ":" in advertise_host else advertise_host
+        http_url = f"http://{shown}:{await _listen(runner, host, http_port, None)}"
         https_url = ""
         if tls is not None and https_port is not None:
-            https_url = await _listen(runner, host, https_port, tls)
+            https_url = f"https://{shown}:{await _listen(runner, host, https_port, tls)}"
         return cls(http_url, https_url, runner)
 
     async def stop(self) -> None:
@@ -53,12 +61,11 @@ class Listeners:
         await self._runner.cleanup()
 
 
-async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> str:
+async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+    """Listen; return the port."""
     site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=4096)
     await site.start()
-    actual = runner.addresses[-1][1]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls is not None else 'http'}://{shown}:{actual}"
+    return int(runner.addresses[-1][1])
 
 
 def _request(

@@ -1,4 +1,4 @@
-"""A certificate authority of the server's own, and a certificate from it, made once per data directory."""
+"""A certificate authority of the server's own, and a certificate from it, made once per data directory and name."""
 
 import ipaddress
 import ssl
@@ -16,9 +16,9 @@ _ADDRESSES = ("127.0.0.1", "::1")
 
 
 def certificate_files(directory: Path, host: str) -> tuple[Path, Path, Path]:
-    """Paths of the CA's certificate, the server's and its key; made if they are not there."""
+    """Paths of the CA's certificate, the server's and its key; made if they are not there, or not for that host."""
     authority, certificate, key = (directory / name for name in ("ca.crt", "server.crt", "server.key"))
-    if not (authority.exists() and certificate.exists() and key.exists()):
+    if not (authority.exists() and certificate.exists() and key.exists() and _is_for(certificate, host)):
         _make(authority, certificate, key, host)
     return authority, certificate, key
 
@@ -29,6 +29,11 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
     return context
+
+
+def _is_for(certificate: Path, host: str) -> bool:
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return set(_alternatives(host)) <= set(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def _make(authority: Path, certificate: Path, key: Path, host: str) -> None:
@@ -92,7 +97,7 @@ def _alternatives(host: str) -> list[x509.GeneralName]:
     addresses = [ipaddress.ip_address(address) for address in _ADDRESSES]
     try:
         given = ipaddress.ip_address(host)
-        if given not in addresses and not given.is_unspecified:
+        if given not in addresses:
             addresses.append(given)
     except ValueError:
         if host not in _NAMES:

@@ -1,0 +1,172 @@
+"""What compose.yaml and the manifests start: each command, flag and variable is one that the real entry point takes."""
+
+import importlib
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kai_cli.main import app
+from kaicore.service import ServiceSettings
+from kaicore.service.settings import read_settings
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+MANIFESTS = [
+    document for path in sorted((DEPLOY / "k8s").glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())
+]
+WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deployment", "DaemonSet", "Job")]
+
+
+@dataclass(frozen=True)
+class Start:
+    """One container: its command, and what its environment is besides the image's."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def interpolated(value: Any) -> str:
+    """`${NAME:-default}` as Compose reads it where NAME is not set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+
+
+def composed() -> list[Start]:
+    return [
+        Start(
+            f"compose/{name}",
+            [interpolated(part) for part in service["command"]],
+            {key: interpolated(value) for key, value in service.get("environment", {}).items()},
+        )
+        for name, service in COMPOSE["services"].items()
+        if service["image"] == "kai-ledger"
+    ]
+
+
+def in_cluster() -> list[Start]:
+    return [
+        Start(
+            f"k8s/{workload['metadata']['name']}",
+            container["command"],
+            # Where a value comes from elsewhere, any text will do.
+            {variable["name"]: variable.get("value", "given") for variable in container.get("env", [])},
+        )
+        for workload in WORKLOADS
+        for container in workload["spec"]["template"]["spec"]["containers"]
+    ]
+
+
+def image_environment() -> dict[str, str]:
+    text = (DEPLOY / "image" / "Dockerfile").read_text()
+    return dict(re.findall(r"(KAI_\w+)=(\S+)", text))
+
+
+def settings_class(command: str, monkeypatch: pytest.MonkeyPatch) -> type[ServiceSettings]:
+    """The settings that an entry point reads, as it hands them to `run_service`."""
+    (script,) = entry_points(group="console_scripts", name=command)
+    module = importlib.import_module(script.module)
+    seen: list[type[ServiceSettings]] = []
+
+    def run(_name: str, settings: type[ServiceSettings], *_: object, **__: object) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(module, "run_service", run)
+    with suppress(SystemExit):
+        script.load()()
+    return seen[0]
+
+
+@pytest.mark.parametrize("start", [*composed(), *in_cluster()], ids=str)
+def test_the_entry_point_takes_command_and_environment(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *arguments = start.command
+    if program == "sh":
+        return
+    if program == "kai":
+        app.parse_args(arguments, exit_on_error=False, print_error=False)
+        return
+    settings = settings_class(program, monkeypatch)
+    unknown = {name for name in start.environment if name.removeprefix("KAI_").lower() not in settings.model_fields}
+    assert not unknown
+    for name in [name for name in os.environ if name.startswith("KAI_")]:
+        monkeypatch.delenv(name)
+    for name, value in (image_environment() | start.environment).items():
+        monkeypatch.setenv(name, value)
+    read = read_settings(settings, arguments)
+    assert (read.http_host, read.http_port) == ("0.0.0.0", 8080), "probes and other containers reach it there"
+
+
+def test_compose_names_only_what_it_has() -> None:
+    services = COMPOSE["services"]
+    for name, service in services.items():
+        for wanted, how in service.get("depends_on", {}).items():
+            assert wanted in services
+            optional = not how.get("required", True)
+            assert optional or not services[wanted].get("profiles") or service.get("profiles"), (name, wanted)
+        for volume in service.get("volumes", []):
+            source = interpolated(volume).split(":")[0]
+            assert source in COMPOSE["volumes"]
+    hosts = set(services)
+    for start in composed():
+        service = services[start.name.removeprefix("compose/")]
+        mounted = tuple(interpolated(volume).split(":")[1] for volume in service.get("volumes", []))
+        for value in [*start.environment.values(), *(part.partition("=")[2] for part in start.command)]:
+            host = re.match(r"\w+://(?:\w+:\w+@)?([\w.-]+)", value)
+            assert host is None or host[1] in hosts
+            assert not value.startswith("/") or value.startswith(mounted)
+
+
+def test_containers_may_write_into_their_volumes() -> None:
+    """They run as nobody, and a new volume is root's unless the image has the folder."""
+    (owned,) = re.findall(r"install -d -o 65532 -g 65532 (.+)", (DEPLOY / "image" / "Dockerfile").read_text())
+    for service in COMPOSE["services"].values():
+        if service["image"] == "kai-ledger":
+            mounts = {interpolated(volume).split(":")[1] for volume in service.get("volumes", [])}
+            assert mounts <= set(owned.split())
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
+def test_workloads_have_what_a_careful_cluster_wants(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    accounts = {manifest["metadata"]["name"] for manifest in MANIFESTS if manifest["kind"] == "ServiceAccount"}
+    bound = {
+        subject["name"]
+        for manifest in MANIFESTS
+        if manifest["kind"] == "ClusterRoleBinding"
+        for subject in manifest["subjects"]
+    }
+    account = pod.get("serviceAccountName")
+    if account is not None:
+        assert account in accounts
+    # Only who has rights gets a token.
+    assert (account in bound) == pod.get("automountServiceAccountToken", True)
+    (container,) = pod["containers"]
+    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    assert "memory" in container["resources"]["limits"]
+    security = container["securityContext"]
+    assert security["readOnlyRootFilesystem"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security.get("runAsNonRoot") or workload["kind"] == "DaemonSet", "only the kubelet's socket is root's"
+    for variable in container["env"]:
+        if secret := variable.get("valueFrom", {}).get("secretKeyRef"):
+            assert secret == {"name": "kai-database", "key": "url"}
+    if workload["kind"] != "Job":
+        ports = {port["name"] for port in container["ports"]}
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["port"] in ports
+        selector = workload["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_all_parts_name_the_cluster_alike() -> None:
+    names = {start.environment["KAI_CLUSTER"] for start in in_cluster() if "KAI_CLUSTER" in start.environment}
+    assert len(names) == 1
