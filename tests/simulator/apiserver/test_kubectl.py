@@ -3,14 +3,16 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kai_simulator.apiserver.controllers.running import ControllerOptions
-from kai_simulator.apiserver.server import ApiServer
+from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 
 from tests.simulator.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.simulator.apiserver.conftest import ServerFactory
@@ -98,6 +100,38 @@ async def test_apply_creates_leaves_alone_and_changes(kubectl: Kubectl) -> None:
     assert [item["name"] for item in containers] == ["c", "sidecar"]
     deleted = await kubectl("delete", "-f", "-", given=both)
     assert 'deployment.apps "d" deleted' in deleted
+
+
+async def test_the_manifests_of_the_services_apply_in_the_order_of_their_readme(kubectl: Kubectl) -> None:
+    directory = Path(__file__).parents[3] / "deploy" / "k8s"
+    block = (directory / "README.md").read_text().split("```")[1]
+    applied = []
+    for line in block.strip().splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "kubectl"
+        # Nothing runs here that could be waited for.
+        if not {"wait", "rollout"} & set(arguments):
+            files = [name for flag, name in pairwise(arguments) if flag == "-f"]
+            applied += files
+            await kubectl(*(str(directory / part) if part in files else part for part in arguments))
+    assert {name.rstrip("/") for name in applied} == {path.name for path in directory.iterdir()} - {"README.md"}
+    deployments = await kubectl.json("-n", "kai-system", "get", "deployments")
+    assert len(deployments["items"]) == 6
+
+
+async def test_kubectl_trusts_the_server_by_the_name_that_it_advertises(tmp_path: Path) -> None:
+    for name in ("127.0.0.1", "api.example", "localhost"):
+        # The certificate of another name is made anew.
+        options = ApiServerOptions(
+            host="0.0.0.0", advertise_host=name, https_port=0, data_dir=tmp_path / "data", controllers=None
+        )
+        async with ApiServer(options) as server:
+            kubectl = Kubectl(server, tmp_path)
+            assert f"https://{name}:" in (tmp_path / "kubeconfig").read_text()
+            here = server.https_url.replace(name, "127.0.0.1")
+            async with kubectl.client:
+                for flags in (("--server", here), ("--server", here, "--tls-server-name", name)):
+                    assert "kube-system" in await kubectl("get", "namespaces", *flags)
 
 
 async def test_apply_is_strict_about_fields(kubectl: Kubectl) -> None:
