@@ -16,9 +16,13 @@ import psycopg
 import pytest
 from kaicore.log.migrate import upgrade
 from kaicore.log.postgres import PostgresLog
+from kaicore.service.process import allow_open_files
 from psycopg import sql
 
 from tests.servers import nats_server, postgres_server
+
+# Fleets and API servers of many nodes run in the tests' own process too.
+allow_open_files()
 
 
 @pytest.fixture(scope="session")

@@ -230,6 +230,8 @@ async def main():
     for server in servers:
         await server.start()
 asyncio.run(main())
+for server in servers:
+    os.kill(server.pid, signal.Signals[sys.argv[3]])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -237,13 +239,30 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux'")
 async def test_servers_end_when_their_parent_is_killed(directory: Path, used: Path) -> None:
     places = [directory, used]
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, *places)
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, *places, "SIGCONT")
     assert await parent.wait() == -signal.SIGKILL
     for place in places:
         with (place / "lock").open() as lock:
             # Whoever holds it is a process of the server; it ends, so this ends.
             await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
     assert (used / "postgres.log").read_text().endswith("database system is shut down\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux'")
+async def test_servers_whose_parent_was_killed_are_waited_for(directory: Path, used: Path) -> None:
+    """They have not noticed yet, being stopped: a supervisor that starts at once must not take them for in use."""
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, directory, used, "SIGSTOP")
+    assert await parent.wait() == -signal.SIGKILL
+    orphans = [int((place / "lock").read_text().split()[0]) for place in (directory, used)]
+    servers = EmbeddedNats(directory), EmbeddedPostgres(used, durable=False)
+    starting = [asyncio.ensure_future(server.start()) for server in servers]
+    done, _ = await asyncio.wait(starting, timeout=0.3)
+    for orphan in orphans:
+        os.kill(orphan, signal.SIGCONT)
+    assert not done
+    await asyncio.gather(*starting)
+    for server in servers:
+        await server.stop()
 
 
 # As root, and not as root

@@ -16,13 +16,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Change user, ask for the parent-death signal, note the pid in the lock file, and become the command."""
+    """Note our pid and the parent's in the lock file, change user, ask for the parent-death signal, become the command."""
     parent, death_signal, uid, gid, lock = (int(argument) for argument in arguments[:5])
     command = arguments[5:]
     # A Ctrl-C on the terminal is for the parent, which then ends its servers in order.
     os.setsid()
     os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    os.pwrite(lock, f"{os.getpid()} {parent}".encode(), 0)
     if gid >= 0:
         os.setgroups([])
         os.setgid(gid)

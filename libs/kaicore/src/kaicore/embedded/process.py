@@ -63,8 +63,19 @@ class Lock:
 
     def holder(self) -> int | None:
         """Return the last process that noted itself as the holder; it may be dead."""
-        text = os.pread(self.fd, 20, 0)
-        return int(text) if text.isdigit() else None
+        noted = self._noted()
+        return noted[0] if noted else None
+
+    def in_use(self) -> bool:
+        """Whether the holder is alive and not about to end because whoever started it has died."""
+        noted = self._noted()
+        if not noted or not alive(noted[0]):
+            return False
+        return len(noted) < 2 or _parent(noted[0]) in (noted[1], None)
+
+    def _noted(self) -> list[int]:
+        fields = os.pread(self.fd, 40, 0).split()
+        return [int(field) for field in fields] if all(field.isdigit() for field in fields) else []
 
     def release(self) -> None:
         """Close our descriptor; the lock stays with those who inherited it."""
@@ -250,10 +261,10 @@ class EmbeddedServer(ABC):
         try:
             async with asyncio.timeout(_ORPHANS_S):
                 while not lock.taken():
-                    holder = lock.holder()
-                    if holder is not None and alive(holder):
-                        raise ConfigurationError(f"{self._directory}: process {holder} is using it")
-                    # The server is dead, and its children are about to notice; or a start is under way elsewhere.
+                    if lock.in_use():
+                        raise ConfigurationError(f"{self._directory}: process {lock.holder()} is using it")
+                    # The server or who started it is dead, and the others are about to notice; or a start is under
+                    # way elsewhere.
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             lock.release()
@@ -273,6 +284,14 @@ def alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _parent(pid: int) -> int | None:
+    """Return the parent of a process; None where it cannot be told."""
+    with suppress(OSError, ValueError, IndexError):
+        # The program's name is in parentheses and may itself hold any character.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
 
 
 def _free_ports() -> Iterator[int]:
