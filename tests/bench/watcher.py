@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 from kai_simulator.apiserver.process import ApiServerProcess
-from kai_watcher.facts import Facts
-from kai_watcher.kinds import POD
 from kaicore.embedded import EmbeddedPostgres
 from kaicore.events.codec import decode_payload
 from kaicore.events.payloads import PodObserved
 from kaicore.k8s.access import plain_access
 from kaicore.k8s.client import KubeClient
+from kaicore.k8s.facts import Facts
+from kaicore.k8s.kinds import POD
 from kaicore.k8s.reflector_core import ListPage, ReflectorCore
 from kaicore.k8s.resources import PODS as POD_RESOURCE
 from kaicore.log.migrate import upgrade

@@ -8,14 +8,14 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kai_watcher.facts import Facts
-from kai_watcher.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind, Model, subject_of_fact, without_version
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 from kaicore.errors import ApiStatus, KaiError
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.k8s.client import KubeClient
+from kaicore.k8s.facts import Facts
+from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind, Model, subject_of_fact, without_version
 from kaicore.k8s.reflector import ReflectorOptions
 from kaicore.k8s.reflector_core import Backoff, ObjectKey
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, topologies

@@ -2,9 +2,10 @@
 
 from uuid import UUID
 
-from kai_ingest.observation import annotated_placement, is_empty, observation, reported_placement, zones_of
+from kai_ingest.observation import is_empty, reported_placement
 from kai_ingest.reports import read_pod
 from kaicore.events.envelope import NewEvent
+from kaicore.events.observation import annotated_placement, observation, zones_of
 from kaicore.events.payloads import PlacementObserved
 from kaicore.model.placement import (
     ContainerPlacement,

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kai_watcher.facts import Facts
 from kai_watcher.first_lists import FirstLists
-from kai_watcher.kinds import NODE, POD
 from kaicore.events.envelope import Unit
+from kaicore.k8s.facts import Facts
+from kaicore.k8s.kinds import NODE, POD
 from kaicore.k8s.reflector_core import Gone, ObjectKey, Seen
 from kaicore.k8s.resources import NODES, PODS
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.errors import InvalidObject, LogError
 from kaicore.events.envelope import Event, NewEvent, Unit
+from kaicore.events.observation import annotated_placement, content_digest, observation, zones_of
 from kaicore.events.payloads import PlacementObserved
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter, Snapshot
@@ -15,14 +16,7 @@ from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, decode_annot
 from kaicore.service.logs import Logger
 
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.observation import (
-    annotated_placement,
-    content_digest,
-    is_empty,
-    observation,
-    reported_placement,
-    zones_of,
-)
+from kai_ingest.observation import is_empty, reported_placement
 from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved, record_of
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name, read_pod

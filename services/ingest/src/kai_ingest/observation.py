@@ -1,24 +1,9 @@
-"""An observation as it is recorded: the placement, and the event with an id of its own.
+"""Reports of exporters as placements."""
 
-The id is made of what is said of which pod and of the observation before it. So the same report, sent again, is
-recorded once, and a placement that changes and changes back is recorded each time.
-"""
-
-from hashlib import blake2b
-from uuid import UUID
-
-import msgspec
-from kaicore.events.envelope import NewEvent, derived_id
-from kaicore.events.payloads import PlacementObserved
+from kaicore.events.observation import held
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.model.pod import Amounts
 
 from kai_ingest.reports import PodReport
-
-#: Who appends.
-ACTOR = "ingest"
-
-_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def reported_placement(pod: PodReport) -> Placement:
@@ -31,12 +16,12 @@ def reported_placement(pod: PodReport) -> Placement:
                 zones=tuple(
                     ZoneAmount(zone=zone.zone, amount=amount)
                     for zone in sorted(container.zones, key=lambda zone: _number(zone.zone))
-                    if (amount := _held(zone.amount))
+                    if (amount := held(zone.amount))
                 ),
                 spans=tuple(
                     SpanAmount(zones=tuple(sorted(span.zones, key=_number)), amount=amount)
                     for span in sorted(container.spans, key=lambda span: sorted(map(_number, span.zones)))
-                    if (amount := _held(span.amount))
+                    if (amount := held(span.amount))
                 ),
             )
             for container in pod.containers
@@ -44,58 +29,9 @@ def reported_placement(pod: PodReport) -> Placement:
     )
 
 
-def annotated_placement(zones: tuple[ZoneAmount, ...]) -> Placement:
-    """Return what an annotation says of a pod: nothing of single containers."""
-    held = tuple(ZoneAmount(zone=zone.zone, amount=_held(zone.amount)) for zone in zones)
-    return Placement(
-        provenance=Provenance.OBSERVED,
-        containers=(ContainerPlacement(container="", zones=tuple(zone for zone in held if zone.amount)),),
-    )
-
-
-def zones_of(placement: Placement) -> set[str]:
-    """Return the names of all zones that a placement speaks of."""
-    containers = placement.containers
-    single = {zone.zone for container in containers for zone in container.zones}
-    return single.union(*(span.zones for container in containers for span in container.spans))
-
-
 def is_empty(placement: Placement) -> bool:
     """Tell whether a placement binds nothing to any zone."""
     return not any(container.zones or container.spans for container in placement.containers)
-
-
-def content_digest(placement: Placement) -> bytes:
-    """Return a digest by which placements are told apart."""
-    return blake2b(_encoder.encode(placement), digest_size=16).digest()
-
-
-def observation(
-    cluster: str, payload: PlacementObserved, *, previous: UUID | None, occurred_at: int, cause: UUID | None = None
-) -> NewEvent:
-    """Return the event of an observation.
-
-    Args:
-        cluster: whose log.
-        payload: the observation.
-        previous: id of the pod's last recorded observation.
-        occurred_at: when it was made, microseconds since the epoch.
-        cause: the event that it follows from.
-    """
-    digest = content_digest(payload.placement).hex()
-    return NewEvent(
-        id=derived_id(cluster, "PlacementObserved", payload.uid, payload.node, digest, str(previous or "")),
-        stream=f"pod/{payload.uid}",
-        payload=payload,
-        actor=ACTOR,
-        occurred_at=occurred_at,
-        subject=f"{payload.namespace}/{payload.name}",
-        cause=cause,
-    )
-
-
-def _held(amount: Amounts) -> Amounts:
-    return {resource: amount[resource] for resource in sorted(amount) if amount[resource]}
 
 
 def _number(zone: str) -> int:

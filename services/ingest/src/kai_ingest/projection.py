@@ -16,9 +16,10 @@ from kaicore.errors import KaiError
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.events.observation import content_digest
 from kaicore.model.placement import OBSERVED_ANNOTATION
 
-from kai_ingest.observation import content_digest, is_empty
+from kai_ingest.observation import is_empty
 
 #: The types of the events that matter here.
 EVENT_TYPES = (

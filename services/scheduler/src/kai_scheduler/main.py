@@ -5,15 +5,12 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-import msgspec
-import yaml
 from kaicore.bus.jetstream import NatsBus
-from kaicore.engine.config import EngineConfig
-from kaicore.errors import ConfigurationError
 from kaicore.feed import EventFeed, FeedMetrics
 from kaicore.inquiry import restored
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
+from kaicore.service.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -33,24 +30,9 @@ class SchedulerSettings(ServiceSettings):
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
 
 
-def read_config(path: Path | None) -> EngineConfig:
-    """Read a shard's settings.
-
-    Raises:
-        ConfigurationError: naming the file, the field and what is wrong.
-    """
-    if path is None:
-        return EngineConfig()
-    try:
-        document = yaml.safe_load(path.read_text()) or {}
-        return msgspec.convert(document, EngineConfig)
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
-
-
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
-    config = read_config(settings.config)
+    config = read_shard_settings(settings.config)
     log = await PostgresLog.open(settings.database_url, application="kai-scheduler")
     context.health.met("log")
     bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None

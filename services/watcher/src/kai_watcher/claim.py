@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from kaicore.errors import StaleExpectation
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import WatcherStarted
+from kaicore.k8s.facts import ACTOR
 from kaicore.log.port import EventLog
-
-from kai_watcher.facts import ACTOR
 
 STREAM = "watcher"
 

@@ -5,11 +5,10 @@ The log is the memory; a snapshot only spares reading it from the beginning, and
 
 import msgspec
 from kaicore.events.codec import decode_payload
+from kaicore.k8s.facts import Facts, KnownFact
+from kaicore.k8s.kinds import FACT_TYPES
 from kaicore.k8s.reflector_core import ObjectKey
 from kaicore.log.port import EventLog, Filter, Snapshot
-
-from kai_watcher.facts import Facts, KnownFact
-from kai_watcher.kinds import FACT_TYPES
 
 SNAPSHOT_NAME = "watcher"
 

@@ -16,6 +16,8 @@ from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, Log
 from kaicore.events.envelope import Unit, UnitOutcome
 from kaicore.events.payloads import PodRejected
 from kaicore.k8s.client import KubeClient
+from kaicore.k8s.facts import Facts, said_again
+from kaicore.k8s.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.normalize_fields import changed_at
 from kaicore.k8s.objects import TopologyObject
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
@@ -27,9 +29,7 @@ from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
 from kai_watcher.claim import claim
-from kai_watcher.facts import Facts, said_again
 from kai_watcher.first_lists import FirstLists
-from kai_watcher.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.topologies import follow_topologies

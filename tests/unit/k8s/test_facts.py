@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from kai_watcher.facts import Facts, said_again
-from kai_watcher.kinds import NODE, POD, TOPOLOGY
 from kaicore.errors import InvalidObject
 from kaicore.events.envelope import Unit
 from kaicore.events.payloads import NodeDeleted, NodeObserved, PodDeleted, PodObserved, PodRejected, TopologyDeleted
+from kaicore.k8s.facts import Facts, said_again
+from kaicore.k8s.kinds import NODE, POD, TOPOLOGY
 from kaicore.k8s.objects import NodeObject, PodObject, TopologyObject
 from kaicore.k8s.reflector_core import Gone, ObjectKey, Refused, Seen
 from kaicore.k8s.resources import NODES, PODS, topologies

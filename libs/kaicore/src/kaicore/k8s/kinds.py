@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 import msgspec
+
 from kaicore.events import payloads
 from kaicore.events.payloads import Payload
 from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class

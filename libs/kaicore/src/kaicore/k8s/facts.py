@@ -1,7 +1,7 @@
 """Changes into facts: what is news, what is recorded of it, and under which ids.
 
 A fact is news when it differs from the last one of its object in more than the resourceVersion. For that, a digest of
-the last fact is known of every object; it is rebuilt from the log when a watcher starts (`kai_watcher.memory`).
+the last fact is known of every object; it is rebuilt from the log.
 
 Ids are derived from cluster, event type, uid, resourceVersion and digest, so that a fact that is appended again is
 found again. The digest is among them because a newer program may see more in the same version of an object.
@@ -12,16 +12,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import Payload, PodRejected
+from kaicore.k8s.kinds import KINDS, Kind, Model, subject_of_fact, without_version
 from kaicore.k8s.normalize_fields import changed_at
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Refused, Seen
 from kaicore.k8s.resources import ObjectT
 from kaicore.model.pod import Pod
 from kaicore.model.rejection import is_kubelet_rejection
-
-from kai_watcher.kinds import KINDS, Kind, Model, subject_of_fact, without_version
 
 ACTOR = "watcher"
 

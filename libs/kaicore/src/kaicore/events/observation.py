@@ -1,0 +1,70 @@
+"""An observation as it is recorded: the placement, and the event with an id of its own.
+
+The id is made of what is said of which pod and of the observation before it. So the same report, sent again, is
+recorded once, and a placement that changes and changes back is recorded each time.
+"""
+
+from hashlib import blake2b
+from uuid import UUID
+
+import msgspec
+
+from kaicore.events.envelope import NewEvent, derived_id
+from kaicore.events.payloads import PlacementObserved
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.model.pod import Amounts
+
+#: Who appends observations.
+ACTOR = "ingest"
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def annotated_placement(zones: tuple[ZoneAmount, ...]) -> Placement:
+    """Return what an annotation says of a pod: nothing of single containers."""
+    known = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in zones)
+    return Placement(
+        provenance=Provenance.OBSERVED,
+        containers=(ContainerPlacement(container="", zones=tuple(zone for zone in known if zone.amount)),),
+    )
+
+
+def zones_of(placement: Placement) -> set[str]:
+    """Return the names of all zones that a placement speaks of."""
+    containers = placement.containers
+    single = {zone.zone for container in containers for zone in container.zones}
+    return single.union(*(span.zones for container in containers for span in container.spans))
+
+
+def content_digest(placement: Placement) -> bytes:
+    """Return a digest by which placements are told apart."""
+    return blake2b(_encoder.encode(placement), digest_size=16).digest()
+
+
+def observation(
+    cluster: str, payload: PlacementObserved, *, previous: UUID | None, occurred_at: int, cause: UUID | None = None
+) -> NewEvent:
+    """Return the event of an observation.
+
+    Args:
+        cluster: whose log.
+        payload: the observation.
+        previous: id of the pod's last recorded observation.
+        occurred_at: when it was made, microseconds since the epoch.
+        cause: the event that it follows from.
+    """
+    digest = content_digest(payload.placement).hex()
+    return NewEvent(
+        id=derived_id(cluster, "PlacementObserved", payload.uid, payload.node, digest, str(previous or "")),
+        stream=f"pod/{payload.uid}",
+        payload=payload,
+        actor=ACTOR,
+        occurred_at=occurred_at,
+        subject=f"{payload.namespace}/{payload.name}",
+        cause=cause,
+    )
+
+
+def held(amount: Amounts) -> Amounts:
+    """Return amounts in order of resource, empty ones left out."""
+    return {resource: amount[resource] for resource in sorted(amount) if amount[resource]}

@@ -1,0 +1,24 @@
+"""A shard's settings as a YAML file (docs/operations.md), for whoever decides or simulates decisions."""
+
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from kaicore.engine.config import EngineConfig
+from kaicore.errors import ConfigurationError
+
+
+def read_shard_settings(path: Path | None) -> EngineConfig:
+    """Read a shard's settings; the defaults without a file.
+
+    Raises:
+        ConfigurationError: naming the file, the field and what is wrong.
+    """
+    if path is None:
+        return EngineConfig()
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+        return msgspec.convert(document, EngineConfig)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
