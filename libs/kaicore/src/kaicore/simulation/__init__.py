@@ -1,0 +1,8 @@
+"""Cycles over plain Kubernetes objects, without a server: what `kai simulate` runs."""
+
+from kaicore.simulation.kubelets import Answer, Kubelets
+from kaicore.simulation.objects import Located, World, read_world
+from kaicore.simulation.outcome import Outcome, PodOutcome
+from kaicore.simulation.run import simulate
+
+__all__ = ["Answer", "Kubelets", "Located", "Outcome", "PodOutcome", "World", "read_world", "simulate"]

@@ -1,0 +1,315 @@
+"""From any mix of objects to a world that can be simulated: what an API server would add is added, owners become pods.
+
+Nothing depends on the order in which objects come, nor on where they come from.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.node_filters import affine, selected, tolerates
+from kaicore.errors import InvalidObject
+from kaicore.k8s import kinds
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
+from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner, suffix
+from kaicore.model.node import Node
+from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
+from kaicore.simulation.admission import Priorities, admitted_node, admitted_pod, check_pod
+
+TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
+
+_READ: dict[tuple[str, str], Resource[Any]] = {
+    ("", "Node"): NODES,
+    ("", "Pod"): PODS,
+    ("scheduling.k8s.io", "PriorityClass"): PRIORITY_CLASSES,
+    ("topology.node.k8s.io", "NodeResourceTopology"): TOPOLOGIES,
+}
+
+#: Kinds that are left out for a reason of their own.
+_LEFT_OUT = {
+    ("batch", "CronJob"): "it makes its Jobs later; give those",
+    ("", "PodTemplate"): "nobody makes pods of it",
+}
+
+#: Microseconds since the epoch at which a world without any times begins: 2026-01-01T00:00:00Z.
+NO_TIMES = 1_767_225_600_000_000
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+#: Group and kind.
+_Kind = tuple[str, str]
+
+
+class Located(NamedTuple):
+    """An object, and where it was found, for errors: `a.yaml, document 2`."""
+
+    where: str
+    object: Object
+
+
+class WorldPod(NamedTuple):
+    """A pod: as its JSON says it, and as it is read; `zones` is what annotations say of its placement."""
+
+    where: str
+    object: Object
+    wire: PodObject
+    predicted: tuple[ZoneAmount, ...] | None = None
+    observed: tuple[ZoneAmount, ...] | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """Everything that a simulation begins with, each kind in order of name.
+
+    Attributes:
+        now: when it begins, microseconds since the epoch: a second after the latest time that any object names.
+        nodes: by name, with the object as its JSON says it.
+        topologies: the same.
+        warnings: what was left out, one line each.
+        problems: what is wrong with objects; a world with problems is not to be simulated.
+    """
+
+    now: int = NO_TIMES
+    nodes: dict[str, tuple[Object, NodeObject]] = field(default_factory=dict)
+    topologies: dict[str, tuple[Object, TopologyObject]] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClassObject] = field(default_factory=dict)
+    pods: list[WorldPod] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[InvalidObject] = field(default_factory=list)
+
+
+def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
+    """Make a world of objects; what is wrong with them is collected in `World.problems`.
+
+    Args:
+        found: the objects, in any order.
+        scheduler_name: `spec.schedulerName` of pods that name none.
+    """
+    return _Reader(scheduler_name).read(list(found))
+
+
+class _Reader:
+    def __init__(self, scheduler_name: str) -> None:
+        self._scheduler_name = scheduler_name
+        self._world = World()
+        self._seen: dict[tuple[str, str, str, str], str] = {}
+        self._uids: dict[str, str] = {}
+        self._columns = NodeColumns()
+
+    def read(self, found: list[Located]) -> World:
+        world = self._world
+        known = self._identified(self._sorted_out(found))
+        for kind, item in known:
+            if kind == ("", "Node"):
+                self._attempt(item, self._add_node)
+            elif kind == ("topology.node.k8s.io", "NodeResourceTopology"):
+                self._attempt(item, self._add_topology)
+            elif kind == ("scheduling.k8s.io", "PriorityClass"):
+                self._attempt(item, self._add_priority_class)
+        priorities = Priorities(world.priority_classes.values())
+        pods = [item for kind, item in known if kind == ("", "Pod")]
+        for item in pods:
+            self._attempt(item, lambda item: self._add_pod(item, priorities))
+        owners = [item for kind, item in known if is_owner(item.object["apiVersion"], kind[1])]
+        served = _Served([*pods, *owners])
+        for item in owners:
+            if not served.has_child(item.object):
+                self._attempt(item, lambda item: self._add_pods_of(item, priorities))
+        world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
+        self._warn_of_strays()
+        times = self._times()
+        world.now = max(times) + 1_000_000 if times else NO_TIMES
+        world.warnings += priorities.warnings()
+        return world
+
+    def _attempt(self, item: Located, add: Callable[[Located], None]) -> None:
+        try:
+            add(item)
+        except InvalidObject as error:
+            self._world.problems.append(_located(item.where, error))
+
+    def _sorted_out(self, found: list[Located]) -> list[tuple[_Kind, Located]]:
+        """Leave out what no simulation needs, with one warning for each kind."""
+        known = []
+        others: Counter[tuple[str, str]] = Counter()
+        for item in found:
+            api_version, kind = item.object["apiVersion"], item.object["kind"]
+            key = group_of(api_version), kind
+            if key in _READ or is_owner(api_version, kind):
+                known.append((key, item))
+            else:
+                others[key] += 1
+        for (group, kind), count in sorted(others.items()):
+            name = f"{kind}.{group}" if group else kind
+            why = _LEFT_OUT.get((group, kind), "it says nothing to this scheduler")
+            self._world.warnings.append(f"skipped {count} {name}: {why}")
+        return known
+
+    def _identified(self, found: list[tuple[_Kind, Located]]) -> list[tuple[_Kind, Located]]:
+        """Give each object the name, namespace and uid that it lacks; in order of kind, namespace and name."""
+        named: list[tuple[_Kind, Located]] = []
+        nameless: list[tuple[_Kind, Located]] = []
+        for kind, item in found:
+            try:
+                metadata = _metadata(item.object, namespaced=_READ.get(kind) in (None, PODS))
+            except InvalidObject as error:
+                self._world.problems.append(_located(item.where, error))
+                continue
+            whole = Located(item.where, {**item.object, "metadata": metadata})
+            (named if metadata.get("name") else nameless).append((kind, whole))
+        ordinals: Counter[tuple[str, str, str]] = Counter()
+        # Two of one generateName are told apart by what they say, then by number.
+        for kind, item in sorted(nameless, key=lambda one: (one[0], _content(one[1].object))):
+            metadata = item.object["metadata"]
+            base = (kind[1], metadata["namespace"], metadata["generateName"])
+            ordinals[base] += 1
+            metadata["name"] = metadata["generateName"] + suffix(*base, str(ordinals[base]))
+            named.append((kind, item))
+        unique = []
+        for kind, item in sorted(named, key=_order):
+            metadata = item.object["metadata"]
+            metadata["uid"] = metadata.get("uid") or derived_uid(*kind, metadata["namespace"], metadata["name"])
+            key = (*kind, metadata["namespace"], metadata["name"])
+            if self._is_second(item, "name", self._seen.setdefault(key, item.where)):
+                continue
+            if self._is_second(item, "uid", self._uids.setdefault(metadata["uid"], item.where)):
+                continue
+            unique.append((kind, item))
+        return unique
+
+    def _is_second(self, item: Located, field_: str, first: str) -> bool:
+        """Whether something with this name or uid was found `first` elsewhere, which is a problem."""
+        if first == item.where:
+            return False
+        metadata = item.object["metadata"]
+        subject = subject_of(item.object["kind"], metadata["namespace"], metadata["name"])
+        problem = InvalidObject(subject, f"metadata.{field_}", metadata[field_], f"is there already, in {first}")
+        self._world.problems.append(_located(item.where, problem))
+        return True
+
+    def _add_node(self, item: Located) -> None:
+        node = admitted_node(item.object)
+        wire = NODES.decode(_encoder.encode(node))
+        model = kinds.NODE.normalize(wire)
+        assert isinstance(model, Node)
+        self._columns.set_node(model, self._columns.row(model.name))
+        self._world.nodes[model.name] = node, wire
+
+    def _add_topology(self, item: Located) -> None:
+        wire = TOPOLOGIES.decode(_encoder.encode(item.object))
+        kinds.TOPOLOGY.normalize(wire)
+        self._world.topologies[wire.metadata.name] = item.object, wire
+
+    def _add_priority_class(self, item: Located) -> None:
+        wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))
+        kinds.PRIORITY_CLASS.normalize(wire)
+        self._world.priority_classes[wire.metadata.name] = wire
+
+    def _add_pod(self, item: Located, priorities: Priorities) -> None:
+        pod = admitted_pod(item.object, priorities=priorities, scheduler_name=self._scheduler_name)
+        wire = PODS.decode(_encoder.encode(pod))
+        subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
+        check_pod(normalize_pod(wire), subject=subject)
+        annotations = wire.metadata.annotations or {}
+        predicted, observed = (
+            decode_annotation(annotations[name], subject=subject, annotation=name) if name in annotations else None
+            for name in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION)
+        )
+        self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
+
+    def _add_pods_of(self, item: Located, priorities: Priorities) -> None:
+        owner = item.object
+        for made in expand(owner, nodes_for=self._nodes_for):
+            try:
+                self._add_pod(Located(item.where, made.object), priorities)
+            except InvalidObject as error:
+                metadata = owner["metadata"]
+                subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
+                field_ = made.field_in_owner(error.field)
+                # One pod tells what is wrong with all of them.
+                raise InvalidObject(subject, field_, error.value, error.problem) from error
+
+    def _nodes_for(self, pod: Object) -> list[str]:
+        model = normalize_pod(PODS.decode(_encoder.encode(pod)))
+        suited = selected(self._columns, model.node_selector) & affine(self._columns, model.node_affinity)
+        return sorted(
+            node.name
+            for row, node in enumerate(self._columns.facts)
+            if node is not None and suited[row] and all(tolerates(model.tolerations, taint) for taint in node.taints)
+        )
+
+    def _warn_of_strays(self) -> None:
+        world = self._world
+        for name in sorted(world.topologies.keys() - world.nodes.keys()):
+            world.warnings.append(f"NodeResourceTopology {name}: there is no Node of this name")
+        lost = Counter(pod.wire.spec.node_name for pod in world.pods if pod.wire.spec.node_name)
+        for node, count in sorted(lost.items()):
+            if node not in world.nodes:
+                world.warnings.append(f"{count} pods are on {node}, and there is no Node of this name")
+
+    def _times(self) -> list[int]:
+        objects: list[KubernetesObject] = [wire for _, wire in self._world.nodes.values()]
+        objects += [pod.wire for pod in self._world.pods]
+        times = [one.metadata.creation_timestamp for one in objects if one.metadata.creation_timestamp is not None]
+        return [int(time.timestamp()) * 1_000_000 for time in times]
+
+
+class _Served:
+    """Which owners have something in the input that is theirs."""
+
+    def __init__(self, found: Sequence[Located]) -> None:
+        self._uids: dict[tuple[str, str, str, str], set[str]] = {}
+        for item in found:
+            metadata = item.object["metadata"]
+            references = metadata.get("ownerReferences")
+            for reference in references if isinstance(references, list) else ():
+                if not isinstance(reference, dict):
+                    continue
+                key = (
+                    group_of(str(reference.get("apiVersion", ""))),
+                    str(reference.get("kind", "")),
+                    str(metadata["namespace"]),
+                    str(reference.get("name", "")),
+                )
+                self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
+
+    def has_child(self, owner: Object) -> bool:
+        """Whether anything names this object as its owner; a uid that is derived is nobody's word."""
+        metadata = owner["metadata"]
+        kind = group_of(owner["apiVersion"]), owner["kind"]
+        uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))
+        if uids is None:
+            return False
+        derived = derived_uid(*kind, metadata["namespace"], metadata["name"])
+        return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
+
+
+def _metadata(found: Object, *, namespaced: bool) -> Object:
+    metadata = dict(found["metadata"])
+    subject = f"{found['kind']} {metadata.get('name') or metadata.get('generateName')}"
+    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        value = metadata.get(name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidObject(subject, f"metadata.{name}", value, "must be a text")
+    metadata["namespace"] = (metadata.get("namespace") or "default") if namespaced else ""
+    return metadata
+
+
+def _content(found: Object) -> bytes:
+    return _encoder.encode(found)
+
+
+def _order(one: tuple[_Kind, Located]) -> tuple[_Kind, str, str, str]:
+    kind, item = one
+    return kind, item.object["metadata"]["namespace"], item.object["metadata"]["name"], item.where
+
+
+def _located(where: str, error: InvalidObject) -> InvalidObject:
+    return InvalidObject(f"{where}: {error.subject}", error.field, error.value, error.problem)

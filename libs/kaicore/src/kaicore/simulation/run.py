@@ -1,0 +1,272 @@
+"""The simulation itself: the facts that a watcher would append, then cycles, binds and kubelets until nothing changes.
+
+Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends here:
+a running pod goes on, a terminating one keeps what it holds.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle import Decision
+from kaicore.events.envelope import NewEvent, Unit, derived_id
+from kaicore.events.observation import annotated_placement, held, observation
+from kaicore.events.payloads import NodeCharged, Payload, PlacementObserved, PodBound, PodPlaced
+from kaicore.k8s.facts import Facts
+from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.k8s.objects import PodObject
+from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Seen
+from kaicore.k8s.resources import PODS, ObjectT
+from kaicore.k8s.workloads import Object, successor
+from kaicore.log.memory import MemoryLog
+from kaicore.model.placement import (
+    PREDICTED_ANNOTATION,
+    ContainerPlacement,
+    Placement,
+    Provenance,
+    SpanAmount,
+    ZoneAmount,
+    encode_annotation,
+)
+from kaicore.simulation.kubelets import Answer, Kubelets
+from kaicore.simulation.objects import World, WorldPod
+from kaicore.simulation.outcome import Outcome, outcome_of
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.decide import decide
+
+#: What a simulation's cluster and shard are called in its log.
+CLUSTER, SHARD = "simulated", "default"
+
+#: Microseconds from one cycle to the next.
+CYCLE_US = 1_000_000
+
+_SCHEDULER, _BINDER = f"scheduler/{SHARD}/simulation", "binder"
+
+#: Events read back at once.
+_PAGE = 10_000
+
+
+async def simulate(
+    world: World, config: EngineConfig, *, kubelets: Kubelets | None = None, cycles: int | None = None
+) -> Outcome:
+    """Simulate a world.
+
+    Args:
+        world: without problems; warnings are added to it.
+        config: the shard's settings.
+        kubelets: answer each bind; without them every bind succeeds.
+        cycles: how many at most; by default until nothing changes.
+
+    Raises:
+        msgspec.ValidationError: the kubelets gave an answer that is none.
+    """
+    run = Simulation(world, config, kubelets=kubelets)
+    await run.begin()
+    count = 0
+    while cycles is None or count < cycles:
+        count += 1
+        if not await run.cycle():
+            break
+    return outcome_of(run.state, cycles=count, scheduler_name=config.scheduler_name)
+
+
+class Simulation:
+    """A simulation step by step; its log and its state can be looked at in between."""
+
+    def __init__(self, world: World, config: EngineConfig, *, kubelets: Kubelets | None = None) -> None:
+        """Args: see `simulate`."""
+        self.log = MemoryLog(lambda: self._now)
+        self.state = ClusterState(CLUSTER)
+        self._world = world
+        self._config = config
+        self._kubelets = kubelets
+        self._now = world.now
+        self._facts = Facts(CLUSTER)
+        self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
+
+    async def begin(self) -> None:
+        """Record the world: priority classes, nodes, zones, then pods in the order in which nodes took them up."""
+        world = self._world
+        units = [self._seen(PRIORITY_CLASS, one) for one in world.priority_classes.values()]
+        units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
+        units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
+        await self._append(units)
+        if self._kubelets is not None:
+            for name, (node, _) in world.nodes.items():
+                topology = world.topologies.get(name)
+                world.warnings += self._kubelets.add_node(node, None if topology is None else topology[0])
+        for pod in sorted(world.pods, key=_arrival):
+            await self._append(self._history(pod))
+            if self._kubelets is not None and _holds(pod.wire):
+                record = pod.observed or pod.predicted or ()
+                zones = [{"zone": zone.zone, "amount": zone.amount} for zone in record]
+                world.warnings += self._kubelets.add_running(pod.object, zones)
+
+    async def cycle(self) -> bool:
+        """Run a cycle and bind what it placed; return whether another one might decide more."""
+        stirred = self.state.stirred
+        self._now += CYCLE_US
+        proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
+        await self._append(proposal.units)
+        for decision in proposal.result.decisions:
+            await self._append(self._bind(decision))
+        return bool(self.state.waiting) and (bool(proposal.result.decisions) or self.state.stirred != stirred)
+
+    async def _append(self, units: Sequence[Unit | None]) -> None:
+        await self.log.append(CLUSTER, [unit for unit in units if unit is not None])
+        while events := await self.log.read(CLUSTER, after=self.state.position, limit=_PAGE):
+            self.state.fold_all(events)
+
+    def _seen(self, kind: Kind[ObjectT], wire: ObjectT) -> Unit | None:
+        return self._changed(kind, Seen(wire))
+
+    def _changed(self, kind: Kind[ObjectT], change: Change[ObjectT]) -> Unit | None:
+        return self._facts.translate(kind, change, now=self._now)
+
+    # What was before.
+
+    def _history(self, pod: WorldPod) -> list[Unit | None]:
+        """Return the facts of a pod of the input.
+
+        A prediction that stands on a pod was once a decision, and is recorded as that: the pod waits, is placed, and is
+        then seen on its node. An observation that stands there is taken as ingest takes it.
+        """
+        wire = pod.wire
+        units: list[Unit | None] = []
+        node, meta = wire.spec.node_name or "", wire.metadata
+        if node and _holds(wire) and self._names_zones_of(pod, node, pod.predicted):
+            waiting = msgspec.structs.replace(wire.spec, node_name=None)
+            units.append(self._seen(POD, msgspec.structs.replace(wire, spec=waiting)))
+            containers = annotated_placement(pod.predicted or ()).containers
+            placed = PodPlaced(
+                uid=meta.uid,
+                namespace=meta.namespace,
+                name=meta.name,
+                node=node,
+                cycle="",
+                pod_class="",
+                placement=Placement(Provenance.PREDICTED, containers),
+            )
+            units.append(
+                Unit(
+                    (
+                        self._event(f"pod/{meta.uid}", placed, _SCHEDULER, wire),
+                        self._event(f"node/{node}", NodeCharged(node, "", (meta.uid,)), _SCHEDULER, wire),
+                    )
+                )
+            )
+        units.append(self._seen(POD, wire))
+        if node and _holds(wire) and self._names_zones_of(pod, node, pod.observed):
+            units.append(self._observed(wire, annotated_placement(pod.observed or ()), "annotation"))
+        return units
+
+    def _names_zones_of(self, pod: WorldPod, node: str, zones: tuple[ZoneAmount, ...] | None) -> bool:
+        """Whether there is a record, and all its zones are the node's; a warning where they are not."""
+        if zones is None:
+            return False
+        topology = self._world.topologies.get(node)
+        known = {zone.name for zone in topology[1].zones or ()} if topology is not None else set()
+        strange = sorted({zone.zone for zone in zones} - known)
+        if strange:
+            meta = pod.wire.metadata
+            self._world.warnings.append(
+                f"{pod.where}: Pod {meta.namespace}/{meta.name}: its placement names {', '.join(strange)}, "
+                f"of which the NodeResourceTopology of {node} knows nothing; the placement is not believed"
+            )
+        return not strange
+
+    # What happens now.
+
+    def _bind(self, decision: Decision) -> list[Unit | None]:
+        """Bind a pod as the binder does, and let the kubelet answer."""
+        pod = self._pods[decision.uid]
+        metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
+        if decision.placement is not None:
+            record = encode_annotation(decision.placement.zone_amounts())
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), PREDICTED_ANNOTATION: record}
+        pod = self._pods[decision.uid] = {**pod, "metadata": metadata, "spec": spec}
+        bound = PodBound(decision.uid, decision.namespace, decision.name, decision.node)
+        wire = PODS.decode(_encode(pod))
+        units: list[Unit | None] = [
+            Unit((self._event(f"pod/{decision.uid}", bound, _BINDER, wire),)),
+            self._seen(POD, wire),
+        ]
+        if self._kubelets is None:
+            return units
+        answer = msgspec.convert(self._kubelets.admit(pod), Answer)
+        if answer.refusal is not None:
+            return units + self._refused(pod, answer)
+        status = {**(pod.get("status") or {}), "phase": "Running"}
+        wire = PODS.decode(_encode({**pod, "status": status}))
+        units.append(self._seen(POD, wire))
+        placement = _reported(answer)
+        if decision.placement is not None or any(item.zones or item.spans for item in placement.containers):
+            units.append(self._observed(wire, placement, "exporter"))
+        return units
+
+    def _refused(self, pod: Object, answer: Answer) -> list[Unit | None]:
+        """A refused pod is failed for good; where it has a controller, that makes another."""
+        assert answer.refusal is not None
+        message = f"Pod was rejected: {answer.refusal.message}"
+        status = {"phase": "Failed", "reason": answer.refusal.reason, "message": message}
+        wire = PODS.decode(_encode({**pod, "status": status}))
+        units = [self._seen(POD, wire)]
+        if not any(owner.controller for owner in wire.metadata.owner_references or ()):
+            return units
+        after = successor(pod)
+        after["metadata"].get("annotations", {}).pop(PREDICTED_ANNOTATION, None)
+        next_wire = PODS.decode(_encode(after))
+        if next_wire.metadata.name == wire.metadata.name:
+            # Whoever wants the same name again deletes the failed pod first.
+            key = ObjectKey(wire.metadata.namespace, wire.metadata.name)
+            units.append(self._changed(POD, Gone(key, wire.metadata.uid, "")))
+        self._pods[next_wire.metadata.uid] = after
+        return [*units, self._seen(POD, next_wire)]
+
+    def _observed(self, wire: PodObject, placement: Placement, source: str) -> Unit:
+        meta, node = wire.metadata, wire.spec.node_name or ""
+        payload = PlacementObserved(meta.uid, meta.namespace, meta.name, node, placement, source)
+        return Unit((observation(CLUSTER, payload, previous=None, occurred_at=self._now),))
+
+    def _event(self, stream: str, payload: Payload, actor: str, wire: PodObject) -> NewEvent:
+        meta = wire.metadata
+        return NewEvent(
+            id=derived_id(CLUSTER, type(payload).__name__, meta.uid, str(self._now)),
+            stream=stream,
+            payload=payload,
+            actor=actor,
+            occurred_at=self._now,
+            subject=f"{meta.namespace}/{meta.name}",
+        )
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _holds(wire: PodObject) -> bool:
+    """Whether a pod holds something of a node."""
+    return bool(wire.spec.node_name) and wire.status.phase not in ("Succeeded", "Failed")
+
+
+def _arrival(pod: WorldPod) -> tuple[bool, str, str, str]:
+    """Order pods as their kubelets took them up; then those that wait."""
+    meta, status = pod.wire.metadata, pod.object.get("status") or {}
+    created = "" if meta.creation_timestamp is None else meta.creation_timestamp.isoformat()
+    since = str(status.get("startTime") or created.replace("+00:00", "Z"))
+    return not pod.wire.spec.node_name, since, meta.namespace, meta.name
+
+
+def _reported(answer: Answer) -> Placement:
+    """Return what a kubelet says that a pod holds, as an exporter would tell it."""
+    return Placement(
+        Provenance.OBSERVED,
+        tuple(
+            ContainerPlacement(
+                container=item.name,
+                zones=tuple(ZoneAmount(zone.zone, held(zone.amount)) for zone in item.zones),
+                spans=tuple(SpanAmount(span.zones, held(span.amount)) for span in item.spans),
+            )
+            for item in answer.containers
+        ),
+    )

@@ -1,0 +1,121 @@
+"""`kai simulate`: cycles over plain manifests, without a server and without a database (docs/simulate.md)."""
+
+import asyncio
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from cyclopts import Parameter
+from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.k8s.workloads import Object
+from kaicore.service.shard_settings import read_shard_settings
+from kaicore.simulation import Kubelets, Located, Outcome, World, read_world, simulate
+
+from kai_cli.manifests import read_located
+from kai_cli.simulation_table import render_table
+
+#: Where a model of kubelets makes itself known (docs/decisions/0050).
+_KUBELETS = "kai_ledger.kubelets"
+
+#: Problems told at once; what is wrong a hundred times is seldom a hundred mistakes.
+_TOLD = 10
+
+
+def simulate_command(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    cycles: int | None = None,
+    kubelet: bool = False,
+    fleet: str | None = None,
+    config: Path | None = None,
+    scheduler_name: str | None = None,
+    strategy: PlacementStrategy | None = None,
+    ignore: Annotated[list[str] | None, Parameter(negative="")] = None,
+    numa: bool | None = None,
+    output: Annotated[Literal["table", "wide", "json"], Parameter(name=["--output", "-o"])] = "table",
+) -> int:
+    """Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.
+
+    Args:
+        files: YAML or JSON, folders of them, or - for standard input.
+        cycles: how many scheduling cycles to run at most; by default until nothing changes.
+        kubelet: let a model of the nodes' kubelets answer each bind.
+        fleet: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
+        config: the scheduler's settings, the same YAML file that kai-scheduler takes.
+        scheduler_name: whose pods are scheduled; also of pods that name no scheduler.
+        strategy: binpack or spread.
+        ignore: a resource that zones report but kubelets do not align; may be given several times.
+        numa: look at NUMA zones, or not.
+        output: table, wide (also pods that ran before) or json.
+    """
+    if not files and fleet is None:
+        raise ConfigurationError("simulate what? Name files or folders, or - for standard input")
+    if cycles is not None and cycles < 0:
+        raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
+    settings = _settings(
+        read_shard_settings(config), scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa
+    )
+    model = _find_kubelets(fleet) if kubelet or fleet is not None else None
+    try:
+        found = list(read_located(list(files)))
+    except InvalidObject as error:
+        raise ConfigurationError(str(error)) from error
+    if model is not None and fleet is not None:
+        found += [Located(f"fleet {fleet}", item) for item in model.objects()]
+    world = read_world(found, scheduler_name=settings.scheduler_name)
+    if world.problems:
+        raise ConfigurationError(_told(world))
+    outcome = asyncio.run(simulate(world, settings, kubelets=model if kubelet else None, cycles=cycles))
+    for warning in world.warnings:
+        sys.stderr.write(f"kai: warning: {warning}\n")
+    _write(outcome, output)
+    return 0
+
+
+class _FleetKubelets(Kubelets, Protocol):
+    """What stands behind the entry point: kubelets, and the objects of the nodes of a fleet."""
+
+    def objects(self) -> list[Object]:
+        """Return Nodes and NodeResourceTopologies of the fleet's profile."""
+        ...
+
+
+def _find_kubelets(profile: str | None) -> _FleetKubelets:
+    for entry in entry_points(group=_KUBELETS):
+        model: _FleetKubelets = entry.load()(profile)
+        return model
+    raise ConfigurationError(f"no model of kubelets is installed (entry point {_KUBELETS}); try `make install`")
+
+
+def _settings(
+    config: EngineConfig,
+    *,
+    scheduler_name: str | None,
+    strategy: PlacementStrategy | None,
+    ignore: list[str] | None,
+    numa: bool | None,
+) -> EngineConfig:
+    """Return a shard's settings with what the flags say instead."""
+    said = {
+        "scheduler_name": scheduler_name,
+        "placement_strategy": strategy,
+        "ignore_list": None if ignore is None else tuple(ignore),
+        "numa": numa,
+    }
+    return msgspec.structs.replace(config, **{name: value for name, value in said.items() if value is not None})
+
+
+def _told(world: World) -> str:
+    problems = [str(problem) for problem in world.problems]
+    more = len(problems) - _TOLD
+    return "\n     ".join(problems[:_TOLD] + ([f"and {more} more"] if more > 0 else []))
+
+
+def _write(outcome: Outcome, output: str) -> None:
+    if output == "json":
+        body = msgspec.json.format(msgspec.json.encode(outcome.document()), indent=2)
+        sys.stdout.write(body.decode() + "\n")
+    else:
+        sys.stdout.write(render_table(outcome, wide=output == "wide"))
