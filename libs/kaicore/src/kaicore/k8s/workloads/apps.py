@@ -12,7 +12,7 @@ import msgspec
 
 from kaicore.k8s.workloads.fields import Fields, spec_of
 from kaicore.k8s.workloads.objects import Object, name_of, suffix
-from kaicore.k8s.workloads.pods import Made, list_in, made_object, mapping_in, pod_from
+from kaicore.k8s.workloads.pods import Made, list_in, made_object, mapping_in, marked, pod_from
 
 #: Names of the nodes that a pod may run on, whatever is free there.
 NodesFor = Callable[[Object], list[str]]
@@ -45,12 +45,12 @@ def deployment_replica_sets(deployment: Object) -> list[Made]:
         api_version="apps/v1",
         kind="ReplicaSet",
         name=f"{name_of(deployment)}-{revision}",
-        metadata=template.inside("metadata").value,
+        metadata=template.inside("metadata"),
     )
-    made["spec"] = {"replicas": spec.integer("replicas", 1), "template": deepcopy(template.value)}
-    metadata = made["spec"]["template"]["metadata"] = template.copy("metadata")
-    for place in (made["metadata"], metadata):
-        place["labels"] = {**(place.get("labels") or {}), "pod-template-hash": revision}
+    labels = {"pod-template-hash": revision}
+    made["metadata"]["labels"].update(labels)
+    made_template = {**deepcopy(template.value), "metadata": marked(template, labels)}
+    made["spec"] = {"replicas": spec.integer("replicas", 1), "template": made_template}
     return [Made(made, "spec")]
 
 

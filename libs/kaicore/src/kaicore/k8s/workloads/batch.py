@@ -5,7 +5,7 @@ Sources: the Job controller of Kubernetes 1.36 (`pkg/controller/job`), JobSet 0.
 
 from kaicore.k8s.workloads.fields import Fields, is_finished, spec_of, status_of
 from kaicore.k8s.workloads.objects import Object, name_of, namespace_of, sha1_key
-from kaicore.k8s.workloads.pods import Made, keep_alone, made_object, pod_from
+from kaicore.k8s.workloads.pods import Made, keep_alone, made_object, marked, pod_from
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io"
@@ -19,6 +19,8 @@ def job_pods(job: Object) -> list[Made]:
     if spec.flag("suspend") or is_finished(job, "Complete", "Failed"):
         return []
     completions = None if spec.value.get("completions") is None else spec.integer("completions", 0)
+    if completions is None and spec.value.get("parallelism") is None:
+        completions = 1
     parallelism = spec.integer("parallelism", 1)
     done = status.integer("succeeded", 0)
     indexed = spec.text("completionMode", "NonIndexed") == "Indexed"
@@ -34,8 +36,8 @@ def job_pods(job: Object) -> list[Made]:
     over = _indexes(status, completions)
     pods = []
     for index in [index for index in range(completions) if index not in over][:parallelism]:
-        marked = {_INDEX: str(index)}
-        pod = pod_from(job, template, generate_name=f"{name}-{index}-", labels=labels | marked, annotations=marked)
+        says = {_INDEX: str(index)}
+        pod = pod_from(job, template, generate_name=f"{name}-{index}-", labels=labels | says, annotations=says)
         pod.object["spec"].setdefault("hostname", f"{name}-{index}")
         pods.append(pod)
     return pods
@@ -82,17 +84,14 @@ def jobset_jobs(jobset: Object) -> list[Made]:
             }
             notes = marks | ({_EXCLUSIVE: topology_key} if topology_key else {})
             job = made_object(
-                jobset, api_version="batch/v1", kind="Job", name=job_name, metadata=template.inside("metadata").value
+                jobset, api_version="batch/v1", kind="Job", name=job_name, metadata=template.inside("metadata")
             )
             job["spec"] = template.copy("spec")
             # The JobSet webhook's default.
             job["spec"].setdefault("completionMode", "Indexed")
-            if job["spec"]["completionMode"] == "Indexed":
-                job["spec"].setdefault("completions", job["spec"].get("parallelism", 1))
-            pod_metadata = job["spec"]["template"]["metadata"] = pod_template.copy("metadata")
-            for metadata in (job["metadata"], pod_metadata):
-                metadata["labels"] = {**(metadata.get("labels") or {}), **marks}
-                metadata["annotations"] = {**(metadata.get("annotations") or {}), **notes}
+            job["spec"]["template"]["metadata"] = marked(pod_template, marks, notes)
+            job["metadata"]["labels"].update(marks)
+            job["metadata"]["annotations"].update(notes)
             if topology_key:
                 keep_alone(job["spec"]["template"], label=_JOB_KEY, topology_key=str(topology_key))
             jobs.append(Made(job, template.where("spec")))
@@ -101,7 +100,7 @@ def jobset_jobs(jobset: Object) -> list[Made]:
 
 def submitter_pod(owner: Object, *, name: str, template: Fields, labels: dict[str, str]) -> Made:
     """Return the pod of the Job that an operator makes to start something, such as an MPI launcher."""
-    job = made_object(owner, api_version="batch/v1", kind="Job", name=name, metadata={"labels": labels})
+    job = made_object(owner, api_version="batch/v1", kind="Job", name=name, metadata=Fields("", {"labels": labels}))
     return pod_from(job, template, generate_name=f"{name}-", labels=labels | _labels(job))
 
 

@@ -30,7 +30,7 @@ class Made(NamedTuple):
 
 
 def made_object(
-    owner: Object, *, api_version: str, kind: str, name: str, generate_name: str = "", metadata: Object | None = None
+    owner: Object, *, api_version: str, kind: str, name: str, generate_name: str = "", metadata: Fields | None = None
 ) -> Object:
     """Return an object of an owner, without its spec.
 
@@ -41,14 +41,17 @@ def made_object(
         name: its name.
         generate_name: what its name was generated from, if it was.
         metadata: labels and annotations to begin with.
+
+    Raises:
+        InvalidObject: the metadata's labels or annotations are no mappings.
     """
-    given = metadata or {}
+    given = metadata or Fields("", {})
     found: Object = {
         "name": name,
         "namespace": namespace_of(owner),
         "uid": derived_uid(owner["metadata"]["uid"], kind, name),
-        "labels": {**(given.get("labels") or {})},
-        "annotations": {**(given.get("annotations") or {})},
+        "labels": given.copy("labels"),
+        "annotations": given.copy("annotations"),
         "ownerReferences": controlled_by(owner),
     }
     if generate_name:
@@ -82,9 +85,6 @@ def pod_from(
     Raises:
         InvalidObject: the template has no spec, or metadata that is none.
     """
-    metadata = template.inside("metadata")
-    metadata.inside("labels")
-    metadata.inside("annotations")
     spec = deepcopy(template.inside("spec", required=True).value)
     pod = made_object(
         owner,
@@ -92,12 +92,26 @@ def pod_from(
         kind="Pod",
         name=name or generated_name(generate_name, owner["metadata"]["uid"], key),
         generate_name="" if name else generate_name,
-        metadata=metadata.value,
+        metadata=template.inside("metadata"),
     )
     pod["metadata"]["labels"].update(labels or {})
     pod["metadata"]["annotations"].update(annotations or {})
     pod["spec"] = spec
     return Made(pod, template.where("spec"))
+
+
+def marked(template: Fields, labels: Texts, annotations: Texts | None = None) -> Object:
+    """Return a copy of a template's metadata with further labels and annotations.
+
+    Raises:
+        InvalidObject: the template's are no mappings.
+    """
+    metadata = template.inside("metadata")
+    return {
+        **metadata.value,
+        "labels": {**metadata.copy("labels"), **labels},
+        "annotations": {**metadata.copy("annotations"), **(annotations or {})},
+    }
 
 
 def successor(pod: Object) -> Object:

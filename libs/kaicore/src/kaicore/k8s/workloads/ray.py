@@ -57,7 +57,7 @@ def ray_job_parts(job: Object) -> list[Made]:
         api_version=job["apiVersion"],
         kind="RayCluster",
         name=generated_name(f"{name}-", job["metadata"]["uid"]),
-        metadata={"labels": marks},
+        metadata=Fields("", {"labels": marks}),
     )
     cluster["spec"] = spec.copy("rayClusterSpec")
     made = [Made(cluster, source.path)]

@@ -1,0 +1,252 @@
+"""Owners of pods, and the pods that their controllers would make."""
+
+import hashlib
+from typing import Any
+
+import pytest
+import yaml
+from kaicore.errors import InvalidObject
+from kaicore.k8s.workloads import derived_uid, expand, successor
+
+POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+
+
+def owner(text: str, name: str = "x") -> dict[str, Any]:
+    """An owner in namespace ml; POD stands for a pod template."""
+    template = f"{{metadata: {{labels: {{app: demo}}}}, spec: {POD_SPEC}}}"
+    found: dict[str, Any] = yaml.safe_load(text.replace("POD", template))
+    found["metadata"] = {"name": name, "namespace": "ml", "uid": "u-1", **(found.get("metadata") or {})}
+    return found
+
+
+def pods(text: str, nodes: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    return [made.object for made in expand(owner(text), nodes_for=lambda _: list(nodes))]
+
+
+def names(found: list[dict[str, Any]]) -> list[str]:
+    """Names, generated letters as dots."""
+    return [
+        pod["metadata"]["generateName"] + "....." if pod["metadata"].get("generateName") else pod["metadata"]["name"]
+        for pod in found
+    ]
+
+
+JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: POD, %s}"
+JOBSET = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {replicatedJobs: [%s]}"
+LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec: {%s}"
+RAY = "{headGroupSpec: {template: POD}, workerGroupSpecs: [{groupName: gpu, replicas: 2, template: POD}]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (JOB % "", ["x-....."]),
+        (JOB % "parallelism: 2", ["x-....."] * 2),
+        (JOB % "parallelism: 5, completions: 2", ["x-....."] * 2),
+        (JOB % "parallelism: 2, suspend: true", []),
+        (JOB % "completionMode: Indexed, parallelism: 2, completions: 3", ["x-0-.....", "x-1-....."]),
+        (
+            JOB % "completionMode: Indexed, parallelism: 2, completions: 5" + "\nstatus: {completedIndexes: '0-1,3'}",
+            ["x-2-.....", "x-4-....."],
+        ),
+        (JOB % "" + "\nstatus: {conditions: [{type: Complete, status: 'True'}]}", []),
+        (
+            JOBSET % "{name: driver, template: {spec: {template: POD}}}, "
+            "{name: w, replicas: 2, template: {spec: {parallelism: 2, completions: 2, template: POD}}}",
+            ["x-driver-0-0-....."] + [f"x-w-{job}-{index}-....." for job in (0, 1) for index in (0, 1)],
+        ),
+        (
+            JOBSET % "{name: a, template: {spec: {template: POD}}}, "
+            "{name: b, dependsOn: [{name: a, status: Complete}], template: {spec: {template: POD}}}",
+            ["x-a-0-0-....."],
+        ),
+        ("apiVersion: apps/v1\nkind: ReplicaSet\nspec: {replicas: 2, template: POD}", ["x-....."] * 2),
+        ("apiVersion: v1\nkind: ReplicationController\nspec: {template: POD}", ["x-....."]),
+        (
+            "apiVersion: apps/v1\nkind: StatefulSet\nspec: {replicas: 2, ordinals: {start: 3}, template: POD}",
+            ["x-3", "x-4"],
+        ),
+        ("apiVersion: apps/v1\nkind: DaemonSet\nspec: {template: POD}", ["x-....."] * 2),
+        (
+            LWS % "replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: POD}",
+            ["x-0", "x-0-1", "x-0-2", "x-1", "x-1-1", "x-1-2"],
+        ),
+        (
+            "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n"
+            "spec: {pytorchReplicaSpecs: {Worker: {replicas: 2, template: POD}, Master: {template: POD}}}",
+            ["x-master-0", "x-worker-0", "x-worker-1"],
+        ),
+        (
+            "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\n"
+            "spec: {mpiReplicaSpecs: {Launcher: {template: POD}, Worker: {replicas: 2, template: POD}}}",
+            ["x-worker-0", "x-worker-1", "x-launcher-....."],
+        ),
+        (
+            "apiVersion: kubeflow.org/v1\nkind: MPIJob\n"
+            "spec: {mpiReplicaSpecs: {Launcher: {template: POD}, Worker: {template: POD}}}",
+            ["x-worker-0", "x-launcher"],
+        ),
+        (
+            f"apiVersion: ray.io/v1\nkind: RayCluster\nspec: {RAY}",
+            ["x-head-.....", "x-gpu-worker-.....", "x-gpu-worker-....."],
+        ),
+    ],
+)
+def test_pods_of_owners(text: str, expected: list[str]) -> None:
+    found = pods(text, nodes=("n1", "n2"))
+    assert names(found) == expected
+    assert len({pod["metadata"]["name"] for pod in found}) == len(found)
+    assert len({pod["metadata"]["uid"] for pod in found}) == len(found)
+    for pod in found:
+        assert (pod["kind"], pod["metadata"]["namespace"], pod["metadata"]["labels"]["app"]) == ("Pod", "ml", "demo")
+        (reference,) = pod["metadata"]["ownerReferences"]
+        assert reference["controller"] is True
+
+
+def test_the_same_owner_has_the_same_pods() -> None:
+    text = JOB % "parallelism: 2"
+    assert pods(text) == pods(text)
+
+
+def labels(pod: dict[str, Any], prefix: str) -> dict[str, str]:
+    every = pod["metadata"]["labels"]
+    return {key.removeprefix(prefix): value for key, value in every.items() if key.startswith(prefix)}
+
+
+def reference(pod: dict[str, Any]) -> tuple[str, str]:
+    found = pod["metadata"]["ownerReferences"][0]
+    return found["kind"], found["name"]
+
+
+def test_an_indexed_pod_says_its_index_in_label_annotation_and_hostname() -> None:
+    pod = pods(JOB % "completionMode: Indexed, completions: 1")[0]
+    index = "batch.kubernetes.io/job-completion-index"
+    assert pod["metadata"]["labels"][index] == pod["metadata"]["annotations"][index] == "0"
+    assert pod["spec"]["hostname"] == "x-0"
+    assert labels(pod, "batch.kubernetes.io/")["job-name"] == pod["metadata"]["labels"]["job-name"] == "x"
+
+
+def test_pods_of_a_jobset_say_where_in_it_they_are() -> None:
+    pod = pods(JOBSET % "{name: a, template: {spec: {template: POD}}}, "
+               "{name: w, replicas: 2, template: {spec: {template: POD}}}")[2]  # fmt: skip
+    found = labels(pod, "jobset.sigs.k8s.io/")
+    assert found.pop("job-key") == hashlib.sha1(b"ml/x-w-1").hexdigest()
+    assert found == {
+        "jobset-name": "x",
+        "jobset-uid": "u-1",
+        "replicatedjob-name": "w",
+        "replicatedjob-replicas": "2",
+        "global-replicas": "3",
+        "job-index": "1",
+        "job-global-index": "2",
+        "restart-attempt": "0",
+    }
+    assert reference(pod) == ("Job", "x-w-1")
+
+
+def test_leaders_and_workers_of_a_group_share_its_key() -> None:
+    text = LWS % (
+        "leaderWorkerTemplate: {size: 5, subGroupPolicy: {subGroupSize: 2}, workerTemplate: POD, "
+        "leaderTemplate: {metadata: {labels: {app: demo}}, spec: {containers: [{name: head}]}}}"
+    )
+    leader, *workers = pods(text)
+    assert leader["spec"]["containers"][0]["name"] == "head"
+    assert reference(leader) == ("StatefulSet", "x")
+    assert {reference(worker) for worker in workers} == {("StatefulSet", "x-0")}
+    found = [labels(pod, "leaderworkerset.sigs.k8s.io/") for pod in (leader, *workers)]
+    assert len({item["group-key"] for item in found}) == 1
+    assert [item["worker-index"] for item in found] == ["0", "1", "2", "3", "4"]
+    # Of five pods in twos the leader is one too many, and joins the first.
+    assert [item["subgroup-index"] for item in found] == ["0", "0", "0", "1", "1"]
+    assert workers[0]["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] == "x-0"
+    assert leader["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/size"] == "5"
+
+
+def test_masters_lead_training_jobs() -> None:
+    master, worker = pods(
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n"
+        "spec: {pytorchReplicaSpecs: {Master: {template: POD}, Worker: {template: POD}}}"
+    )
+    assert labels(master, "training.kubeflow.org/") == {
+        "operator-name": "pytorchjob-controller",
+        "job-name": "x",
+        "job-role": "master",
+        "replica-type": "master",
+        "replica-index": "0",
+    }
+    assert "job-role" not in labels(worker, "training.kubeflow.org/")
+
+
+def test_a_ray_job_is_a_cluster_and_a_submitter() -> None:
+    found = pods(f"apiVersion: ray.io/v1\nkind: RayJob\nspec: {{rayClusterSpec: {RAY}, submitterPodTemplate: POD}}")
+    assert [labels(pod, "ray.io/").get("node-type") for pod in found] == ["head", "worker", "worker", None]
+    assert reference(found[0])[0] == "RayCluster"
+    assert reference(found[-1]) == ("Job", "x")
+    assert [container["name"] for container in found[1]["spec"]["initContainers"]] == ["wait-gcs-ready"]
+
+
+def test_exclusive_placement_is_asked_for_as_the_webhooks_do() -> None:
+    text = "metadata: {annotations: {leaderworkerset.sigs.k8s.io/exclusive-topology: rack}}\n"
+    pod = pods(text + LWS % "leaderWorkerTemplate: {workerTemplate: POD}")[0]
+    assert set(pod["spec"]["affinity"]) == {"podAffinity", "podAntiAffinity"}
+
+
+def test_pods_of_a_deployment_belong_to_its_replica_set() -> None:
+    pod = pods("apiVersion: apps/v1\nkind: Deployment\nspec: {template: POD}")[0]
+    revision = pod["metadata"]["labels"]["pod-template-hash"]
+    assert reference(pod) == ("ReplicaSet", f"x-{revision}")
+    assert pod["metadata"]["name"].startswith(f"x-{revision}-")
+
+
+def test_a_daemons_pod_is_for_its_node_alone() -> None:
+    pod = pods("apiVersion: apps/v1\nkind: DaemonSet\nspec: {template: POD}", nodes=("n7",))[0]
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]
+    assert {"node.kubernetes.io/unschedulable"} <= {item["key"] for item in pod["spec"]["tolerations"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("apiVersion: batch/v1\nkind: Job", "Job ml/x: spec: is missing: None"),
+        ("apiVersion: batch/v1\nkind: Job\nspec: {}", "Job ml/x: spec.template: is missing: None"),
+        (JOB % "parallelism: two", "Job ml/x: spec.parallelism: must be a whole number of 0 or more: 'two'"),
+        (
+            JOB % "completionMode: Indexed, parallelism: 1",
+            "Job ml/x: spec.completions: is needed with completionMode Indexed: None",
+        ),
+        (
+            JOBSET % "{name: a, template: {spec: {parallelism: -1, template: POD}}}",
+            "JobSet ml/x: spec.replicatedJobs[0].template.spec.parallelism: must be a whole number of 0 or more: -1",
+        ),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\nspec: {template: {metadata: {labels: [a]}, spec: {}}}",
+            "Deployment ml/x: spec.template.metadata.labels: must be a mapping: ['a']",
+        ),
+        (
+            "apiVersion: ray.io/v1\nkind: RayJob\nspec: {rayClusterSpec: {headGroupSpec: {}}}",
+            "RayJob ml/x: spec.rayClusterSpec.headGroupSpec.template: is missing: None",
+        ),
+        (LWS % "leaderWorkerTemplate: {size: 0, workerTemplate: POD}", "size: must be 1 or more: 0"),
+        (JOBSET % "7", "JobSet ml/x: spec.replicatedJobs: must be a list of mappings: [7]"),
+    ],
+)
+def test_what_an_owner_says_wrongly_is_named(text: str, problem: str) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        pods(text)
+    assert str(caught.value).endswith(problem)
+
+
+def test_a_successor_is_another_pod() -> None:
+    generated, fixed = pods(JOB % "")[0], pods("apiVersion: apps/v1\nkind: StatefulSet\nspec: {template: POD}")[0]
+    for pod, same_name in ((generated, False), (fixed, True)):
+        after = successor({**pod, "status": {"phase": "Failed"}, "spec": {**pod["spec"], "nodeName": "n1"}})
+        assert after["metadata"]["uid"] != pod["metadata"]["uid"]
+        assert (after["metadata"]["name"] == pod["metadata"]["name"]) is same_name
+        assert "nodeName" not in after["spec"]
+        assert "status" not in after
+
+
+def test_uids_are_made_of_what_they_are_made_for() -> None:
+    assert derived_uid("a", "b") == derived_uid("a", "b") != derived_uid("ab")
