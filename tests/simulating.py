@@ -1,0 +1,83 @@
+"""Simulations of manifests for tests: YAML in, the document out."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from kai_cli.manifests import read_located
+from kaicore.engine.config import EngineConfig
+from kaicore.simulation import Kubelets, World, read_world, simulate
+
+GPU = "nvidia.com/gpu"
+
+
+def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> World:
+    """The world that manifests make."""
+    file = folder / "m.yaml"
+    file.write_text(text)
+    return read_world(read_located([file]), scheduler_name=(config or EngineConfig()).scheduler_name)
+
+
+def document_of(
+    world: World, config: EngineConfig | None = None, *, kubelets: Kubelets | None = None, cycles: int | None = None
+) -> dict[str, Any]:
+    """What `kai simulate -o json` prints of a world."""
+    assert not world.problems, [str(problem) for problem in world.problems]
+    outcome = asyncio.run(simulate(world, config or EngineConfig(), kubelets=kubelets, cycles=cycles))
+    return outcome.document()
+
+
+def brief(document: dict[str, Any]) -> dict[str, str]:
+    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons."""
+    found = {}
+    for pod in document["pods"]:
+        zones = "+".join(zone["zone"] for zone in pod["zones"])
+        codes = ",".join(reason["code"] for reason in pod["reasons"])
+        words = [pod["node"], zones] if pod["phase"] == "Bound" else [pod["phase"], codes]
+        found[pod["name"]] = " ".join(word for word in words if word)
+    return found
+
+
+def node(name: str = "n1", *, gpus: int = 4, cpus: int = 16, policy: str = "single-numa-node", zones: int = 2) -> str:
+    """A node of zones that are alike, with its NodeResourceTopology: YAML documents."""
+    resources = "".join(
+        f"    - {{name: {resource}, capacity: {amount}, allocatable: {amount}, available: {amount}}}\n"
+        for resource, amount in (("cpu", cpus // zones), (GPU, gpus // zones))
+    )
+    listed = "".join(f"  - name: node-{zone}\n    type: Node\n    resources:\n{resources}" for zone in range(zones))
+    return f"""---
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}}}
+status: {{allocatable: {{cpu: {cpus}, memory: 64Gi, {GPU}: {gpus}}}}}
+---
+apiVersion: topology.node.k8s.io/v1alpha2
+kind: NodeResourceTopology
+metadata: {{name: {name}}}
+attributes:
+  - {{name: topologyManagerPolicy, value: {policy}}}
+  - {{name: topologyManagerScope, value: container}}
+zones:
+{listed}"""
+
+
+def pod(name: str, *, gpus: int = 1, cpus: int = 1, metadata: str = "", spec: str = "", status: str = "{}") -> str:
+    """A Guaranteed pod: a YAML document; `metadata` and `spec` are further fields in flow style."""
+    limits = f"{{cpu: {cpus}, memory: 1Gi, {GPU}: {gpus}}}"
+    return f"""---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, {metadata}}}
+spec: {{containers: [{{name: main, resources: {{limits: {limits}}}}}], {spec}}}
+status: {status}
+"""
+
+
+def record(kind: str, **zones: str) -> str:
+    """A placement annotation, for `metadata`; for example `record("observed", node_0="cpu: 1")`."""
+    parts = []
+    for zone, held in zones.items():
+        amounts = dict(item.split(": ") for item in held.split(", "))
+        parts.append({"zone": zone.replace("_", "-"), "amount": amounts})
+    return f"annotations: {{kai.scheduler/numa-placement-{kind}: '{json.dumps(parts)}'}}"
