@@ -150,10 +150,7 @@ WORLDS = [
     (
         "a node that says nothing of pods takes 110",
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {capacity: {cpu: 200}}\n"
-        + "".join(
-            f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n:03}}}\nspec: {{containers: [{{name: c}}]}}\n"
-            for n in range(111)
-        ),  # fmt: skip
+        + "".join(BARE.format(n) for n in range(111)),
         {f"p{n:03}": "n1" for n in range(110)} | {"p110": "Pending InsufficientResource"},
     ),
     (
@@ -226,8 +223,11 @@ def test_cycles_are_limited(tmp_path: Path, cycles: int | None, expected: str) -
         ),
         # A Job of another group is another kind.
         ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: s}\n", "skipped 1 Job.batch.volcano.sh: "),
-        (pod("a", spec="priorityClassName: gone"), "1 pods have priority 0, for there is no PriorityClass gone"),
-        (pod("a", spec="nodeName: gone"), "1 pods are on gone, and there is no Node of this name"),
+        (
+            pod("a", spec="priorityClassName: gone"),
+            "PriorityClass gone: there is none; priority 0 for pods that name it: 1",
+        ),
+        (pod("a", spec="nodeName: gone"), "1 pod is on gone, and there is no Node of this name"),
         (node().split("---")[2], "NodeResourceTopology n1: there is no Node of this name"),
         (
             node() + pod("a", metadata=record("observed", node_7="cpu: 1"), spec=ON_N1),

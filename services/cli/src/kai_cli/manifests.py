@@ -73,8 +73,8 @@ def _documents(text: bytes, *, is_json: bool | None) -> list[Any]:
         except msgspec.DecodeError:
             if is_json or b"\n---" not in text:
                 raise
-    # YAML knows times and dates, JSON only texts.
-    return [msgspec.to_builtins(document, str_keys=True) for document in yaml.load_all(text, Loader=_YamlLoader)]
+    # YAML knows more than JSON does: times, dates, numbers that are none.
+    return [msgspec.json.decode(msgspec.json.encode(document)) for document in yaml.load_all(text, Loader=_YamlLoader)]
 
 
 def _flattened(document: Any, where: str) -> Iterator[Located]:

@@ -48,7 +48,7 @@ class Priorities:
     def warnings(self) -> list[str]:
         """Say which classes are missing."""
         return [
-            f"{count} pods have priority 0, for there is no PriorityClass {name}"
+            f"PriorityClass {name}: there is none; priority 0 for pods that name it: {count}"
             for name, count in sorted(self._missing.items())
         ]
 

@@ -252,7 +252,7 @@ class _Reader:
         lost = Counter(pod.wire.spec.node_name for pod in world.pods if pod.wire.spec.node_name)
         for node, count in sorted(lost.items()):
             if node not in world.nodes:
-                world.warnings.append(f"{count} pods are on {node}, and there is no Node of this name")
+                world.warnings.append(f"{_pods(count)} on {node}, and there is no Node of this name")
 
     def _times(self) -> list[int]:
         objects: list[KubernetesObject] = [wire for _, wire in self._world.nodes.values()]
@@ -300,6 +300,10 @@ def _metadata(found: Object, *, namespaced: bool) -> Object:
             raise InvalidObject(subject, f"metadata.{name}", value, "must be a text")
     metadata["namespace"] = (metadata.get("namespace") or "default") if namespaced else ""
     return metadata
+
+
+def _pods(count: int) -> str:
+    return "1 pod is" if count == 1 else f"{count} pods are"
 
 
 def _content(found: Object) -> bytes:

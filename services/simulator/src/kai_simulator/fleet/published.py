@@ -26,6 +26,9 @@ _SCOPES: tuple[TopologyScope, ...] = ("container", "pod")
 _PREFER_CLOSEST = "topologymanageroptionpreferclosestnumanodes"
 _LOCAL, _REMOTE = 10, 21
 
+#: The most devices of a resource, and CPUs of a zone, that are modelled.
+MOST_DEVICES = MOST_CPUS = 4096
+
 
 @dataclass(slots=True)
 class PublishedKubelet:
@@ -104,8 +107,8 @@ def _zones(topology: Json | None, name: str) -> list[_Zone]:
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
         for item in zone.get("resources") or ():
-            total = item.get("capacity", item.get("allocatable"))
-            free = item.get("allocatable", total)
+            free, total = item.get("allocatable"), item.get("capacity")
+            free, total = total if free is None else free, free if total is None else total
             subject = f"NodeResourceTopology {name}"
             capacity[item["name"]] = parse_amount(item["name"], total, subject=subject, field="capacity")
             amount = parse_amount(item["name"], free, subject=subject, field="allocatable")
@@ -118,7 +121,7 @@ def _zones(topology: Json | None, name: str) -> list[_Zone]:
 
 
 def _policy(topology: Json) -> tuple[TopologyPolicy, TopologyScope, bool]:
-    attributes = {item["name"]: item.get("value", "") for item in reversed(topology.get("attributes") or ())}
+    attributes = {item.get("name", ""): item.get("value", "") for item in reversed(topology.get("attributes") or ())}
     words = (topology.get("topologyPolicies") or ["None"])[0]
     legacy: dict[str, tuple[TopologyPolicy, TopologyScope]] = {
         legacy_policy(policy, scope): (policy, scope) for scope in _SCOPES for policy in _POLICIES
@@ -139,7 +142,7 @@ def _cpus(zones: list[_Zone], total_milli: int, *, published: bool) -> tuple[int
     result, first = [], 0
     for number, zone in enumerate(zones):
         count = zone.capacity.get("cpu", 0) // 1000 if published else share + (number < rest)
-        count = max(count, 1)
+        count = min(max(count, 1), MOST_CPUS)
         result.append(bits(range(first, first + count)))
         first += count
     return tuple(result)
@@ -192,6 +195,9 @@ def _devices(
     """Number the devices of a resource, so that zones and node come to what they publish."""
     counts = [zone.allocatable.get(resource, 0) for zone in zones]
     whole = sum(counts) if total is None else total
+    if max(whole, sum(counts)) > MOST_DEVICES:
+        guesses.append(f"Node {node}: {whole} {resource} are more than are modelled; its kubelet aligns none")
+        return ()
     masks: list[int] = []
     if whole >= sum(counts):
         masks = [1 << zone for zone, count in enumerate(counts) for _ in range(count)]

@@ -50,7 +50,7 @@ def deployment_replica_sets(deployment: Object) -> list[Made]:
     labels = {"pod-template-hash": revision}
     made["metadata"]["labels"].update(labels)
     made_template = {**deepcopy(template.value), "metadata": marked(template, labels)}
-    made["spec"] = {"replicas": spec.integer("replicas", 1), "template": made_template}
+    made["spec"] = {"replicas": spec.pods("replicas", 1), "template": made_template}
     return [Made(made, "spec")]
 
 
@@ -58,7 +58,7 @@ def replica_set_pods(owner: Object) -> list[Made]:
     """Return the pods of a ReplicaSet or a ReplicationController."""
     spec = spec_of(owner)
     template = spec.inside("template", required=True)
-    count = spec.integer("replicas", 1)
+    count = spec.pods("replicas", 1)
     return [pod_from(owner, template, generate_name=f"{name_of(owner)}-", key=str(n)) for n in range(count)]
 
 
@@ -70,7 +70,7 @@ def stateful_set_pods(owner: Object) -> list[Made]:
     name = name_of(owner)
     revision = f"{name}-{template_hash(template)}"
     pods = []
-    for ordinal in range(first, first + spec.integer("replicas", 1)):
+    for ordinal in range(first, first + spec.pods("replicas", 1)):
         labels = {
             "controller-revision-hash": revision,
             "statefulset.kubernetes.io/pod-name": f"{name}-{ordinal}",
@@ -92,7 +92,7 @@ def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> list[Made]:
     template = spec.inside("template", required=True)
     labels = {"controller-revision-hash": template_hash(template)}
     model = pod_from(owner, template, generate_name=f"{name_of(owner)}-")
-    tolerations = [*(model.object["spec"].get("tolerations") or ())]
+    tolerations = [item.value for item in template.inside("spec").items("tolerations")]
     tolerations += [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _DAEMON_TOLERATIONS]
     if model.object["spec"].get("hostNetwork"):
         key = "node.kubernetes.io/network-unavailable"

@@ -3,7 +3,9 @@
 Sources: the Job controller of Kubernetes 1.36 (`pkg/controller/job`), JobSet 0.8 (`pkg/controllers`, `pkg/webhooks`).
 """
 
-from kaicore.k8s.workloads.fields import Fields, is_finished, spec_of, status_of
+from itertools import islice
+
+from kaicore.k8s.workloads.fields import Fields, annotation_of, is_finished, spec_of, status_of
 from kaicore.k8s.workloads.objects import Object, name_of, namespace_of, sha1_key
 from kaicore.k8s.workloads.pods import Made, keep_alone, made_object, marked, pod_from
 
@@ -21,7 +23,7 @@ def job_pods(job: Object) -> list[Made]:
     completions = None if spec.value.get("completions") is None else spec.integer("completions", 0)
     if completions is None and spec.value.get("parallelism") is None:
         completions = 1
-    parallelism = spec.integer("parallelism", 1)
+    parallelism = spec.pods("parallelism", 1)
     done = status.integer("succeeded", 0)
     indexed = spec.text("completionMode", "NonIndexed") == "Indexed"
     name, labels = name_of(job), _labels(job)
@@ -35,7 +37,7 @@ def job_pods(job: Object) -> list[Made]:
         raise spec.error("completions", "is needed with completionMode Indexed")
     over = _indexes(status, completions)
     pods = []
-    for index in [index for index in range(completions) if index not in over][:parallelism]:
+    for index in islice((index for index in range(completions) if index not in over), parallelism):
         says = {_INDEX: str(index)}
         pod = pod_from(job, template, generate_name=f"{name}-{index}-", labels=labels | says, annotations=says)
         pod.object["spec"].setdefault("hostname", f"{name}-{index}")
@@ -61,21 +63,22 @@ def jobset_jobs(jobset: Object) -> list[Made]:
         return []
     name, namespace = name_of(jobset), namespace_of(jobset)
     replicated = spec.items("replicatedJobs")
-    total = sum(item.integer("replicas", 1) for item in replicated)
-    topology_key = (jobset["metadata"].get("annotations") or {}).get(_EXCLUSIVE)
+    total = sum(item.pods("replicas", 1) for item in replicated)
+    topology_key = annotation_of(jobset, _EXCLUSIVE)
     jobs: list[Made] = []
     for item in replicated:
         if any(need.text("status") == "Complete" for need in item.items("dependsOn")):
             continue
         template = item.inside("template", required=True)
         pod_template = template.inside("spec", required=True).inside("template", required=True)
-        for index in range(item.integer("replicas", 1)):
+        pod_template.inside("spec", required=True)
+        for index in range(item.pods("replicas", 1)):
             job_name = f"{name}-{item.text('name')}-{index}"
             marks = {
                 f"{_JOBSET}/jobset-name": name,
                 f"{_JOBSET}/jobset-uid": jobset["metadata"]["uid"],
                 f"{_JOBSET}/replicatedjob-name": item.text("name"),
-                f"{_JOBSET}/replicatedjob-replicas": str(item.integer("replicas", 1)),
+                f"{_JOBSET}/replicatedjob-replicas": str(item.pods("replicas", 1)),
                 f"{_JOBSET}/global-replicas": str(total),
                 f"{_JOBSET}/job-index": str(index),
                 f"{_JOBSET}/job-global-index": str(len(jobs)),
@@ -93,7 +96,7 @@ def jobset_jobs(jobset: Object) -> list[Made]:
             job["metadata"]["labels"].update(marks)
             job["metadata"]["annotations"].update(notes)
             if topology_key:
-                keep_alone(job["spec"]["template"], label=_JOB_KEY, topology_key=str(topology_key))
+                keep_alone(job["spec"]["template"], label=_JOB_KEY, topology_key=topology_key)
             jobs.append(Made(job, template.where("spec")))
     return jobs
 

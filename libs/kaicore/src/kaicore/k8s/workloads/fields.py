@@ -8,6 +8,9 @@ from kaicore.k8s.workloads.objects import Object, name_of, namespace_of
 
 _LARGEST = 2**31 - 1
 
+#: The most pods that one field of an owner may stand for: beyond it is a mistake, not a workload.
+MOST_PODS = 100_000
+
 
 class Fields:
     """A mapping inside an object that knows where it stands."""
@@ -42,6 +45,17 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
             raise self.error(name, "must be a whole number of 0 or more")
         return value
+
+    def pods(self, name: str, default: int) -> int:
+        """Return a count of pods, or of what has some; the default where there is none.
+
+        Raises:
+            InvalidObject: it is no count, or more than anybody means.
+        """
+        count = self.integer(name, default)
+        if count > MOST_PODS:
+            raise self.error(name, f"is more than {MOST_PODS}, the most that is expanded")
+        return count
 
     def text(self, name: str, default: str = "") -> str:
         """Return a text; the default where there is none.
@@ -116,6 +130,16 @@ def status_of(owner: Object) -> Fields:
     """Return the `status` of an object, an empty one where it has none."""
     subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
     return Fields(subject, owner).inside("status")
+
+
+def annotation_of(owner: Object, name: str) -> str:
+    """Return an annotation of an object, empty where it has none.
+
+    Raises:
+        InvalidObject: its annotations are no mapping, or this one is no text.
+    """
+    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
+    return Fields(subject, owner).inside("metadata").inside("annotations").text(name)
 
 
 def is_finished(owner: Object, *conditions: str) -> bool:

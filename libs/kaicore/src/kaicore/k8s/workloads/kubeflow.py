@@ -87,5 +87,5 @@ def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[s
             name=f"{name_of(job)}-{kind}-{index}",
             labels=labels | {f"{_TRAINING}/replica-type": kind, f"{_TRAINING}/replica-index": str(index)},
         )
-        for index in range(replica.integer("replicas", 1))
+        for index in range(replica.pods("replicas", 1))
     ]

@@ -5,7 +5,7 @@ as the set, the workers of a group to one named as their leader.
 """
 
 from kaicore.k8s.workloads.apps import template_hash
-from kaicore.k8s.workloads.fields import Fields, spec_of
+from kaicore.k8s.workloads.fields import Fields, annotation_of, spec_of
 from kaicore.k8s.workloads.objects import Object, name_of, namespace_of, sha1_key
 from kaicore.k8s.workloads.pods import Made, keep_alone, made_object, pod_from
 
@@ -20,14 +20,14 @@ def leader_worker_set_pods(owner: Object) -> list[Made]:
     template = spec.inside("leaderWorkerTemplate", required=True)
     worker = template.inside("workerTemplate", required=True)
     leader = template.inside("leaderTemplate") if template.value.get("leaderTemplate") else worker
-    size = template.integer("size", 1)
+    size = template.pods("size", 1)
     if not size:
         raise template.error("size", "must be 1 or more")
     revision = template_hash(template)
     leaders = _stateful_set(owner, name_of(owner))
-    topology_key = (owner["metadata"].get("annotations") or {}).get(_EXCLUSIVE)
+    topology_key = annotation_of(owner, _EXCLUSIVE)
     pods = []
-    for group in range(spec.integer("replicas", 1)):
+    for group in range(spec.pods("replicas", 1)):
         leader_name = f"{name_of(owner)}-{group}"
         workers = _stateful_set(owner, leader_name)
         for index in range(size):
@@ -50,10 +50,10 @@ def leader_worker_set_pods(owner: Object) -> list[Made]:
                 worker if index else leader,
                 name=name,
                 labels=labels,
-                annotations=notes | ({_EXCLUSIVE: str(topology_key)} if topology_key else {}),
+                annotations=notes | ({_EXCLUSIVE: topology_key} if topology_key else {}),
             )
             if topology_key:
-                keep_alone(pod.object, label=_GROUP_KEY, topology_key=str(topology_key))
+                keep_alone(pod.object, label=_GROUP_KEY, topology_key=topology_key)
             pods.append(pod)
     return pods
 

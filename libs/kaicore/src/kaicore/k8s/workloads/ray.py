@@ -87,5 +87,5 @@ def _workers(group: Fields) -> int:
     """How many pods a group of workers has: its replicas within their bounds, times the hosts of each."""
     if group.flag("suspend"):
         return 0
-    least, most = group.integer("minReplicas", 0), group.integer("maxReplicas", 2**31 - 1)
-    return min(max(group.integer("replicas", 0), least), most) * group.integer("numOfHosts", 1)
+    least, most = group.pods("minReplicas", 0), group.integer("maxReplicas", 2**31 - 1)
+    return min(max(group.pods("replicas", 0), least), most) * group.pods("numOfHosts", 1)

@@ -1,0 +1,140 @@
+"""`kai simulate` as a process: what it prints, and what it says when the question is bad."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.simulating import GPU, brief, node, pod
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def kai(*arguments: str | Path, stdin: str = "", seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kai_cli.main", "simulate", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        check=False,
+    )
+
+
+def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
+    done = kai(*arguments, "-o", "json", stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    runs = [kai(EXAMPLES, "--fleet", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "1", "7")]
+    assert {run.stdout for run in runs} == {runs[0].stdout}
+    assert not any(run.stderr for run in runs)
+    phases = [one["phase"] for one in json.loads(runs[0].stdout)["pods"]]
+    assert {phase: phases.count(phase) for phase in sorted(set(phases))} == {"Bound": 83, "Pending": 3}
+
+
+def test_the_examples_on_24_nodes_from_files(tmp_path: Path) -> None:
+    """Nodes in a folder of files give what the fleet's profile gives, with the files in any order."""
+    from kai_simulator.fleet.offline import OfflineKubelets
+
+    for number, item in enumerate(OfflineKubelets("demo24").objects()):
+        (tmp_path / f"{number:02}.json").write_text(json.dumps(item))
+    assert document(EXAMPLES, tmp_path) == document(tmp_path, EXAMPLES) == document(EXAMPLES, "--fleet", "demo24")
+
+
+def test_what_kubectl_prints_is_understood() -> None:
+    """As of `kubectl get nodes,pods,noderesourcetopologies,jobs -A -o json | kai simulate -`."""
+    items = list(yaml.safe_load_all(node() + pod("a") + pod("b", spec="nodeName: n1", status="{phase: Running}")))
+    kubectl = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
+    found = document("-", stdin=json.dumps(kubectl))
+    assert brief(found) == {"a": "n1 node-0", "b": "n1"}
+    # And what an API server answers, whose items do not say what they are.
+    pods = [{key: one[key] for key in ("metadata", "spec")} for one in items if one["kind"] == "Pod"]
+    listed = {"apiVersion": "v1", "kind": "PodList", "items": pods}
+    nodes = {"apiVersion": "v1", "kind": "List", "items": [one for one in items if one["kind"] != "Pod"]}
+    assert brief(document("-", stdin=f"{json.dumps(listed)}\n---\n{json.dumps(nodes)}\n")) == brief(found)
+
+
+def test_the_table_ends_with_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(node() + pod("fits", gpus=2) + pod("old", spec="nodeName: n1"))
+    job = f"spec: {{containers: [{{name: main, resources: {{limits: {{{GPU}: 3}}}}}}]}}"
+    (tmp_path / "b.yml").write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: wide}\n"
+        f"spec: {{parallelism: 2, template: {{{job}}}}}\n---\n{{apiVersion: v1, kind: Secret, metadata: {{name: s}}}}\n"
+    )
+    done = kai(tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == "kai: warning: skipped 1 Secret: it says nothing to this scheduler\n"
+    assert done.stdout == (
+        "NAMESPACE  POD         PHASE    NODE  ZONES\n"
+        "default    fits        Bound    n1    node-0: 1 cpu, 2 nvidia.com/gpu\n"
+        "default    wide-24924  Pending  -\n"
+        "default    wide-qd6db  Pending  -\n"
+        "\n"
+        "Pending:\n"
+        "  default/wide-24924 and 1 more of Job/wide\n"
+        "    - 1 node can never align it: nvidia.com/gpu: 3 needed, 2 in the largest zone (node-0) (such as n1)\n"
+        "\n"
+        "1 node, 2 cycles: 1 placed, 2 pending, 1 had a node before\n"
+    )
+    assert "default    old" in kai(tmp_path, "-o", "wide").stdout
+
+
+def test_flags_and_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(node("n1") + node("n2") + pod("a") + pod("b"))
+    assert brief(document(tmp_path, "--strategy", "spread"))["b"] == "n2 node-0"
+    (tmp_path / "settings").write_text("placement_strategy: spread\n")
+    assert brief(document(tmp_path, "--config", tmp_path / "settings"))["b"] == "n2 node-0"
+    both = document(tmp_path, "--config", tmp_path / "settings", "--strategy", "binpack", "--no-numa", "--cycles", "1")
+    assert brief(both) == {"a": "n1", "b": "n1"}
+    assert both["cycles"] == 1
+    ignoring = document(tmp_path, "--ignore", GPU, "--ignore", "cpu", "--scheduler-name", "mine")
+    assert brief(ignoring)["b"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "problem"),
+    [
+        ("a: [", (), "m.yaml: while parsing"),
+        ("- 1", (), "m.yaml, document 1: document: not a Kubernetes object"),
+        (
+            pod("a", gpus=-1),
+            (),
+            "m.yaml, document 1: Pod default/a: spec.containers[0].resources.limits[nvidia.com/gpu]",
+        ),
+        (
+            "---\n" + pod("a") + pod("b") + pod("a"),
+            (),
+            "m.yaml, document 4: Pod default/a: metadata.name: is there",
+        ),
+        (pod("a"), ("--config", "/nowhere"), "/nowhere: "),
+        (pod("a"), ("--cycles", "-1"), "--cycles: must be 0 or more: -1"),
+        (pod("a"), ("--fleet", "nowhere"), "profile nowhere: neither one of"),
+        (pod("a"), ("/nowhere",), "/nowhere: no such file or folder"),
+        ("&a [*a]", (), "m.yaml: "),
+        ("\x00", (), "m.yaml: "),
+    ],
+)
+def test_a_bad_question_is_one_clear_error(tmp_path: Path, text: str, arguments: tuple[str, ...], problem: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    done = kai(tmp_path / "m.yaml", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("kai: ")
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_question_at_all() -> None:
+    done = kai()
+    assert (done.returncode, done.stderr) == (
+        2,
+        "kai: simulate what? Name files or folders, or - for standard input\n",
+    )

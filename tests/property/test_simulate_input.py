@@ -1,0 +1,128 @@
+"""Whatever stands in a field of a manifest, it is simulated or it is named: nothing else happens."""
+
+import asyncio
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kai_simulator.fleet.offline import OfflineKubelets
+from kaicore.engine.config import EngineConfig
+from kaicore.simulation import Located, read_world, simulate
+
+from tests.simulating import node, pod, record
+
+TEMPLATE = """{metadata: {labels: {app: d}}, spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}],
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions:
+[{key: a, operator: In, values: [b]}]}]}}}, volumes: [{name: v}], initContainers: [{name: i, restartPolicy: Always}],
+containers: [{name: m, ports: [{hostPort: 80}], resources: {limits: {nvidia.com/gpu: 1}, requests: {cpu: 1}}}]}}"""
+OWNER = "---\napiVersion: {}\nkind: {}\nmetadata: {{name: x, annotations: {{{}: rack}}}}\nspec: {}\n"
+OWNERS = [
+    ("batch/v1", "Job", "{parallelism: 2, completions: 3, completionMode: Indexed, template: POD}"),
+    ("apps/v1", "Deployment", "{replicas: 1, template: POD}"),
+    ("apps/v1", "DaemonSet", "{template: POD}"),
+    (
+        "apps/v1",
+        "StatefulSet",
+        "{ordinals: {start: 1}, volumeClaimTemplates: [{metadata: {name: c}}], template: POD}",
+    ),
+    (
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        "{replicatedJobs: [{name: a, dependsOn: [{name: b, status: Ready}], template: {spec: {template: POD}}}]}",
+    ),
+    (
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "{leaderWorkerTemplate: {size: 2, subGroupPolicy: {subGroupSize: 1}, workerTemplate: POD, "
+        "leaderTemplate: POD}}",
+    ),
+    (
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        "{runPolicy: {suspend: false}, pytorchReplicaSpecs: {Master: {template: POD}, Worker: {template: POD}}}",
+    ),
+    (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        "{mpiReplicaSpecs: {Launcher: {template: POD}, Worker: {replicas: 1, template: POD}}}",
+    ),
+    (
+        "ray.io/v1",
+        "RayJob",
+        "{submitterPodTemplate: POD, rayClusterSpec: {enableInTreeAutoscaling: true, headGroupSpec: {template: POD}, "
+        "workerGroupSpecs: [{groupName: g, replicas: 1, minReplicas: 0, maxReplicas: 3, template: POD}]}}",
+    ),
+]
+EXCLUSIVE = {
+    "JobSet": "alpha.jobset.sigs.k8s.io/exclusive-topology",
+    "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/exclusive-topology",
+}
+OBJECTS: list[dict[str, Any]] = list(
+    yaml.safe_load_all(
+        node()
+        + node("n2", policy="restricted")
+        + pod("a", spec="nodeName: n1", status="{phase: Running}", metadata=record("observed", node_0="cpu: 1"))
+        + pod("b", spec="priorityClassName: x, schedulingGates: [{name: g}]")
+        + "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: x}\nvalue: 3\n"
+        + "".join(
+            OWNER.format(version, kind, EXCLUSIVE.get(kind, "a"), spec.replace("POD", TEMPLATE))
+            for version, kind, spec in OWNERS
+        )
+    )
+)
+JUNK = [None, 0, -1, 1.5, "x", "", [], {}, [1], {"a": 1}, True, 2**40, [None], "\0", {"a": None}, "1Ei", [[]], [{}]]
+
+Path = tuple[str | int, ...]
+
+
+def fields(value: Any, path: Path = ()) -> Iterator[Path]:
+    yield path
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            yield from fields(inside, (*path, key))
+    elif isinstance(value, list):
+        for index, inside in enumerate(value):
+            yield from fields(inside, (*path, index))
+
+
+#: What a manifest must have to be one is the reader's business.
+ESSENTIAL: list[Path] = [(), ("apiVersion",), ("kind",), ("metadata",), ("metadata", "name")]
+FIELDS = [(number, path) for number, item in enumerate(OBJECTS) for path in fields(item) if path not in ESSENTIAL]
+
+
+def simulated(found: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] | None:
+    """The document, or None where objects are malformed."""
+    located = [Located(f"document {number}", item) for number, item in enumerate(found)]
+    world = read_world(located, scheduler_name="kai-ledger")
+    if world.problems:
+        assert all(problem.field and str(problem).startswith("document ") for problem in world.problems)
+        return None
+    model = OfflineKubelets() if kubelets else None
+    return asyncio.run(simulate(world, EngineConfig(), kubelets=model)).document()
+
+
+def test_as_they_are_they_are_simulated() -> None:
+    found = simulated(OBJECTS, kubelets=True)
+    assert found is not None
+    assert len(found["pods"]) == 16
+
+
+@settings(max_examples=200, deadline=None)
+@given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
+def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
+    number, path = field
+    found = deepcopy(OBJECTS)
+    place: Any = found[number]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = junk
+    simulated(found, kubelets=kubelets)
+
+
+@settings(max_examples=30, deadline=None)
+@given(order=st.permutations(OBJECTS))
+def test_any_order_gives_the_same(order: list[dict[str, Any]]) -> None:
+    assert simulated(order, kubelets=False) == simulated(OBJECTS, kubelets=False)
