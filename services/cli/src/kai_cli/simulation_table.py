@@ -42,13 +42,13 @@ def _explained(phase: Phase, pods: Iterable[PodOutcome]) -> list[str]:
     """Say why, once for pods of one owner and the same reasons."""
     groups: dict[object, list[PodOutcome]] = {}
     for pod in pods:
-        groups.setdefault((pod.namespace, pod.owner or pod.name, pod.reasons), []).append(pod)
+        groups.setdefault((pod.namespace, pod.owner, pod.reasons), []).append(pod)
     if not groups:
         return []
     lines = ["", f"{phase}:"]
     for group in groups.values():
         first = group[0]
-        others = f" and {len(group) - 1} more of {first.owner}" if len(group) > 1 else ""
+        others = f" and {len(group) - 1} more" + (f" of {first.owner}" if first.owner else "") if len(group) > 1 else ""
         lines.append(f"  {first.namespace}/{first.name}{others}")
         lines += [f"    - {_why(phase, why.code, why.message, why.example)}" for why in first.reasons]
     return lines
