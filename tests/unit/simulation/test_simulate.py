@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from kai_cli.manifests import read_located
 from kaicore.engine.config import EngineConfig, PlacementStrategy
 from kaicore.events.codec import decode_payload
 from kaicore.events.payloads import PodPlaced
+from kaicore.simulation import read_world
 from kaicore.simulation.run import CLUSTER, Simulation
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import decide
@@ -141,6 +143,19 @@ WORLDS = [
         + "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\n"
         + "metadata: {name: d}\nvalue: 7\nglobalDefault: true\n",
         {"c": "n1 node-0", "b": "n1 node-1", "a": "Pending InsufficientResource"},
+    ),
+    (
+        "a pod without a creation time is younger than all that have one",
+        node(gpus=2) + pod("a") + pod("b") + pod("z", metadata="creationTimestamp: '2031-01-01T00:00:00Z'"),
+        {"z": "n1 node-0", "a": "n1 node-1", "b": "Pending InsufficientResource"},
+    ),
+    (
+        "a daemon is on each node that its pods may run on",
+        node("n1", gpus=2)
+        + node("n2").replace("status: {a", "spec: {taints: [{key: k, effect: NoSchedule}]}\nstatus: {a")
+        + "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n"
+        + "spec: {template: {spec: {containers: [{name: c}]}}}\n",
+        {"d-8ntf5": "n1"},
     ),
     (
         "a node that says it is not ready is not",
@@ -278,6 +293,9 @@ def test_what_is_malformed_is_named_with_its_place(tmp_path: Path, text: str, pr
 def test_two_of_one_name_are_one_too_many(tmp_path: Path) -> None:
     (problem,) = world_of(pod("a") + pod("a"), tmp_path).problems
     assert "m.yaml, document 2: Pod default/a: metadata.name: is there already, in " in str(problem)
+    file = tmp_path / "m.yaml"
+    file.write_text(pod("a"))
+    assert len(read_world(read_located([file, file]), scheduler_name="kai-ledger").problems) == 1
     (problem,) = world_of(pod("a", metadata="uid: u") + pod("b", metadata="uid: u"), tmp_path).problems
     assert "metadata.uid: is there already, in " in str(problem)
 

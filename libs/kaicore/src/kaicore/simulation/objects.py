@@ -6,6 +6,7 @@ Nothing depends on the order in which objects come, nor on where they come from.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -95,12 +96,23 @@ def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
     return _Reader(scheduler_name).read(list(found))
 
 
+def created(pod: WorldPod, *, now: int) -> WorldPod:
+    """Return a pod that has a creation time: its own, or `now` (microseconds since the epoch) where it has none."""
+    if pod.wire.metadata.creation_timestamp is not None:
+        return pod
+    time = datetime.fromtimestamp(now // 1_000_000, tz=UTC)
+    metadata = {**pod.object["metadata"], "creationTimestamp": time.isoformat()}
+    meta = msgspec.structs.replace(pod.wire.metadata, creation_timestamp=time)
+    wire = msgspec.structs.replace(pod.wire, metadata=meta)
+    return pod._replace(object={**pod.object, "metadata": metadata}, wire=wire)
+
+
 class _Reader:
     def __init__(self, scheduler_name: str) -> None:
         self._scheduler_name = scheduler_name
         self._world = World()
-        self._seen: dict[tuple[str, str, str, str], str] = {}
-        self._uids: dict[str, str] = {}
+        self._seen: dict[tuple[str, str, str, str], Located] = {}
+        self._uids: dict[str, Located] = {}
         self._columns = NodeColumns()
 
     def read(self, found: list[Located]) -> World:
@@ -126,6 +138,7 @@ class _Reader:
         self._warn_of_strays()
         times = self._times()
         world.now = max(times) + 1_000_000 if times else NO_TIMES
+        world.pods = [created(pod, now=world.now) for pod in world.pods]
         world.warnings += priorities.warnings()
         return world
 
@@ -177,20 +190,20 @@ class _Reader:
             metadata = item.object["metadata"]
             metadata["uid"] = metadata.get("uid") or derived_uid(*kind, metadata["namespace"], metadata["name"])
             key = (*kind, metadata["namespace"], metadata["name"])
-            if self._is_second(item, "name", self._seen.setdefault(key, item.where)):
+            if self._is_second(item, "name", self._seen.setdefault(key, item)):
                 continue
-            if self._is_second(item, "uid", self._uids.setdefault(metadata["uid"], item.where)):
+            if self._is_second(item, "uid", self._uids.setdefault(metadata["uid"], item)):
                 continue
             unique.append((kind, item))
         return unique
 
-    def _is_second(self, item: Located, field_: str, first: str) -> bool:
-        """Whether something with this name or uid was found `first` elsewhere, which is a problem."""
-        if first == item.where:
+    def _is_second(self, item: Located, field_: str, first: Located) -> bool:
+        """Whether something else with this name or uid was found first, which is a problem."""
+        if first is item:
             return False
         metadata = item.object["metadata"]
         subject = subject_of(item.object["kind"], metadata["namespace"], metadata["name"])
-        problem = InvalidObject(subject, f"metadata.{field_}", metadata[field_], f"is there already, in {first}")
+        problem = InvalidObject(subject, f"metadata.{field_}", metadata[field_], f"is there already, in {first.where}")
         self._world.problems.append(_located(item.where, problem))
         return True
 

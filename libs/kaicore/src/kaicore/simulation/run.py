@@ -5,6 +5,7 @@ a running pod goes on, a terminating one keeps what it holds.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -215,6 +216,7 @@ class Simulation:
         if not any(owner.controller for owner in wire.metadata.owner_references or ()):
             return units
         after = successor(pod)
+        after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
         after["metadata"].get("annotations", {}).pop(PREDICTED_ANNOTATION, None)
         next_wire = PODS.decode(_encode(after))
         if next_wire.metadata.name == wire.metadata.name:
