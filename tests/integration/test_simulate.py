@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.shared_data import require_shared
 from tests.simulating import GPU, brief, node, pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -61,6 +62,25 @@ def test_what_kubectl_prints_is_understood() -> None:
     listed = {"apiVersion": "v1", "kind": "PodList", "items": pods}
     nodes = {"apiVersion": "v1", "kind": "List", "items": [one for one in items if one["kind"] != "Pod"]}
     assert brief(document("-", stdin=f"{json.dumps(listed)}\n---\n{json.dumps(nodes)}\n")) == brief(found)
+
+
+def test_objects_that_a_real_api_server_wrote_are_read(tmp_path: Path) -> None:
+    """All lists of nodes and pods in the recorded exchanges, each object as it was last."""
+    latest: dict[tuple[str, str], dict[str, Any]] = {}
+    with require_shared("data/apiserver/exchanges.jsonl").open() as lines:
+        for line in lines:
+            body = json.loads(line)["response"].get("body")
+            if not isinstance(body, dict) or body.get("kind") not in ("NodeList", "PodList"):
+                continue
+            for item in body["items"]:
+                whole = {"apiVersion": "v1", "kind": body["kind"].removesuffix("List"), **item}
+                latest[whole["kind"], whole["metadata"]["name"]] = whole
+    (tmp_path / "all.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*latest.values()]}))
+    done = kai(tmp_path, "--kubelet", "--scheduler-name", "default-scheduler", "-o", "json")
+    assert done.returncode == 0
+    pods = {name for kind, name in latest if kind == "Pod"}
+    assert pods
+    assert {one["name"] for one in json.loads(done.stdout)["pods"]} == pods
 
 
 def test_the_table_ends_with_what_is_wrong(tmp_path: Path) -> None:
