@@ -138,6 +138,7 @@ def test_flags_and_settings_file(tmp_path: Path) -> None:
         (pod("a"), ("--config", "/nowhere"), "/nowhere: "),
         (pod("a"), ("--cycles", "-1"), "--cycles: must be 0 or more: -1"),
         (pod("a"), ("--fleet", "nowhere"), "profile nowhere: neither one of"),
+        (pod("a"), ("--nope",), "no such option: --nope"),
         (pod("a"), ("/nowhere",), "/nowhere: no such file or folder"),
         ("&a [*a]", (), "m.yaml: "),
         ("\x00", (), "m.yaml: "),

@@ -14,7 +14,7 @@ from kaicore.k8s.workloads import Object
 from kaicore.service.shard_settings import read_shard_settings
 from kaicore.simulation import Kubelets, Located, Outcome, World, read_world, simulate
 
-from kai_cli.manifests import read_located
+from kai_cli.manifests import STDIN, read_located
 from kai_cli.simulation_table import render_table
 
 #: Where a model of kubelets makes itself known (docs/decisions/0050).
@@ -25,6 +25,7 @@ _TOLD = 10
 
 
 def simulate_command(
+    # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     cycles: int | None = None,
     kubelet: bool = False,
@@ -52,6 +53,9 @@ def simulate_command(
     """
     if not files and fleet is None:
         raise ConfigurationError("simulate what? Name files or folders, or - for standard input")
+    for file in files:
+        if str(file).startswith("-") and file != STDIN:
+            raise ConfigurationError(f"no such option: {file}")
     if cycles is not None and cycles < 0:
         raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
     settings = _settings(
