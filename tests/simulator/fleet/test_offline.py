@@ -1,6 +1,7 @@
 """Kubelets that answer a simulation: made of what nodes publish, or of a fleet's profile."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from kai_cli.manifests import read_located
 from kai_simulator.fleet.offline import OfflineKubelets
 from kaicore.engine.config import EngineConfig
+from kaicore.model.placement import OBSERVED_ANNOTATION
 from kaicore.simulation import Located, Outcome, read_world, simulate
 
 from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
@@ -102,3 +104,27 @@ def test_devices_of_several_zones_show_in_what_the_node_has(tmp_path: Path) -> N
         {"zone": "node-0", "amount": {GPU: "1"}},
         {"zone": "node-0+node-1", "amount": {"rdma/hca": "1"}},
     ]
+
+
+def test_what_was_simulated_can_be_simulated_on() -> None:
+    """Bound pods as running ones, with what they hold as observed: all stay as they are, and the same ones wait."""
+    nodes = [Located("fleet", item) for item in OfflineKubelets("demo24").objects()]
+    before = read_world([*nodes, *read_located([EXAMPLES])], scheduler_name="kai-ledger")
+    first = document_of(before, kubelets=OfflineKubelets("demo24"))
+    for one in first["pods"]:
+        # A record on a pod tells single zones alone.
+        one["zones"] = [zone for zone in one["zones"] if "+" not in zone["zone"]]
+    objects = {one.wire.metadata.name: one.object for one in before.pods}
+    later = []
+    for number, found in enumerate(first["pods"]):
+        item = objects[found["name"]]
+        if found["phase"] == "Bound":
+            annotations = {OBSERVED_ANNOTATION: json.dumps(found["zones"])}
+            metadata = {**item["metadata"], "annotations": annotations}
+            status = {"phase": "Running", "startTime": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
+            item = {**item, "metadata": metadata, "spec": {**item["spec"], "nodeName": found["node"]}, "status": status}
+        later.append(Located(f"pod {number}", item))
+    after = read_world([*nodes, *later], scheduler_name="kai-ledger")
+    second = document_of(after, kubelets=OfflineKubelets("demo24"))
+    assert not after.warnings
+    assert second == {**first, "cycles": 1}

@@ -183,8 +183,9 @@ class Simulation:
         """Bind a pod as the binder does, and let the kubelet answer."""
         pod = self._pods[decision.uid]
         metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
-        if decision.placement is not None:
-            record = encode_annotation(decision.placement.zone_amounts())
+        zones = decision.placement.zone_amounts() if decision.placement is not None else ()
+        if zones:
+            record = encode_annotation(zones)
             metadata["annotations"] = {**(metadata.get("annotations") or {}), PREDICTED_ANNOTATION: record}
         pod = self._pods[decision.uid] = {**pod, "metadata": metadata, "spec": spec}
         bound = PodBound(decision.uid, decision.namespace, decision.name, decision.node)
@@ -217,7 +218,7 @@ class Simulation:
             return units
         after = successor(pod)
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
-        after["metadata"].get("annotations", {}).pop(PREDICTED_ANNOTATION, None)
+        (after["metadata"].get("annotations") or {}).pop(PREDICTED_ANNOTATION, None)
         next_wire = PODS.decode(_encode(after))
         if next_wire.metadata.name == wire.metadata.name:
             # Whoever wants the same name again deletes the failed pod first.
