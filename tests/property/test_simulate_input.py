@@ -18,7 +18,7 @@ TEMPLATE = """{metadata: {labels: {app: d}}, spec: {nodeSelector: {a: b}, tolera
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions:
 [{key: a, operator: In, values: [b]}]}]}}}, volumes: [{name: v}], initContainers: [{name: i, restartPolicy: Always}],
 containers: [{name: m, ports: [{hostPort: 80}], resources: {limits: {nvidia.com/gpu: 1}, requests: {cpu: 1}}}]}}"""
-OWNER = "---\napiVersion: {}\nkind: {}\nmetadata: {{name: x, annotations: {{{}: rack}}}}\nspec: {}\n"
+OWNER = "---\napiVersion: {}\nkind: {}\nmetadata: {{name: {}, annotations: {{{}: rack}}}}\nspec: {}\n"
 OWNERS = [
     ("batch/v1", "Job", "{parallelism: 2, completions: 3, completionMode: Indexed, template: POD}"),
     ("apps/v1", "Deployment", "{replicas: 1, template: POD}"),
@@ -68,7 +68,7 @@ OBJECTS: list[dict[str, Any]] = list(
         + pod("b", spec="priorityClassName: x, schedulingGates: [{name: g}]")
         + "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: x}\nvalue: 3\n"
         + "".join(
-            OWNER.format(version, kind, EXCLUSIVE.get(kind, "a"), spec.replace("POD", TEMPLATE))
+            OWNER.format(version, kind, kind.lower(), EXCLUSIVE.get(kind, "a"), spec.replace("POD", TEMPLATE))
             for version, kind, spec in OWNERS
         )
     )

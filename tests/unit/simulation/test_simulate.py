@@ -242,6 +242,10 @@ def test_cycles_are_limited(tmp_path: Path, cycles: int | None, expected: str) -
             pod("a", spec="priorityClassName: gone"),
             "PriorityClass gone: there is none; priority 0 for pods that name it: 1",
         ),
+        (
+            pod("j-0") + JOB.format(TEMPLATE).replace("batch/v1", "apps/v1").replace("Job", "StatefulSet"),
+            "StatefulSet default/j cannot make its pod j-0: one is there already, in ",
+        ),
         (pod("a", spec="nodeName: gone"), "1 pod is on gone, and there is no Node of this name"),
         (node().split("---")[2], "NodeResourceTopology n1: there is no Node of this name"),
         (

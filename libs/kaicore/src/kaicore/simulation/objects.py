@@ -240,6 +240,15 @@ class _Reader:
     def _add_pods_of(self, item: Located, priorities: Priorities) -> None:
         owner = item.object
         for made in expand(owner, nodes_for=self._nodes_for):
+            about = made.object["metadata"]
+            first = self._seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
+            if first is not item:
+                owned = f"{owner['kind']} {about['namespace']}/{owner['metadata']['name']}"
+                name = about["name"]
+                self._world.warnings.append(
+                    f"{owned} cannot make its pod {name}: one is there already, in {first.where}"
+                )
+                continue
             try:
                 self._add_pod(Located(item.where, made.object), priorities)
             except InvalidObject as error:
