@@ -13,6 +13,7 @@ import msgspec
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.numa_verdicts import configure_kubelets
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import ClassPending, Reason
@@ -88,6 +89,7 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     5. Give each class with pods left its reasons, as they were when it found no node.
     """
     columns = given.columns.copy()
+    configure_kubelets(columns, config)
     outlooks: dict[str, ClassOutlook] = {}
     unplaced: dict[str, int] = {}
     reasons: dict[str, tuple[Reason, ...]] = {}

@@ -26,6 +26,8 @@ class Code(StrEnum):
 def render(reason: Reason) -> str:
     """Say a reason in words, for an operator."""
     where = f" (such as {reason.example})" if reason.example else ""
+    if reason.rejection:
+        where += f": its kubelet would say {reason.rejection}"
     nodes = f"{reason.nodes} node{'' if reason.nodes == 1 else 's'}"
     need = format_amount(reason.resource, reason.need)
     free = format_amount(reason.resource, reason.free)
@@ -67,6 +69,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} with no zone that fits: {reason.resource}: {need} needed, {free} free{at_zone}{where}"
         case NumaRefusal.ZONES_APART | NumaRefusal.MEMORY_GROUPS:
             return f"{nodes} cannot align it now: {reason.resource}: {reason.detail}{where}"
+        case NumaRefusal.WHOLE_CORES:
+            return f"{nodes} that give CPUs by whole cores only: {reason.detail}{where}"
         case _:
             return f"{reason.code}: {reason.detail or reason.resource}{where}"
 

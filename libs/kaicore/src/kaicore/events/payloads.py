@@ -175,6 +175,7 @@ class Reason(Payload, frozen=True):
         need: how much is needed there, in the resource's unit.
         free: how much is free there.
         detail: a taint, a label, a policy: whatever else the code speaks of.
+        rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
     """
 
     code: str
@@ -185,6 +186,7 @@ class Reason(Payload, frozen=True):
     need: int = 0
     free: int = 0
     detail: str = ""
+    rejection: str = ""
 
 
 class ClassPending(Payload, frozen=True):

@@ -45,6 +45,8 @@ class PodEntry(msgspec.Struct):
         charged: whether `requests` and `zone_charge` are charged to `node`.
         releasing: whether they are charged as being released.
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
+        charged_at: position of the event that charged it: the order in which pods came to a node.
+        unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
         cycle: the cycle that placed it.
         placed_at: when that was recorded, microseconds since the epoch.
@@ -61,6 +63,8 @@ class PodEntry(msgspec.Struct):
     predicted: Placement | None = None
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
+    charged_at: int = 0
+    unrecorded: bool = False
     agreement: Agreement | None = None
     bind_failures: int = 0
     failed_at: int = 0
@@ -94,8 +98,14 @@ def _holdings(containers: Iterable[ContainerPlacement]) -> _Holdings:
         parts += [(tuple(sorted(span.zones)), span.amount) for span in container.spans]
         for zones, amounts in parts:
             for resource, amount in amounts.items():
+                if is_memory(resource) and container.blocks:
+                    continue
                 bound = tuple(sorted(container.mask)) if is_memory(resource) and len(container.mask) > 1 else zones
                 holdings[bound, resource] = holdings.get((bound, resource), 0) + amount
+        for block in container.blocks:
+            for resource, amount in block.amount.items():
+                key = tuple(sorted(block.zones)), resource
+                holdings[key] = holdings.get(key, 0) + amount
     return {key: amount for key, amount in holdings.items() if amount}
 
 
