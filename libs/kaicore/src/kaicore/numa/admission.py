@@ -8,12 +8,12 @@ that are lent are assumed to be taken first (decision 0041).
 `admit` is exact for one node; `kaicore.numa.screen` rules nodes out by the thousand.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.model.pod import ContainerKind
 from kaicore.model.quantity import CPU
-from kaicore.numa.cpu_packing import pack
+from kaicore.numa.cpu_packing import CoreCounts, pack
 from kaicore.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.numa.masks import lowest_place, zones_of
 from kaicore.numa.memory_manager import MemoryBlock
@@ -106,6 +106,9 @@ class _Walk:
         self._lent: dict[str, list[int]] = {}
         #: By mask and type, the bytes that init containers lend.
         self._lent_memory: dict[tuple[int, str], int] = {}
+        self._cores: dict[int, CoreCounts] = {}
+        #: Resources of which it is open which zones gave them to earlier containers.
+        self._open: set[str] = set()
         self._holdings: list[Holding] = []
 
     def run(self) -> Admitted | Refused:
@@ -224,13 +227,21 @@ class _Walk:
         taken = _ascending(free, inside, left)
         others = [zone for zone in range(len(free)) if zone not in inside]
         more = _ascending([free[zone] if zone in others else 0 for zone in range(len(free))], others, left - sum(taken))
-        choice = [zone for zone in (inside if left <= sum(taken) else range(len(free))) if free[zone] > 0]
-        if left and len(choice) > 1 and sum(free[zone] for zone in choice) > left:
-            holding.uncertain.add(resource)
+        self._note_choice(holding, resource, {zone: lent[zone] for zone in range(len(lent))}, need - left)
+        self._note_choice(holding, resource, {zone: free[zone] for zone in inside}, sum(taken))
+        self._note_choice(holding, resource, {zone: free[zone] for zone in others}, left - sum(taken))
         taken = [one + other for one, other in zip(taken, more, strict=True)]
         self._settle(holding, resource, taken, from_lent)
         if shared is not None:
             self._node.devices[resource] = NodeDevices(shared.total, shared.free - left)
+
+    def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
+        """Note when the kubelet may take a part from one zone or another, or once did in this pod."""
+        choices = sum(amount > 0 for amount in room.values())
+        if part and choices > 1 and sum(room.values()) > part:
+            self._open.add(resource)
+        if resource in self._open:
+            holding.uncertain.add(resource)
 
     def _take_cpus(self, holding: Holding, need: int) -> None:
         """As many as the mask has, the rest from anywhere (`policy_static.go` allocateCPUs)."""
@@ -255,13 +266,20 @@ class _Walk:
         taken = [0] * len(free)
         for zones, part in ((inside, aligned), (range(len(free)), need - aligned)):
             room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
-            if part and len(room) > 1 and sum(room.values()) > part:
-                holding.uncertain.add(CPU)
+            self._note_choice(holding, CPU, room, part)
             for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
                 taken[zone] += amount
-        from_lent = [min(amount, more) for amount, more in zip(taken, lent, strict=True)]
+        from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)
+
+    def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
+        """How much of what is taken of a zone's CPUs was lent before."""
+        if self._settings.threads_per_core != 2:
+            return min(amount, self._lent[CPU][zone])
+        if zone not in self._cores:
+            self._cores[zone] = CoreCounts.of(max(self._node.free[CPU][zone], 0) // 1000)
+        return 1000 * self._cores[zone].take(amount // 1000, lend=holding.container.kind is ContainerKind.INIT)
 
     def _settle(self, holding: Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
         lent, free = self._lent[resource], self._node.free[resource]
