@@ -18,14 +18,15 @@ class Knowledge:
 
     Attributes:
         evaluator: the rule that predicts.
-        exporter: whether placements are observed and the NodeResourceTopology is kept up to date; otherwise its own
-            predictions are all that it knows of running pods.
+        observed: whether a placement exporter reports what pods hold.
+        published: whether the NodeResourceTopology is kept up to date.
         reconstruct: see `EngineConfig.reconstruct_available`.
         since: the share of a scenario's events, in per cent, that happened before the scheduler was installed.
     """
 
     evaluator: Evaluator = Evaluator.KUBELET
-    exporter: bool = True
+    observed: bool = True
+    published: bool = True
     reconstruct: bool = True
     since: int = 0
 
@@ -108,7 +109,7 @@ class NodeHistory:
     def published(self, event: Record) -> None:
         """The exporter publishes what it sees free."""
         self._available = event.get("available", self._available)
-        if self.installed and self._knowledge.exporter:
+        if self.installed and self._knowledge.published:
             self._publish()
 
     def incomplete(self) -> bool:
@@ -123,14 +124,12 @@ class NodeHistory:
         uid = event["pod"]
         key = self._ledger.state.pods[uid].class_key
         placement = None if prediction.placement is None else prediction.placement.placement
-        self._ledger.record(
-            f"pod/{uid}", payloads.PodPlaced(uid, "default", uid, "node", "test/1", key, placement)
-        )
+        self._ledger.record(f"pod/{uid}", payloads.PodPlaced(uid, "default", uid, "node", "test/1", key, placement))
 
     def _run(self, event: Record, *, started: bool) -> None:
         uid = event["pod"]
         running = pod_of(event, node_name="node", phase="Running" if started else "Pending")
         self._ledger.record(f"pod/{uid}", payloads.PodObserved(running))
-        if self._knowledge.exporter:
+        if self._knowledge.observed:
             observed = observed_of(self._scenario, event)
             self._ledger.record(f"pod/{uid}", payloads.PlacementObserved(uid, "default", uid, "node", observed))

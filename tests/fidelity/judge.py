@@ -13,7 +13,7 @@ from tests.fidelity.vectors import Record
 class Judge:
     """Scores by policy and scope, and the disagreements."""
 
-    knowledge: Knowledge = Knowledge()
+    knowledge: Knowledge = field(default_factory=Knowledge)
     scores: dict[tuple[str, str], Score] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kaicore.model.node import Node, NodeTopology, Taint
 from kaicore.model.pod import Amounts
 from kaicore.model.quantity import is_native
-from kaicore.numa.columns import Flags, Ints, RowMark, ZoneColumns
+from kaicore.numa.columns import Flags, Ints, ZoneColumns
 from kaicore.numa.kubelet_settings import KubeletSettings, infer_settings
 from kaicore.numa.zones import NodeDevices, NodeZones
 

@@ -117,4 +117,3 @@ class NumaVerdicts:
 
 
 _NOTHING = Admitted((), {})
-

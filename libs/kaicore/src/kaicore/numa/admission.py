@@ -1,9 +1,8 @@
 """The kubelet's walk over a pod on one node: compute, admit and allocate one container after another.
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
-Pod scope asks once, for the whole pod, and allocates its containers under that one mask. What an ordinary init container
-holds is lent to the containers after it. CPUs and devices are counted, not told apart: where several CPUs would do, those
-that are lent are assumed to be taken first (decision 0041).
+Pod scope asks once, for the whole pod, and allocates its containers under that one mask. What an ordinary init
+container holds is lent to the containers after it. CPUs and devices are counted, not told apart (decision 0041).
 
 `admit` is exact for one node; `kaicore.numa.screen` rules nodes out by the thousand.
 """
@@ -329,13 +328,14 @@ class _Walk:
     def _shrink_lenders(self) -> None:
         """An init container's block keeps what no later container took over of it."""
         for place, holding in enumerate(self._holdings):
-            for index, block in enumerate(holding.blocks):
-                reused = block.size - sum(amount for _, amount in block.drawn)
-                for earlier in self._holdings[:place]:
-                    if earlier.container.kind is ContainerKind.INIT and reused > 0:
-                        moved = _shrink(earlier.blocks, block, reused)
-                        reused -= sum(amount for _, amount in moved)
-                        holding.blocks[index] = block = _redrawn(block, block.size, moved, sign=1)
+            lenders = [item for item in self._holdings[:place] if item.container.kind is ContainerKind.INIT]
+            for index in range(len(holding.blocks)):
+                for lender in lenders:
+                    block = holding.blocks[index]
+                    reused = block.size - sum(amount for _, amount in block.drawn)
+                    if reused:
+                        moved = _shrink(lender.blocks, block, reused)
+                        holding.blocks[index] = _redrawn(block, block.size, moved, sign=1)
 
 
 def _shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:

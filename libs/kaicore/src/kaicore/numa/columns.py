@@ -27,6 +27,7 @@ Flags = npt.NDArray[np.bool_]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
+
 @dataclass(frozen=True, slots=True)
 class ZoneCharge:
     """What one pod holds of one node's zones.
@@ -127,7 +128,11 @@ class ZoneColumns:
             self._distances[row] = distances
         likeness = msgspec.json.encode(
             [
-                (zone.name, zone.costs, {name: (item.capacity, item.allocatable) for name, item in zone.resources.items()})
+                (
+                    zone.name,
+                    zone.costs,
+                    {name: (item.capacity, item.allocatable) for name, item in zone.resources.items()},
+                )
                 for zone in topology.zones
             ],
             order="deterministic",
@@ -314,9 +319,7 @@ class ZoneColumns:
         capacity = {name: self.capacity[row, :zones, column].tolist() for name, column in counted}
         left = {name: free[:, column].tolist() for name, column in counted}
         memory = self.memory(row, empty=empty, free=free)
-        return NodeZones(
-            zones, settings, capacity, left, memory, dict(devices or {}), self._distances.get(row, ())
-        )
+        return NodeZones(zones, settings, capacity, left, memory, dict(devices or {}), self._distances.get(row, ()))
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
         """Return what is free on a row's zones; shape (zones, resources).
@@ -375,7 +378,8 @@ def _shared(
 ) -> tuple[tuple[MemoryBlock, ...], tuple[MemoryBlock, ...]]:
     """Part blocks into those that are among the wanted ones, wherever they were drawn from, and the others."""
     left = Counter((block.resource, block.mask, block.size, block.init) for block in wanted)
-    kept, others = [], []
+    kept: list[MemoryBlock] = []
+    others: list[MemoryBlock] = []
     for block in blocks:
         key = (block.resource, block.mask, block.size, block.init)
         (kept if left[key] else others).append(block)

@@ -112,7 +112,9 @@ def counted_request(pod: Pod) -> AlignedRequest:
     if pod.qos is not QosClass.GUARANTEED:
         return AlignedRequest((), ())
     containers = tuple(
-        AlignedContainer(container.name, container.kind, tuple(sorted((k, v) for k, v in container.requests.items() if v)))
+        AlignedContainer(
+            container.name, container.kind, tuple(sorted((k, v) for k, v in container.requests.items() if v))
+        )
         for container in pod.containers
     )
     running: Amounts = {}

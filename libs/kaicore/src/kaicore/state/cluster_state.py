@@ -163,7 +163,8 @@ class ClusterState:
             return False
         row, aligned = self.columns.row(entry.node), self.classes[entry.class_key].aligned
         return any(
-            container.kind is ContainerKind.INIT and self.columns.zones.binds(row, [name for name, _ in container.amounts])
+            container.kind is ContainerKind.INIT
+            and self.columns.zones.binds(row, [name for name, _ in container.amounts])
             for container in aligned.containers
         )
 
