@@ -16,6 +16,9 @@ import numpy.typing as npt
 #: refuses to start with a Topology Manager policy on more than 8, unless max-allowable-numa-nodes says otherwise.
 MAX_ENUMERATED_ZONES = 8
 
+#: In place of the rest of a mask: it has no more zones; or it is not enumerated, for the mask is that of all zones.
+_NOTHING, _ALL = -1, -2
+
 
 @dataclass(frozen=True, slots=True)
 class MaskTable:
@@ -25,6 +28,7 @@ class MaskTable:
         masks: each mask as a number.
         places: where a mask stands in `masks`.
         zones_of: the zones of each mask, ascending.
+        steps: how to sum over each mask: the place of the mask without its lowest zone, and that zone.
         of_width: set of the masks of each number of zones, 0 included.
         containing: set of the masks that contain each zone.
         members: 1 where a zone belongs to a mask; shape (masks, zones).
@@ -35,6 +39,7 @@ class MaskTable:
     masks: tuple[int, ...]
     places: dict[int, int]
     zones_of: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[int, int], ...]
     of_width: tuple[int, ...]
     containing: tuple[int, ...]
     members: npt.NDArray[np.int64]
@@ -48,16 +53,18 @@ class MaskTable:
         """The mask of all zones."""
         return (1 << self.zones) - 1
 
-    def sums(self, figures: Sequence[int]) -> list[int]:
-        """Sum a figure per zone over the zones of each mask."""
-        return [sum([figures[zone] for zone in zones]) for zones in self.zones_of]
-
     def reaching(self, figures: Sequence[int], need: int) -> int:
         """Return the set of the masks over whose zones a figure sums to at least `need`."""
-        found = 0
-        for place, zones in enumerate(self.zones_of):
-            if sum([figures[zone] for zone in zones]) >= need:
-                found |= 1 << place
+        found, bit = 0, 1
+        sums: list[int] = []
+        for part, zone in self.steps:
+            total = figures[zone] + (sums[part] if part >= 0 else 0)
+            if part == _ALL:
+                total = sum(figures)
+            sums.append(total)
+            if total >= need:
+                found |= bit
+            bit <<= 1
         return found
 
     def first_width(self, masks: int) -> int:
@@ -89,10 +96,15 @@ def mask_table(zones: int) -> MaskTable:
             containing[zone] |= 1 << place
     members = np.array([[mask >> zone & 1 for zone in range(zones)] for mask in masks], dtype=np.int64)
     counts = [mask.bit_count() for mask in masks]
+    places = {mask: place for place, mask in enumerate(masks)}
     return MaskTable(
         zones=zones,
         masks=masks,
-        places={mask: place for place, mask in enumerate(masks)},
+        places=places,
+        steps=tuple(
+            (places.get(mask & (mask - 1), _ALL if mask & (mask - 1) else _NOTHING), lowest_place(mask))
+            for mask in masks
+        ),
         zones_of=tuple(zones_of(mask) for mask in masks),
         of_width=tuple(of_width),
         containing=tuple(containing),
