@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.numa_verdicts import NumaVerdicts
 from kaicore.model.pod import ContainerKind, QosClass
+from kaicore.numa.screen import may_admit
 
 from tests.factory import Cluster, amounts, container, pod
 
@@ -55,7 +56,7 @@ def test_what_is_ruled_out_is_refused(layout: Any, before: Any, asked: Any) -> N
     entry = state.pods[f"uid-p{len(before)}"]
     verdicts = NumaVerdicts(state.columns, state.classes[entry.class_key], EngineConfig())
     rows = np.arange(len(layout))
-    screened = verdicts.may_admit(rows)
+    screened = may_admit(state.columns.zones, rows, state.classes[entry.class_key].aligned)
     for row in rows.tolist():
         exact, policy = verdicts.admits(row), layout[row][1]
         assert screened[row] or not exact

@@ -4,6 +4,8 @@ A large cluster has few kinds of nodes, and a cycle takes each through the same 
 node depends on nothing but the class and the zones' state.
 """
 
+import numpy as np
+
 from kaicore.engine.config import EngineConfig, Evaluator
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass
@@ -52,6 +54,10 @@ def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSetti
     return settings.replaced(static_cpu=static_cpu, static_memory=static_memory)
 
 
+#: Up to this many rows are asked one by one, by what they are like; more are first ruled out together.
+_FEW = 16
+
+
 class NumaVerdicts:
     """One class of pods on the nodes of a cycle."""
 
@@ -67,10 +73,13 @@ class NumaVerdicts:
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
         self._verdicts: dict[object, Admitted | Refused] = {}
+        self._placements: dict[int, PredictedPlacement | None] = {}
         self._empty: dict[object, Admitted | Refused] = {}
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
+        if len(rows) <= _FEW:
+            return np.array([self.admits(row) for row in rows.tolist()], np.bool_)
         request = self._request if not self._counting else self._request.nothing()
         return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
 
@@ -91,9 +100,13 @@ class NumaVerdicts:
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
         verdict, topology = self.verdict(row), self._columns.topologies[row]
-        if topology is None or isinstance(verdict, Refused):
+        if topology is None or verdict is _NOTHING or isinstance(verdict, Refused):
             return None
-        return predicted_placement(verdict, [zone.name for zone in topology.zones])
+        # Nodes that are alike name their zones alike, so the verdict's identity will do; `_verdicts` keeps it alive.
+        if id(verdict) not in self._placements:
+            names = [zone.name for zone in topology.zones]
+            self._placements[id(verdict)] = predicted_placement(verdict, names)
+        return self._placements[id(verdict)]
 
     def refusal(self, row: int) -> Refusal | None:
         """Explain why a node refuses such a pod; None when it does not."""
