@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 from kaicore.events.envelope import NewEvent, derived_id
-from kaicore.events.payloads import PlacementObserved
+from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts
 
@@ -91,6 +91,25 @@ def observation(
         occurred_at=occurred_at,
         subject=f"{payload.namespace}/{payload.name}",
         cause=cause,
+    )
+
+
+def prediction_missed(missed: PredictionMissed, *, follows: UUID, occurred_at: int) -> NewEvent:
+    """Return the event of a missed prediction.
+
+    Args:
+        missed: what was predicted, and what became of it.
+        follows: id of the event that tells what the kubelet did.
+        occurred_at: when it did, microseconds since the epoch.
+    """
+    return NewEvent(
+        id=derived_id(str(follows), "PredictionMissed"),
+        stream=f"pod/{missed.uid}",
+        payload=missed,
+        actor=ACTOR,
+        occurred_at=occurred_at,
+        subject=f"{missed.namespace}/{missed.name}",
+        cause=follows,
     )
 
 

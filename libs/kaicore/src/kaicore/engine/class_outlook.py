@@ -83,7 +83,15 @@ class ClassOutlook:
         eligible &= selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
         eligible &= columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
         eligible[list(self._rejecting)] = False
-        return eligible
+        return eligible & ~self._awaiting_observation()
+
+    def _awaiting_observation(self) -> Flags:
+        """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
+        zones, config = self._columns.zones, self._config
+        if not (config.numa and config.wait_for_observation) or self._class.aligned.empty:
+            return np.zeros(len(self._columns.present), np.bool_)
+        waits: Flags = zones.unknown[: len(self._columns.present)] > 0
+        return waits
 
     def _evaluate(self, rows: Ints) -> None:
         columns = self._columns
@@ -133,6 +141,9 @@ class _Explanation:
         self._strike_rejecting()
         config, numa = self._outlook._config, self._outlook._numa  # noqa: SLF001
         self._strike_short(Code.TOO_SMALL, columns.allocatable)
+        awaiting = self._outlook._awaiting_observation() & self._left  # noqa: SLF001
+        if awaiting.any():
+            self._strike(awaiting, Code.HISTORY_INCOMPLETE, detail=self._gap(columns.rows[self._first(awaiting)]))
         if config.numa:
             self._strike_unaligned({row: never(refusal) for row in self._rows_left() if (refusal := numa.never(row))})
         self._strike_short(Code.INSUFFICIENT, columns.allocatable - columns.used)
@@ -194,6 +205,13 @@ class _Explanation:
             )
             self._left &= ~failing
 
+    def _gap(self, row: int) -> str:
+        zones = self._columns.zones
+        count = int(zones.unknown[row])
+        if not count:
+            return ""
+        return f"history incomplete since position {int(zones.unknown_since[row])}: zones of {count} pods unknown"
+
     def _rows_left(self) -> list[int]:
         rows: list[int] = np.flatnonzero(self._left).tolist()
         return rows
@@ -218,7 +236,7 @@ class _Explanation:
                     zone=topology.zones[refusal.zone].name if refusal.zone >= 0 else "",
                     need=refusal.need,
                     free=refusal.free,
-                    detail=refusal.detail,
+                    detail=", ".join(part for part in (refusal.detail, self._gap(example)) if part),
                     rejection=rejection,
                 )
             )

@@ -76,6 +76,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kubelets: what is known of kubelets besides what they publish; of several that match a node, each is applied.
         evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
         reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
+        wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
         placement_strategy: see `PlacementStrategy`.
         bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
         bind_backoff_max_us: the longest such wait.
@@ -87,6 +88,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kubelets: tuple[KubeletOverride, ...] = ()
     evaluator: Evaluator = Evaluator.KUBELET
     reconstruct_available: bool = True
+    wait_for_observation: bool = False
     placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
     bind_backoff_us: int = 1_000_000
     bind_backoff_max_us: int = 300_000_000

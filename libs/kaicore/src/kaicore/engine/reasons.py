@@ -19,6 +19,7 @@ class Code(StrEnum):
     NODE_AFFINITY = "NodeAffinityMismatch"
     UNTOLERATED_TAINT = "UntoleratedTaint"
     REJECTED_HERE = "RejectedByKubelet"
+    HISTORY_INCOMPLETE = "HistoryIncomplete"
     INSUFFICIENT = "InsufficientResource"
     TOO_SMALL = "NodeTooSmall"
 
@@ -51,6 +52,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} with the untolerated taint {reason.detail}{where}"
         case Code.REJECTED_HERE:
             return f"{nodes} whose kubelet rejected such a pod ({reason.detail}) and where nothing changed since{where}"
+        case Code.HISTORY_INCOMPLETE:
+            return f"{nodes} where it is not known what some pods hold: {reason.detail}{where}"
         case Code.TOO_SMALL:
             return f"{nodes} too small: {reason.resource}: {need} needed, {free} in all{where}"
         case Code.INSUFFICIENT:

@@ -107,6 +107,28 @@ class PlacementObserved(Payload, frozen=True):
     source: str = "exporter"
 
 
+class PredictionMissed(Payload, frozen=True):
+    """A kubelet did otherwise than was predicted; what it did stands.
+
+    Attributes:
+        policy: of its Topology Manager.
+        cause: `zones` or `amounts` of an observed placement, or the reason with which it rejected the pod.
+        predicted: the placement that was predicted, None where nothing was to be bound to zones.
+        observed: what the pod really holds, None if it was rejected.
+        message: the kubelet's, if it rejected the pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    policy: str
+    cause: str
+    predicted: Placement | None = None
+    observed: Placement | None = None
+    message: str = ""
+
+
 class PodPlaced(Payload, frozen=True):
     """A cycle decided where a pod is to run; the binder makes it so.
 

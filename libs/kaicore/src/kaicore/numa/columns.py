@@ -74,6 +74,8 @@ class ZoneColumns:
         self.shape: Ints = np.zeros(0, np.int64)
         #: Pods on the node that have, or may have, something bound to zones that no record tells.
         self.unknown: Ints = np.zeros(0, np.int64)
+        #: Position of the event that brought the first of them.
+        self.unknown_since: Ints = np.zeros(0, np.int64)
         self.reported: Flags = np.zeros((0, 0), np.bool_)
         self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
         self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
@@ -98,7 +100,7 @@ class ZoneColumns:
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
             return
         shape = (new_rows, new_zones, new_resources)
-        for name in ("zone_count", "kubelet", "shape", "unknown"):
+        for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
         for name in ("assignments", "cells"):
             setattr(self, name, _resized(getattr(self, name), shape[:2]))

@@ -153,13 +153,16 @@ class ClusterState:
         Either no record tells what a pod holds there, or one that came before this log knew the node was observed, but
         not what its init containers left with it, which no exporter shows.
         """
-        gaps = [entry for entry in self._held_on(node) if entry.unrecorded or self._leftovers_unknown(entry)]
+        gaps = [entry for entry in self._held_on(node) if self.partly_unknown(entry)]
         if not gaps:
             return None
         return HistoryGap(gaps[0].charged_at, len(gaps), sum(entry.unrecorded for entry in gaps))
 
-    def _leftovers_unknown(self, entry: PodEntry) -> bool:
-        if entry.predicted is not None or entry.observed is None:
+    def partly_unknown(self, entry: PodEntry) -> bool:
+        """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
+        if entry.unrecorded:
+            return True
+        if not entry.charged or entry.predicted is not None or entry.observed is None:
             return False
         row, aligned = self.columns.row(entry.node), self.classes[entry.class_key].aligned
         return any(
@@ -188,8 +191,10 @@ class ClusterState:
             row = self.columns.row(entry.node)
             self.columns.charge(row, entry.requests, releasing=entry.releasing)
             self.columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
-            self.columns.zones.unknown[row] += entry.unrecorded
             self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
+            if entry.unrecorded:
+                entry.unrecorded = False
+                self._note_unrecorded(entry, unrecorded=True)
         self._set_waiting(entry)
 
     # Facts about nodes.
@@ -207,6 +212,7 @@ class ClusterState:
             self.columns.set_node(None, row)
             self._changed(payload.name)
             self.rejections.pop(payload.name, None)
+            self.tally.misses.pop(payload.name, None)
 
     def _topology_observed(self, payload: payloads.TopologyObserved, _: Event) -> None:
         topology = payload.topology
@@ -265,12 +271,13 @@ class ClusterState:
             entry.class_key, entry.requests = key, self.classes[key].requests
 
     def _pod_deleted(self, payload: payloads.PodDeleted, _: Event) -> None:
-        entry = self.pods.pop(payload.uid, None)
+        entry = self.pods.get(payload.uid)
         if entry is None:
             return
         if entry.charged:
             self._release(entry)
             self._changed(entry.node)
+        del self.pods[payload.uid]
         self._unclass(entry)
         self.waiting.discard(payload.uid)
         self.versions.pop(f"pod/{payload.uid}", None)
@@ -300,6 +307,10 @@ class ClusterState:
         entry.observed = payload.placement
         if entry.charged and self._recharge(entry):
             self._changed(entry.node)
+
+    def _prediction_missed(self, payload: payloads.PredictionMissed, _: Event) -> None:
+        """What the pod really holds came with its own event; this counts."""
+        add(self.tally.misses.setdefault(payload.node, {}), f"{payload.policy}/{payload.cause}")
 
     # Decisions and outcomes.
 
@@ -450,8 +461,16 @@ class ClusterState:
         if unrecorded:
             aligned = self.classes[entry.class_key].aligned
             unrecorded = self.columns.zones.binds(row, aligned.resources)
-        self.columns.zones.unknown[row] += unrecorded - entry.unrecorded
-        entry.unrecorded = unrecorded
+        self._note_unrecorded(entry, unrecorded=unrecorded)
+
+    def _note_unrecorded(self, entry: PodEntry, *, unrecorded: bool) -> None:
+        if unrecorded == entry.unrecorded:
+            return
+        row = self.columns.row(entry.node)
+        zones, entry.unrecorded = self.columns.zones, unrecorded
+        zones.unknown[row] += 1 if unrecorded else -1
+        since = [other.charged_at for other in self._held_on(entry.node) if other.unrecorded]
+        zones.unknown_since[row] = min(since, default=0)
 
     def _set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
@@ -510,6 +529,7 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
     payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
+    payloads.PredictionMissed: ClusterState._prediction_missed,  # noqa: SLF001
     payloads.PodPlaced: ClusterState._pod_placed,  # noqa: SLF001
     payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
     payloads.PodBound: ClusterState._pod_bound,  # noqa: SLF001

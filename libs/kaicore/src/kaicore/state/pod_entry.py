@@ -79,20 +79,30 @@ def compare(predicted: Placement, observed: Placement) -> Agreement:
     Memory that is bound to several zones counts by its mask, for podresources shows no more of it. What it does not
     show at all, ordinary init containers, is left out of the prediction first.
     """
-    shown = {container.container for container in observed.containers}
-    told_apart = "" not in shown and all(container.container for container in predicted.containers)
-    expected = _holdings(item for item in predicted.containers if not told_apart or item.container in shown)
-    actual = _holdings(observed.containers)
+    expected_of, actual_of = told_alike(predicted, observed)
+    expected, actual = holdings(expected_of), holdings(actual_of)
     if expected == actual:
         return Agreement.EXACT
     return Agreement.SAME_ZONES if _zones(expected) == _zones(actual) else Agreement.DIFFERENT
 
 
-_Holdings = dict[tuple[tuple[str, ...], str], int]
+def told_alike(
+    predicted: Placement, observed: Placement
+) -> tuple[tuple[ContainerPlacement, ...], tuple[ContainerPlacement, ...]]:
+    """Return the containers of both that can be compared: those that an observation shows, if it tells them apart."""
+    shown = {container.container for container in observed.containers}
+    told_apart = "" not in shown and all(container.container for container in predicted.containers)
+    kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
+    return kept, observed.containers
 
 
-def _holdings(containers: Iterable[ContainerPlacement]) -> _Holdings:
-    holdings: _Holdings = {}
+#: Amounts by zones and resource.
+Holdings = dict[tuple[tuple[str, ...], str], int]
+
+
+def holdings(containers: Iterable[ContainerPlacement]) -> Holdings:
+    """Sum containers' holdings by zones and resource; a memory block counts by all its zones."""
+    held: Holdings = {}
     for container in containers:
         parts: list[tuple[tuple[str, ...], Amounts]] = [((zone.zone,), zone.amount) for zone in container.zones]
         parts += [(tuple(sorted(span.zones)), span.amount) for span in container.spans]
@@ -101,16 +111,16 @@ def _holdings(containers: Iterable[ContainerPlacement]) -> _Holdings:
                 if is_memory(resource) and container.blocks:
                     continue
                 bound = tuple(sorted(container.mask)) if is_memory(resource) and len(container.mask) > 1 else zones
-                holdings[bound, resource] = holdings.get((bound, resource), 0) + amount
+                held[bound, resource] = held.get((bound, resource), 0) + amount
         for block in container.blocks:
             for resource, amount in block.amount.items():
                 key = tuple(sorted(block.zones)), resource
-                holdings[key] = holdings.get(key, 0) + amount
-    return {key: amount for key, amount in holdings.items() if amount}
+                held[key] = held.get(key, 0) + amount
+    return {key: amount for key, amount in held.items() if amount}
 
 
-def _zones(holdings: _Holdings) -> dict[str, frozenset[str]]:
+def _zones(held: Holdings) -> dict[str, frozenset[str]]:
     zones: dict[str, frozenset[str]] = {}
-    for names, resource in holdings:
+    for names, resource in held:
         zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
     return zones
