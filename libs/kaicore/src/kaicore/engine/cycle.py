@@ -16,8 +16,10 @@ from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.numa_verdicts import configure_kubelets
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
+from kaicore.engine.trail import Tenancy, Trail
 from kaicore.events.payloads import ClassPending, Reason
 from kaicore.model.placement import Placement
+from kaicore.numa.columns import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     """
     columns = given.columns.copy()
     configure_kubelets(columns, config)
+    trail = Trail(columns)
     outlooks: dict[str, ClassOutlook] = {}
     unplaced: dict[str, int] = {}
     reasons: dict[str, tuple[Reason, ...]] = {}
@@ -117,10 +120,8 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
             continue
         assert outlook is not None
         predicted = outlook.predict(row)
-        columns.charge(row, pod.pod_class.requests)
-        if predicted is not None:
-            columns.zones.charge(row, predicted.charge)
-            columns.zones.assume(row, predicted.charge)
+        charge = ZoneCharge() if predicted is None else predicted.charge
+        trail.place(Tenancy(pod.uid, row, pod.pod_class.requests, charge))
         charged.append(row)
         decisions.append(
             Decision(

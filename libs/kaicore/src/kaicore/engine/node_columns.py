@@ -6,6 +6,7 @@ part of `used` that terminating pods still hold, for such a pod holds its amount
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -14,11 +15,20 @@ import numpy.typing as npt
 from kaicore.model.node import Node, NodeTopology, Taint
 from kaicore.model.pod import Amounts
 from kaicore.model.quantity import is_native
-from kaicore.numa.columns import Flags, Ints, ZoneColumns
+from kaicore.numa.columns import Flags, Ints, RowMark, ZoneColumns
 from kaicore.numa.kubelet_settings import KubeletSettings, infer_settings
 from kaicore.numa.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """What is used of one node at one moment, for `NodeColumns.restore`."""
+
+    used: Ints
+    releasing: Ints
+    zones: RowMark
 
 
 class NodeColumns:
@@ -128,6 +138,23 @@ class NodeColumns:
             self.used[row, column] += sign * amount
             if releasing:
                 self.releasing[row, column] += sign * amount
+
+    def mark(self, row: int) -> NodeMark:
+        """Return what is used of a row now."""
+        return NodeMark(self.used[row].copy(), self.releasing[row].copy(), self.zones.mark(row))
+
+    def restore(self, row: int, mark: NodeMark) -> None:
+        """Put a row back to where it was; of resources that were unknown then nothing was used."""
+        for array, figures in ((self.used, mark.used), (self.releasing, mark.releasing)):
+            array[row, : len(figures)] = figures
+            array[row, len(figures) :] = 0
+        self.zones.restore(row, mark.zones)
+
+    def fits(self, row: int, amounts: Amounts) -> bool:
+        """Tell whether a row as a whole has some amounts free."""
+        self._know(amounts)
+        columns = [(self.resources[name], amount) for name, amount in amounts.items()]
+        return all(self.allocatable[row, column] - self.used[row, column] >= amount for column, amount in columns)
 
     def vector(self, amounts: Amounts) -> Ints:
         """Return amounts as a vector over the resources; unknown resources are made known."""

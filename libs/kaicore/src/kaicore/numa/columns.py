@@ -18,6 +18,7 @@ import numpy.typing as npt
 from kaicore.model.node import NodeTopology
 from kaicore.model.quantity import CPU
 from kaicore.numa.kubelet_settings import KubeletSettings
+from kaicore.numa.masks import zones_of
 from kaicore.numa.memory_manager import MemoryBlock, MemoryZones
 from kaicore.numa.requests import is_memory
 from kaicore.numa.zones import NodeDevices, NodeZones
@@ -263,10 +264,18 @@ class ZoneColumns:
             self.releasing[row, zone, self.resources[resource]] += sign * amount
         self._add_releasing(row, charge.blocks, sign)
 
-    def assume(self, row: int, charge: ZoneCharge) -> None:
-        """Take a decision off what the exporter saw free, until it publishes again."""
+    def assume(self, row: int, charge: ZoneCharge, *, sign: int = 1) -> None:
+        """Take a decision off what the exporter saw free, until it publishes again; or add it with `sign=-1`."""
         for zone, resource, amount in charge.split:
-            self.published[row, zone, self.resources[resource]] -= amount
+            self.published[row, zone, self.resources[resource]] -= sign * amount
+
+    def holds(self, row: int, charge: ZoneCharge) -> bool:
+        """Tell whether a row's zones have free what a charge takes, zone by zone, and no memory group forbids it."""
+        free = self.allocatable[row] - self.used[row]
+        if any(free[zone, self.resources[resource]] < amount for zone, resource, amount in charge.split):
+            return False
+        cells = self.cells[row]
+        return all(cells[zone] in (0, block.mask) for block in charge.blocks for zone in zones_of(block.mask))
 
     def mark(self, row: int) -> RowMark:
         """Return what is used of a row now."""
