@@ -16,11 +16,14 @@ Record = dict[str, Any]
 
 
 def read_vectors(path: Path) -> Iterator[Record]:
-    """Read scenarios from a file, gzipped or not."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    """Read scenarios from a file, gzipped or not, whatever it is called."""
+    with path.open("rb") as start:
+        zipped = start.read(2) == b"\x1f\x8b"
+    opener = gzip.open if zipped else open
     with opener(path, "rb") as lines:
         for line in lines:
-            yield msgspec.json.decode(line)
+            if line.strip():
+                yield msgspec.json.decode(line)
 
 
 def node_of(scenario: Record) -> Node:

@@ -21,6 +21,7 @@ from kaicore.model.node import NodeTopology
 from kaicore.model.pod import ContainerKind, Pod
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
+from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
@@ -162,7 +163,7 @@ class ClusterState:
         """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
         if entry.unrecorded:
             return True
-        if not entry.charged or entry.predicted is not None or entry.observed is None:
+        if not entry.charged or entry.observed is None or (entry.predicted is not None and not entry.elsewhere):
             return False
         row, aligned = self.columns.row(entry.node), self.classes[entry.class_key].aligned
         return any(
@@ -304,6 +305,7 @@ class ClusterState:
                 add(self.tally.agreement, entry.agreement, -1)
             add(self.tally.agreement, agreement)
             entry.agreement = agreement
+            entry.elsewhere = contradiction(entry.predicted, payload.placement) is MissCause.ZONES
         entry.observed = payload.placement
         if entry.charged and self._recharge(entry):
             self._changed(entry.node)
@@ -344,7 +346,7 @@ class ClusterState:
             return
         self._release(entry)
         self._changed(entry.node)
-        entry.stage, entry.node, entry.predicted = Stage.WAITING, "", None
+        entry.stage, entry.node, entry.predicted, entry.elsewhere = Stage.WAITING, "", None, False
         entry.bind_failures += 1
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
@@ -395,6 +397,7 @@ class ClusterState:
             pod=entry.pod,
             predicted=entry.predicted,
             observed=entry.observed,
+            elsewhere=entry.elsewhere,
         )
 
     def _held_on(self, node: str) -> list[PodEntry]:
@@ -410,6 +413,7 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
             entry.predicted = entry.observed = None
+            entry.elsewhere = False
         entry.node = node
         row = self.columns.row(node)
         self.columns.charge(row, entry.requests)

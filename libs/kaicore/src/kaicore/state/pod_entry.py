@@ -45,6 +45,7 @@ class PodEntry(msgspec.Struct):
         charged: whether `requests` and `zone_charge` are charged to `node`.
         releasing: whether they are charged as being released.
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
+        elsewhere: it was observed on other zones than predicted.
         charged_at: position of the event that charged it: the order in which pods came to a node.
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
@@ -63,6 +64,7 @@ class PodEntry(msgspec.Struct):
     predicted: Placement | None = None
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
+    elsewhere: bool = False
     charged_at: int = 0
     unrecorded: bool = False
     agreement: Agreement | None = None

@@ -92,8 +92,18 @@ def zone_charge(
     pod: Pod,
     predicted: Placement | None,
     observed: Placement | None,
+    elsewhere: bool = False,
 ) -> ZoneCharge | None:
     """Return what a pod's placement records charge to its node; None where there is no usable record.
+
+    Args:
+        columns: the node's zones among all.
+        topology: the node's, None where it has none.
+        pod: the pod.
+        predicted: its zones as predicted.
+        observed: its zones as observed.
+        elsewhere: the observation is of other zones than predicted: so what was predicted of init containers, which no
+            exporter shows, is not where it was predicted either, and nobody knows where it is.
 
     The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
     their CPUs and devices are its own to the end.
@@ -108,6 +118,8 @@ def zone_charge(
     if usable is None and seen is None:
         return None
     for container in usable.containers if usable else ():
+        if container.container in init and elsewhere:
+            continue
         if container.container in init:
             account.add(container, init=True, memory=starting)
         elif seen is None:
