@@ -306,7 +306,17 @@ class ZoneColumns:
         if free is None:
             free = self.allocatable[row, :zones] - self.used[row, :zones]
         left = {name: free[:, column].tolist() for name, column in columns}
-        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
+        cells = self.cells[row, :zones].tolist()
+        if self.unknown[row]:
+            self._suspect(row, cells, [column for _, column in columns])
+        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), cells)
+
+    def _suspect(self, row: int, cells: list[int], columns: list[int]) -> None:
+        """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
+        for zone, cell in enumerate(cells):
+            window = (row, zone, columns)
+            if not cell and (self.published[window] < self.allocatable[window] - self.used[window]).any():
+                cells[zone] = 1 << zone
 
     def node(
         self, row: int, *, reconstruct: bool = True, empty: bool = False, devices: dict[str, NodeDevices] | None = None

@@ -178,7 +178,8 @@ class _Group:
         cells = self._columns.cells[self._rows, : self._zones]
         alone = ((cells == 0) | (cells == 1 << np.arange(self._zones))) & (free >= need)
         whole = (free.sum(axis=1) >= need) & ((cells == 0) | (cells == self._table.full)).all(axis=1)
-        return alone.any(axis=1) | whole, self._width(resource, need), cells
+        # Where unknown pods hold memory, the walk knows more of the groups than these cells do.
+        return alone.any(axis=1) | (whole & ~self._unknown), self._width(resource, need), cells
 
     def _memory_only(self, memory: list[tuple[str, int]]) -> Flags | bool:
         if not memory:
