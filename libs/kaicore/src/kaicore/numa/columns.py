@@ -306,13 +306,11 @@ class ZoneColumns:
         if free is None:
             free = self.allocatable[row, :zones] - self.used[row, :zones]
         left = {name: free[:, column].tolist() for name, column in columns}
-        cells = self.cells[row, :zones].tolist()
-        if self.unknown[row]:
-            self._suspect(row, cells, [column for _, column in columns])
-        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), cells)
+        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
 
-    def _suspect(self, row: int, cells: list[int], columns: list[int]) -> None:
+    def _suspect(self, row: int, cells: list[int]) -> None:
         """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
+        columns = [column for name, column in self.resources.items() if is_memory(name)]
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)
             if not cell and (self.published[window] < self.allocatable[window] - self.used[window]).any():
@@ -340,6 +338,8 @@ class ZoneColumns:
         capacity = {name: self.capacity[row, :zones, column].tolist() for name, column in counted}
         left = {name: free[:, column].tolist() for name, column in counted}
         memory = self.memory(row, empty=empty, free=free)
+        if self.unknown[row] and not empty:
+            self._suspect(row, memory.cells)
         return NodeZones(zones, settings, capacity, left, memory, dict(devices or {}), self._distances.get(row, ()))
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
