@@ -50,6 +50,7 @@ def override_of(scenario: Record) -> KubeletOverride:
         match_labels={"scenario": scenario["id"]},
         cpu_options=tuple(sorted(name for name, value in cpu.items() if value == "true")),
         topology_options=tuple(sorted(name for name, value in topology.items() if value == "true")),
+        zones_per_socket=max(node["zones"] // node["sockets"], 1),
     )
 
 

@@ -38,6 +38,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         cpu_manager: whether the CPU manager's policy is `static`.
         cpu_options: names of the CPU manager options that are on, such as `full-pcpus-only`.
         threads_per_core: CPUs per core.
+        zones_per_socket: zones per socket, which `align-by-socket` needs to know.
         memory_manager: whether the memory manager's policy is `Static`.
     """
 
@@ -48,6 +49,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     cpu_manager: bool | None = None
     cpu_options: tuple[str, ...] | None = None
     threads_per_core: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
+    zones_per_socket: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
     memory_manager: bool | None = None
 
     def applied(self, settings: KubeletSettings) -> KubeletSettings:
@@ -61,6 +63,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             "static_cpu": self.cpu_manager,
             "cpu_options": cpu_options,
             "threads_per_core": self.threads_per_core,
+            "zones_per_socket": self.zones_per_socket,
             "static_memory": self.memory_manager,
         }
         return settings.replaced(**{name: value for name, value in said.items() if value is not None})

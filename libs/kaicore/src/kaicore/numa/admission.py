@@ -166,7 +166,16 @@ class _Walk:
         width = table.first_width(table.reaching(self._node.capacity[CPU], need))
         available = [free + more for free, more in zip(self._node.free[CPU], lent, strict=True)]
         feasible = table.reaching(available, need) & table.with_all([zone for zone, more in enumerate(lent) if more])
-        return Hints(CPU, feasible, feasible & table.of_width[width], width)
+        preferred = self._of_sockets(width) if self._settings.aligns_by_socket else table.of_width[width]
+        return Hints(CPU, feasible, feasible & preferred, width)
+
+    def _of_sockets(self, width: int) -> int:
+        """The masks of `width` zones, and those on as few sockets as so many zones need."""
+        per_socket, found = self._settings.zones_per_socket, self._table.of_width[width]
+        for place, zones in enumerate(self._table.zones_of):
+            if len({zone // per_socket for zone in zones}) == -(-width // per_socket):
+                found |= 1 << place
+        return found
 
     def _device_hints(self, resource: str, need: int) -> Hints:
         """`generateDeviceTopologyHints`: the width counts all devices; what is lent must be inside."""
@@ -257,7 +266,10 @@ class _Walk:
                 text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
                 raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
         available = [one + other for one, other in zip(free, lent, strict=True)]
-        inside = zones_of(holding.mask)
+        inside: Sequence[int] = zones_of(holding.mask)
+        if self._settings.aligns_by_socket:
+            sockets = {zone // self._settings.zones_per_socket for zone in inside}
+            inside = [zone for zone in range(len(free)) if zone // self._settings.zones_per_socket in sockets]
         aligned = min(need, sum(available[zone] for zone in inside))
         if need - aligned > sum(available) - aligned:
             count = f"requested={(need - aligned) // 1000}, available={(sum(available) - aligned) // 1000}"

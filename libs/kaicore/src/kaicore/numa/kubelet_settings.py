@@ -22,6 +22,7 @@ REFERENCE_MINOR = 36
 MULTITHREADING_LABEL = "feature.node.kubernetes.io/cpu-hardware_multithreading"
 
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
+ALIGN_BY_SOCKET = "align-by-socket"
 FULL_PCPUS_ONLY = "full-pcpus-only"
 
 _VERSION = re.compile(r"v?1\.(\d{1,4})(?!\d)")
@@ -37,6 +38,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         static_cpu: whether the CPU manager's policy is `static`.
         cpu_options: names of the CPU manager options that are on.
         threads_per_core: how many CPUs a core has.
+        zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
         minor: the kubelet's minor version, 36 for 1.36.
     """
@@ -47,6 +49,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     static_cpu: bool = False
     cpu_options: frozenset[str] = frozenset()
     threads_per_core: int = 1
+    zones_per_socket: int = 1
     static_memory: bool = False
     minor: int = REFERENCE_MINOR
 
@@ -73,6 +76,14 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         return FULL_PCPUS_ONLY in self.cpu_options and self.minor >= 22
 
     @property
+    def aligns_by_socket(self) -> bool:
+        """Whether CPUs of one socket are as good as those of one zone (`align-by-socket`, since 1.25).
+
+        Only with several zones to a socket does it change anything.
+        """
+        return ALIGN_BY_SOCKET in self.cpu_options and self.minor >= 25 and self.zones_per_socket > 1
+
+    @property
     def device_masks_are_of_hosting_zones(self) -> bool:
         """Whether device hints range over the zones that have devices of the resource, not over all (since 1.36)."""
         return self.minor >= 36
@@ -89,12 +100,17 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
     return KubeletSettings(
         policy=topology.policy,
         scope=topology.scope,
-        topology_options=frozenset(name for name, value in topology.options.items() if value.lower() == "true"),
+        topology_options=_switched_on(topology.options),
         static_cpu=CPU in allotted,
+        cpu_options=_switched_on(topology.cpu_options),
         threads_per_core=2 if labels.get(MULTITHREADING_LABEL) == "true" else 1,
         static_memory=MEMORY in allotted,
         minor=kubelet_minor(node.kubelet_version if node is not None else ""),
     )
+
+
+def _switched_on(options: dict[str, str]) -> frozenset[str]:
+    return frozenset(name for name, value in options.items() if value.lower() == "true")
 
 
 def kubelet_minor(version: str) -> int:

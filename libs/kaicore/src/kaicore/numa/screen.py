@@ -38,7 +38,8 @@ def may_admit(columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, reco
     if request.empty or not columns.capacity.size or not len(rows):
         return verdict
     for zones, settings, which in _alike(columns, rows):
-        if settings.policy in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED):
+        aligning = settings.policy in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED)
+        if aligning and not settings.aligns_by_socket:
             chosen = rows if isinstance(which, slice) else rows[which]
             group = _Group(columns, _contiguous(chosen), zones, settings, reconstruct=reconstruct)
             verdict[which] = group.may_admit(request, len(chosen))

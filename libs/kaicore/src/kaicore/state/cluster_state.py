@@ -518,7 +518,8 @@ def _shape(topology: NodeTopology) -> tuple[Any, ...]:
         )
         for zone in topology.zones
     )
-    return topology.policy, topology.scope, tuple(sorted(topology.options.items())), zones
+    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
+    return topology.policy, topology.scope, options, zones
 
 
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {
