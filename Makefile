@@ -31,7 +31,7 @@ bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
-	@$(BIN)/python -m tests.fidelity $(VECTORS)
+	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
 
 format: $(INSTALLED)  ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet .

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-_MODULES = ("cycle", "log", "bus", "watcher", "apiserver", "fleet", "exporter", "simulate", "end_to_end")
+_MODULES = ("cycle", "numa", "log", "bus", "watcher", "apiserver", "fleet", "exporter", "simulate", "end_to_end")
 
 
 def main() -> None:

@@ -6,50 +6,75 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from kaicore.engine.config import KubeletOverride
 from kaicore.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.model.pod import Container, ContainerKind, Pod, QosClass
-from kaicore.numa.requests import is_memory
+from kaicore.numa.kubelet_settings import MULTITHREADING_LABEL
 
 Record = dict[str, Any]
 
 
 def read_vectors(path: Path) -> Iterator[Record]:
-    """Read scenarios from a file, gzipped or not."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    """Read scenarios from a file, gzipped or not, whatever it is called."""
+    with path.open("rb") as start:
+        zipped = start.read(2) == b"\x1f\x8b"
+    opener = gzip.open if zipped else open
     with opener(path, "rb") as lines:
         for line in lines:
-            yield msgspec.json.decode(line)
+            if line.strip():
+                yield msgspec.json.decode(line)
 
 
 def node_of(scenario: Record) -> Node:
-    """The Node object."""
+    """The Node object; Node Feature Discovery labels those whose cores have two threads."""
+    labels = {"scenario": scenario["id"]}
+    if scenario["node"]["threads_per_core"] > 1:
+        labels[MULTITHREADING_LABEL] = "true"
     return Node(
         uid="node-uid",
         name="node",
         resource_version="1",
         allocatable={**scenario["node"]["node_allocatable"], "pods": 1000},
+        labels=labels,
         ready=True,
         kubelet_version="v1.36.2",
     )
 
 
-def topology_of(scenario: Record, available: Record, version: int) -> NodeTopology:
-    """The NodeResourceTopology as an exporter publishes it, with what it sees free."""
+def override_of(scenario: Record) -> KubeletOverride:
+    """What an operator configures, for nothing publishes it: options of the CPU and the Topology Manager."""
     node = scenario["node"]
-    allocatable = node["allocatable"]
+    cpu, topology = node.get("cpu_manager_options", {}), node.get("topology_policy_options", {})
+    return KubeletOverride(
+        match_labels={"scenario": scenario["id"]},
+        cpu_options=tuple(sorted(name for name, value in cpu.items() if value == "true")),
+        topology_options=tuple(sorted(name for name, value in topology.items() if value == "true")),
+        zones_per_socket=max(node["zones"] // node["sockets"], 1),
+    )
+
+
+def topology_of(scenario: Record, available: Record, version: int) -> NodeTopology:
+    """The NodeResourceTopology as an exporter publishes it, with what it sees free.
+
+    Of devices both publishers know no more than the healthy ones: capacity is what is allocatable.
+    """
+    node = scenario["node"]
+    allocatable, capacity = node["allocatable"], node["capacity"]
+    distances = node.get("distances") or [[]] * node["zones"]
     zones = tuple(
         Zone(
             name=f"node-{index}",
             numa_id=index,
             resources={
                 name: ZoneResource(
-                    capacity=node["capacity"].get(name, amounts)[index],
+                    capacity=(capacity[name] if name in ("cpu", "memory") else amounts)[index],
                     allocatable=amounts[index],
                     available=available.get(name, amounts)[index],
                 )
                 for name, amounts in allocatable.items()
             },
+            costs={f"node-{other}": cost for other, cost in enumerate(distances[index])},
         )
         for index in range(node["zones"])
     )
@@ -88,7 +113,7 @@ def pod_of(event: Record, **status: Any) -> Pod:
     )
 
 
-def observed_of(event: Record) -> Placement:
+def observed_of(scenario: Record, event: Record) -> Placement:
     """What podresources shows of an admitted pod: regular and restartable init containers only."""
     shown = {item["name"] for item in event["containers"] if item["kind"] != "init"}
     containers = []
@@ -97,10 +122,18 @@ def observed_of(event: Record) -> Placement:
             continue
         amounts: dict[int, dict[str, int]] = {}
         spans = []
-        for resource, by_zone in item.get("amounts", {}).items():
-            for zone, amount in enumerate(by_zone):
-                if amount:
-                    amounts.setdefault(zone, {})[resource] = amount
+        for zone, amount in enumerate(item.get("amounts", {}).get("cpu", ())):
+            if amount:
+                amounts.setdefault(zone, {})["cpu"] = amount
+        for resource, ids in item.get("devices", {}).items():
+            zones_of = {device["id"]: device["numa"] for device in scenario["node"]["devices"][resource]}
+            for device in ids.split(","):
+                zones = zones_of[device]
+                if len(zones) == 1:
+                    held = amounts.setdefault(zones[0], {})
+                    held[resource] = held.get(resource, 0) + 1
+                elif zones:
+                    spans.append(SpanAmount(tuple(f"node-{zone}" for zone in zones), {resource: 1}))
         for block in item.get("memory", []):
             if len(block["numa"]) == 1:
                 held = amounts.setdefault(block["numa"][0], {})
@@ -116,18 +149,3 @@ def observed_of(event: Record) -> Placement:
             )
         )
     return Placement(Provenance.OBSERVED, tuple(containers))
-
-
-def masks_of(event: Record) -> dict[str, int]:
-    """The mask of each container's merged hint as stored by the Topology Manager, those with something aligned only."""
-    masks = {}
-    for item in event["alloc"]:
-        aligned = any(any(amounts) for amounts in item.get("amounts", {}).values()) or item.get("memory")
-        if item["affinity"] is not None and aligned:
-            masks[item["name"]] = sum(1 << zone for zone in item["affinity"])
-    return masks
-
-
-def memory_of(amounts: dict[str, int]) -> dict[str, int]:
-    """The memory manager's part of some amounts."""
-    return {name: amount for name, amount in amounts.items() if is_memory(name)}

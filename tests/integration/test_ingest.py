@@ -9,7 +9,9 @@ import pytest
 from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
 from kaicore.errors import LogUnavailable
 from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.log.port import Filter
 from kaicore.log.postgres import PostgresLog
 from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.model.pod import Pod
@@ -67,6 +69,51 @@ def decided(one: Pod, node: str) -> tuple[tuple[str, payloads.Payload], ...]:
         (f"pod/{one.uid}", payloads.PodPlaced(*ids, "c/1", "class", placement)),
         (f"pod/{one.uid}", payloads.PodBound(*ids)),
     )
+
+
+async def missed(log: PostgresLog, cluster: str, count: int) -> list[payloads.PredictionMissed]:
+    """Wait until so many predictions are recorded as missed."""
+    while True:
+        head = await log.head(cluster)
+        events = await log.read(cluster, limit=1000, where=Filter(types=("PredictionMissed",)))
+        if len(events) >= count:
+            return [decode_payload(event) for event in events]  # type: ignore[misc]
+        await log.wait_beyond(cluster, head.position, timeout_s=30)
+
+
+async def test_an_observation_that_contradicts_the_prediction_is_recorded_with_both_sides_once(
+    ingest: RunningIngest, facts: Facts, log: PostgresLog, cluster_name: str
+) -> None:
+    right, wrong = pod("right", cpu=1), pod("wrong", cpu=1)
+    zones = topology("n1", amounts(cpu=8), amounts(cpu=8), policy="restricted")
+    await facts.append(("nrt/n1", payloads.TopologyObserved(zones)), *decided(right, "n1"), *decided(wrong, "n1"))
+    await ingest.post(report(pod_report("right", node_0={"cpu": 1}), pod_report("wrong", node_1={"cpu": 1})))
+    await ingest.post(report(pod_report("right", node_0={"cpu": 1}), pod_report("wrong", node_1={"cpu": 2})))
+    (miss,) = await missed(log, cluster_name, 1)
+    assert (miss.name, miss.node, miss.policy, miss.cause) == ("wrong", "n1", "restricted", "zones")
+    assert miss.predicted is not None
+    assert miss.observed is not None
+    assert miss.predicted.zone_amounts()[0].zone == "node-0"
+    assert miss.observed.zone_amounts()[0].zone == "node-1"
+    assert ingest.counted("missed_predictions_total", policy="restricted", cause="zones") == 1
+
+
+async def test_a_rejection_of_a_pod_that_was_placed_is_a_missed_prediction(
+    log: PostgresLog, facts: Facts, cluster_name: str
+) -> None:
+    ours, foreign = pod("ours", cpu=1), pod("foreign", cpu=1, scheduler_name="other", node_name="n1")
+    zones = topology("n1", amounts(cpu=8), policy="single-numa-node")
+    rejected = [
+        (f"pod/{one.uid}", payloads.PodRejected(one.uid, "default", one.name, "n1", "TopologyAffinityError", "why"))
+        for one in (foreign, ours)
+    ]
+    seen_foreign = (f"pod/{foreign.uid}", payloads.PodObserved(foreign))
+    await facts.append(("nrt/n1", payloads.TopologyObserved(zones)), *decided(ours, "n1"), seen_foreign, *rejected)
+    for _ in range(2):
+        async with running_ingest(log, cluster_name):
+            (miss,) = await missed(log, cluster_name, 1)
+            assert (miss.name, miss.cause, miss.message) == ("ours", "TopologyAffinityError", "why")
+            assert miss.observed is None
 
 
 async def test_a_report_becomes_an_observation(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:

@@ -10,6 +10,8 @@ from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.model.pod import ContainerKind, QosClass
+from kaicore.numa.masks import zones_of
+from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import decide
 from kaicore.state.pod_entry import Stage
@@ -186,6 +188,7 @@ def check_accounts(state: ClusterState, *, observed: bool) -> None:
     """The columns are the sums of what the pods are charged with, and no zone and no node is promised twice."""
     columns, zoned = state.columns, state.columns.zones
     whole, held = np.zeros_like(columns.used), np.zeros_like(zoned.used)
+    blocks, assigned = np.zeros_like(columns.used), np.zeros_like(zoned.assignments)
     for entry in state.pods.values():
         if entry.charged:
             row = columns.rows[entry.node]
@@ -193,14 +196,22 @@ def check_accounts(state: ClusterState, *, observed: bool) -> None:
                 whole[row, columns.resources[resource]] += amount
             for zone, resource, amount in entry.zone_charge.amounts:
                 held[row, zone, zoned.resources[resource]] += amount
+            for block in entry.zone_charge.blocks:
+                blocks[row, columns.resources[block.resource]] += block.size
+                assigned[row, list(zones_of(block.mask))] += 1
         assert entry.charged == (entry.stage in (Stage.PLACED, Stage.BOUND))
     assert (columns.used == whole).all()
-    assert (zoned.used == held).all()
+    for resource, column in zoned.resources.items():
+        if not is_memory(resource):
+            assert (zoned.used[:, :, column] == held[:, :, column]).all()
+        elif resource in columns.resources:
+            assert (zoned.used[:, :, column].sum(axis=1) == blocks[:, columns.resources[resource]]).all()
+    assert (zoned.assignments == assigned).all()
+    assert ((zoned.cells != 0) == (assigned > 0)).all()
     assert (columns.releasing <= columns.used).all()
     assert (columns.used <= columns.allocatable).all() or not columns.present.all()
     if not observed:
         assert (zoned.used <= zoned.allocatable).all()
-        assert not ((zoned.memory_single > 0) & (zoned.memory_group > 0)).any()
 
 
 @settings(max_examples=150, deadline=None)

@@ -35,8 +35,10 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
         need=2000,
         free=1000,
         detail="no zone has enough free",
+        rejection="TopologyAffinityError",
     )
-    assert render(reason) == "1 node with no zone that fits: cpu: 2 needed, 1 free on zone node-0 (such as n1)"
+    said = "1 node with no zone that fits: cpu: 2 needed, 1 free on zone node-0 (such as n1)"
+    assert render(reason) == f"{said}: its kubelet would say TopologyAffinityError"
 
 
 def test_blind_to_numa_all_three_go() -> None:

@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.errors import InvalidObject, LogError
 from kaicore.events.envelope import Event, NewEvent, Unit
-from kaicore.events.observation import annotated_placement, content_digest, observation, zones_of
-from kaicore.events.payloads import PlacementObserved
+from kaicore.events.observation import (
+    annotated_placement,
+    content_digest,
+    observation,
+    prediction_missed,
+    zones_of,
+)
+from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter, Snapshot
-from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, decode_annotation
+from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
 from kaicore.service.logs import Logger
+from kaicore.state.contradiction import contradiction
 
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.observation import is_empty, reported_placement
@@ -36,6 +43,8 @@ _CATCH_UP_S = 1.0
 
 #: How long a pod may be bound before its missing observation counts, microseconds.
 _UNOBSERVED_US = 60_000_000
+
+_NOTHING_PREDICTED = Placement(Provenance.PREDICTED)
 
 
 class Unaccepted(msgspec.Struct, frozen=True):
@@ -65,11 +74,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """An event to append; `first` if it is the pod's first observation."""
+    """An observation to append, with the prediction that it contradicts; `first` if it is the pod's first."""
 
     pod: KnownPod
     event: NewEvent
     first: bool
+    miss: NewEvent | None = None
 
 
 @dataclass(slots=True)
@@ -158,7 +168,8 @@ class Ingest:
         """
         while True:
             await self._judge_annotations()
-            waiting = bool(self.projection.annotated)
+            await self._record_rejections()
+            waiting = bool(self.projection.annotated or self.projection.rejected)
             events = await feed.next_batch(timeout_s=_RETRY_S if waiting else None)
             if not events and not waiting:
                 return
@@ -177,7 +188,7 @@ class Ingest:
     async def save_snapshot(self) -> None:
         """Keep the projection for the next start; a log that does not answer is no matter."""
         position = self.projection.position
-        if position == self._snapshot_at:
+        if position == self._snapshot_at or self.projection.rejected:
             return
         try:
             snapshot = Snapshot(SNAPSHOT, position, SCHEMA, self.projection.dump())
@@ -252,7 +263,7 @@ class Ingest:
     def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
         if known.record is None:
             # That a pod holds nothing is news only where it was thought to hold something.
-            return is_empty(placement) and not known.predicted
+            return is_empty(placement) and known.predicted is None
         return known.record.exporter and known.record.content == content_digest(placement)
 
     async def _judge_annotations(self) -> None:
@@ -297,17 +308,65 @@ class Ingest:
             occurred_at=occurred_at,
             cause=pod.cause if source == "annotation" else None,
         )
-        return _News(pod, event, first=pod.record is None)
+        return _News(pod, event, first=pod.record is None, miss=self._miss(pod, placement, event))
+
+    def _miss(self, pod: KnownPod, placement: Placement, event: NewEvent) -> NewEvent | None:
+        """The pod's first observation that contradicts what was predicted; annotations tell too little for that."""
+        if not pod.placed or pod.missed or any(not item.container for item in placement.containers):
+            return None
+        cause = contradiction(pod.predicted or _NOTHING_PREDICTED, placement)
+        if cause is None:
+            return None
+        policy = self.projection.policies.get(pod.node, "")
+        missed = PredictionMissed(pod.uid, pod.namespace, pod.name, pod.node, policy, cause, pod.predicted, placement)
+        return prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at)
+
+    async def _record_rejections(self) -> None:
+        """Record that kubelets rejected pods that were predicted to be admitted."""
+        if not self.projection.rejected:
+            return
+        found = []
+        for rejected, event in self.projection.rejected:
+            pod = self.projection.pods.get(rejected.uid)
+            missed = PredictionMissed(
+                uid=rejected.uid,
+                namespace=rejected.namespace,
+                name=rejected.name,
+                node=rejected.node,
+                policy=self.projection.policies.get(rejected.node, ""),
+                cause=rejected.reason,
+                predicted=pod.predicted if pod is not None else None,
+                message=rejected.message,
+            )
+            found.append(prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at))
+        try:
+            outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in found])
+        except LogError as error:
+            self._logger.warning("rejections not recorded as missed predictions yet", pods=len(found), error=str(error))
+            return
+        self.projection.rejected = self.projection.rejected[len(found) :]
+        for missing, outcome in zip(found, outcomes, strict=True):
+            self._count_miss(missing, duplicate=outcome.duplicate)
+
+    def _count_miss(self, event: NewEvent, *, duplicate: bool) -> None:
+        missed = event.payload
+        assert isinstance(missed, PredictionMissed)
+        if not duplicate:
+            self._metrics.missed.labels(missed.policy, missed.cause).inc()
 
     async def _append(self, found: Sequence[_News], source: str) -> None:
         if not found:
             return
-        outcomes = await self._log.append(self._cluster, [Unit((news.event,)) for news in found])
+        units = [Unit((news.event,) if news.miss is None else (news.event, news.miss)) for news in found]
+        outcomes = await self._log.append(self._cluster, units)
         now = self._clock()
         for news, outcome in zip(found, outcomes, strict=True):
             pod, event = news.pod, news.event
             assert isinstance(event.payload, PlacementObserved)
             self.projection.record(pod.uid, record_of(event.payload, position=outcome.positions[0], event_id=event.id))
+            if news.miss is not None:
+                pod.missed = True
+                self._count_miss(news.miss, duplicate=outcome.duplicate)
             if outcome.duplicate:
                 continue
             self._metrics.observations.labels(source).inc()

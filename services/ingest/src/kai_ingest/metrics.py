@@ -16,6 +16,12 @@ class IngestMetrics:
         self.observations = Counter(
             "kai_ingest_observations", "Observations recorded, by source", ["source"], registry=registry
         )
+        self.missed = Counter(
+            "kai_ingest_missed_predictions",
+            "Kubelets did otherwise than was predicted",
+            ["policy", "cause"],
+            registry=registry,
+        )
         self.unchanged = Counter(
             "kai_ingest_unchanged_pods", "Reported pods of which nothing new was said", registry=registry
         )

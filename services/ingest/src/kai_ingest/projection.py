@@ -17,7 +17,7 @@ from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.events.observation import content_digest
-from kaicore.model.placement import OBSERVED_ANNOTATION
+from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
 
 from kai_ingest.observation import is_empty
 
@@ -31,12 +31,13 @@ EVENT_TYPES = (
     "PodObserved",
     "PodPlaced",
     "PodRejected",
+    "PredictionMissed",
     "TopologyDeleted",
     "TopologyObserved",
 )
 
 #: Version of a snapshot's format.
-SCHEMA = "1"
+SCHEMA = "2"
 
 #: How long a deleted pod is remembered as the predecessor of one of the same name, microseconds.
 _REMEMBERED_US = 600_000_000
@@ -73,7 +74,9 @@ class KnownPod(msgspec.Struct):
         live: it has not reached a terminal phase.
         on_node: Kubernetes said that it is there; else a decision did.
         bound_at: when its binding was recorded, 0 if it was not.
-        predicted: zones were predicted for it.
+        placed: it was decided to go there.
+        predicted: the zones that were predicted for it.
+        missed: a prediction of it is recorded to have been wrong.
         annotation: what its annotation says of its placement; empty without one.
         cause: the event that brought the annotation.
         annotated_at: when that was.
@@ -88,7 +91,9 @@ class KnownPod(msgspec.Struct):
     live: bool = True
     on_node: bool = False
     bound_at: int = 0
-    predicted: bool = False
+    placed: bool = False
+    predicted: Placement | None = None
+    missed: bool = False
     annotation: str = ""
     cause: UUID | None = None
     annotated_at: int = 0
@@ -121,6 +126,7 @@ class Unresolved(KaiError):
 class _Snapshot(msgspec.Struct):
     pods: list[KnownPod]
     zones: dict[str, tuple[str, ...]]
+    policies: dict[str, str]
     gone: list[tuple[str, str, str, int]]
 
 
@@ -131,6 +137,10 @@ class Projection:
         self.position = 0
         self.pods: dict[str, KnownPod] = {}
         self.zones: dict[str, tuple[str, ...]] = {}
+        #: Topology Manager policies by node.
+        self.policies: dict[str, str] = {}
+        #: Rejections of pods that were predicted to be admitted, still to be recorded as missed predictions.
+        self.rejected: list[tuple[payloads.PodRejected, Event]] = []
         #: Pods whose annotation has still to be looked at.
         self.annotated: set[str] = set()
         self._zones_missing: set[str] = set()
@@ -148,7 +158,9 @@ class Projection:
                 self._observed(payload, event)
             case payloads.PodPlaced() as payload:
                 pod = self._at(payload.uid, payload.namespace, payload.name, payload.node, event.occurred_at)
-                pod.predicted = payload.placement is not None and not is_empty(payload.placement)
+                pod.placed, pod.missed = True, False
+                bound = payload.placement is not None and not is_empty(payload.placement)
+                pod.predicted = payload.placement if bound else None
             case payloads.PodBound() as payload:
                 pod = self._at(payload.uid, payload.namespace, payload.name, payload.node, event.occurred_at)
                 pod.on_node, pod.bound_at = True, event.recorded_at
@@ -156,9 +168,16 @@ class Projection:
                 found = self.pods.get(uid)
                 if found is not None and not found.on_node and found.node == node:
                     self._forget(uid)
-            case payloads.PodRejected(uid=uid):
+            case payloads.PodRejected(uid=uid) as payload:
+                found = self.pods.get(uid)
+                if found is not None:
+                    found.live = False
+                    if found.placed and found.node == payload.node and not found.missed:
+                        self.rejected.append((payload, event))
+            case payloads.PredictionMissed(uid=uid):
                 if uid in self.pods:
-                    self.pods[uid].live = False
+                    self.pods[uid].missed = True
+                self.rejected = [item for item in self.rejected if item[0].uid != uid]
             case payloads.PodDeleted(uid=uid):
                 self._deleted(uid, event.recorded_at)
             case payloads.PlacementObserved(uid=uid) as payload:
@@ -166,11 +185,14 @@ class Projection:
                 if found is not None and found.node == payload.node:
                     self.record(uid, record_of(payload, position=event.position, event_id=event.id))
             case payloads.TopologyObserved(topology=topology):
+                self.policies[topology.node] = topology.policy
                 self._set_zones(topology.node, tuple(zone.name for zone in topology.zones))
             case payloads.TopologyDeleted(node=node):
                 self.zones.pop(node, None)
+                self.policies.pop(node, None)
             case payloads.NodeDeleted(name=name):
                 self.zones.pop(name, None)
+                self.policies.pop(name, None)
             case _:
                 pass
 
@@ -236,14 +258,14 @@ class Projection:
     def unobserved(self, *, before: int) -> int:
         """Count live pods with predicted zones that were bound before a time and have no observation."""
         return sum(
-            pod.live and pod.predicted and pod.record is None and 0 < pod.bound_at < before
+            pod.live and pod.predicted is not None and pod.record is None and 0 < pod.bound_at < before
             for pod in self.pods.values()
         )
 
     def dump(self) -> bytes:
         """Return a snapshot for `load`."""
         gone = [(*key, at) for key, at in self._gone.items()]
-        return msgspec.msgpack.encode(_Snapshot(list(self.pods.values()), self.zones, gone))
+        return msgspec.msgpack.encode(_Snapshot(list(self.pods.values()), self.zones, self.policies, gone))
 
     @classmethod
     def load(cls, body: bytes, *, position: int) -> "Projection":
@@ -251,7 +273,7 @@ class Projection:
         snapshot = msgspec.msgpack.decode(body, type=_Snapshot)
         projection = cls()
         projection.position = position
-        projection.zones = snapshot.zones
+        projection.zones, projection.policies = snapshot.zones, snapshot.policies
         projection._gone = {(namespace, name, node): at for namespace, name, node, at in snapshot.gone}
         for pod in snapshot.pods:
             projection._add(pod)
@@ -281,7 +303,8 @@ class Projection:
             pod = KnownPod(uid, namespace, name, node, since, self._succeeds(uid, namespace, name, node))
             self._add(pod)
         elif pod.node != node:
-            pod.node, pod.since, pod.record, pod.predicted = node, since, None, False
+            pod.node, pod.since, pod.record, pod.predicted = node, since, None, None
+            pod.placed = pod.missed = False
             pod.succeeds = self._succeeds(uid, namespace, name, node)
         return pod
 

@@ -62,8 +62,11 @@ class _StateCollector(Collector):
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
         counts = dict.fromkeys(Stage, 0)
         unobserved = 0
+        incomplete = set()
         for entry in state.pods.values():
             counts[entry.stage] += 1
+            if state.partly_unknown(entry):
+                incomplete.add(entry.node)
             unobserved += entry.stage is Stage.BOUND and entry.predicted is not None and entry.observed is None
         for stage, count in counts.items():
             stages.add_metric([stage], count)
@@ -71,6 +74,18 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_pods_unobserved", "Bound pods with a predicted placement that no exporter has observed", unobserved
         )
+        yield GaugeMetricFamily(
+            "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
+        )
+        misses = CounterMetricFamily(
+            "kai_predictions_missed",
+            "Kubelets did otherwise than was predicted, by node that exists",
+            labels=["node", "policy", "cause"],
+        )
+        for node, by_cause in sorted(tally.misses.items()):
+            for key, count in sorted(by_cause.items()):
+                misses.add_metric([node, *key.split("/", 1)], count)
+        yield misses
         yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
         yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
         failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])

@@ -3,19 +3,21 @@
 Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from kaicore.engine.config import EngineConfig, PlacementStrategy
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
+from kaicore.engine.numa_verdicts import NumaVerdicts
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import Reason
 from kaicore.model.quantity import is_native
-from kaicore.numa.admission import PredictedPlacement
 from kaicore.numa.columns import Flags, Ints
-from kaicore.numa.explain import Refusal, explain, explain_never
-from kaicore.numa.memo import NumaMemo
+from kaicore.numa.explain import NumaRefusal, Refusal
+from kaicore.numa.prediction import PredictedPlacement
 
 #: Score of a row that cannot take the pod.
 _NO = np.int64(-(2**62))
@@ -43,12 +45,7 @@ class ClassOutlook:
         self._rejecting = rejecting
         self._need = columns.vector(pod_class.requests)
         self._asked = np.flatnonzero(self._need)
-        self._numa = NumaMemo(
-            columns.zones,
-            pod_class.aligned,
-            ignore=frozenset(config.ignore_list),
-            reconstruct=config.reconstruct_available,
-        )
+        self._numa = NumaVerdicts(columns, pod_class, config)
         self._eligible = self._eligible_rows()
         self._ranking = np.full(len(columns.present), _NO)
         #: How many of the cycle's charges are taken into account.
@@ -57,17 +54,19 @@ class ClassOutlook:
 
     def best(self) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none."""
-        if not len(self._ranking):
-            return None
-        row = int(self._ranking.argmax())
-        return None if self._ranking[row] == _NO else row
+        while len(self._ranking):
+            row = int(self._ranking.argmax())
+            if self._ranking[row] == _NO:
+                return None
+            if not self._config.numa or self._numa.admits(row):
+                return row
+            # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
+            self._ranking[row] = _NO
+        return None
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
-        topology = self._columns.topologies[row]
-        if not self._config.numa or topology is None:
-            return None
-        return self._numa.predict(row, tuple(zone.name for zone in topology.zones))
+        return self._numa.predict(row) if self._config.numa else None
 
     def refresh(self, rows: list[int]) -> None:
         """Evaluate rows again that were charged."""
@@ -84,7 +83,15 @@ class ClassOutlook:
         eligible &= selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
         eligible &= columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
         eligible[list(self._rejecting)] = False
-        return eligible
+        return eligible & ~self._awaiting_observation()
+
+    def _awaiting_observation(self) -> Flags:
+        """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
+        zones, config = self._columns.zones, self._config
+        if not (config.numa and config.wait_for_observation) or self._class.aligned.empty:
+            return np.zeros(len(self._columns.present), np.bool_)
+        waits: Flags = zones.unknown[: len(self._columns.present)] > 0
+        return waits
 
     def _evaluate(self, rows: Ints) -> None:
         columns = self._columns
@@ -93,7 +100,7 @@ class ClassOutlook:
         self._ranking[rows] = _NO
         rows = rows[fits]
         if self._config.numa and len(rows):
-            rows = rows[self._numa.admitted(rows)]
+            rows = rows[self._numa.may_admit(rows)]
         if len(rows):
             self._ranking[rows] = self._scores(rows) * _PLACE - columns.name_order()[rows]
 
@@ -132,15 +139,16 @@ class _Explanation:
         self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
         self._strike_taints()
         self._strike_rejecting()
-        config, aligned = self._outlook._config, pod_class.aligned  # noqa: SLF001
-        ignore = frozenset(config.ignore_list)
+        config, numa = self._outlook._config, self._outlook._numa  # noqa: SLF001
         self._strike_short(Code.TOO_SMALL, columns.allocatable)
+        awaiting = self._outlook._awaiting_observation() & self._left  # noqa: SLF001
+        if awaiting.any():
+            self._strike(awaiting, Code.HISTORY_INCOMPLETE, detail=self._gap(columns.rows[self._first(awaiting)]))
         if config.numa:
-            self._strike_unaligned(explain_never(columns.zones, np.flatnonzero(self._left), aligned, ignore=ignore))
+            self._strike_unaligned({row: never(refusal) for row in self._rows_left() if (refusal := numa.never(row))})
         self._strike_short(Code.INSUFFICIENT, columns.allocatable - columns.used)
         if config.numa:
-            rows, reconstruct = np.flatnonzero(self._left), config.reconstruct_available
-            self._strike_unaligned(explain(columns.zones, rows, aligned, ignore=ignore, reconstruct=reconstruct))
+            self._strike_unaligned({row: refusal for row in self._rows_left() if (refusal := numa.refusal(row))})
         return tuple(
             sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
         )
@@ -197,26 +205,43 @@ class _Explanation:
             )
             self._left &= ~failing
 
-    def _strike_unaligned(self, refusals: list[Refusal]) -> None:
+    def _gap(self, row: int) -> str:
+        zones = self._columns.zones
+        count = int(zones.unknown[row])
+        if not count:
+            return ""
+        return f"history incomplete since position {int(zones.unknown_since[row])}: zones of {count} pods unknown"
+
+    def _rows_left(self) -> list[int]:
+        rows: list[int] = np.flatnonzero(self._left).tolist()
+        return rows
+
+    def _strike_unaligned(self, refusals: dict[int, Refusal]) -> None:
         columns = self._columns
-        groups: dict[tuple[str, str], list[Refusal]] = {}
-        for refusal in refusals:
-            groups.setdefault((refusal.code, refusal.resource), []).append(refusal)
-            self._left[refusal.row] = False
+        groups: dict[tuple[str, str, str], list[int]] = {}
+        for row, refusal in refusals.items():
+            groups.setdefault((refusal.code, refusal.resource, refusal.rejection), []).append(row)
+            self._left[row] = False
         order = columns.name_order()
-        for (code, resource), members in sorted(groups.items()):
-            refusal = min(members, key=lambda item: int(order[item.row]))
-            topology = columns.topologies[refusal.row]
+        for (code, resource, rejection), rows in sorted(groups.items()):
+            example = min(rows, key=lambda row: int(order[row]))
+            refusal, topology = refusals[example], columns.topologies[example]
             assert topology is not None
             self._reasons.append(
                 Reason(
                     code=code,
-                    nodes=len(members),
-                    example=columns.names[refusal.row],
+                    nodes=len(rows),
+                    example=columns.names[example],
                     resource=resource,
                     zone=topology.zones[refusal.zone].name if refusal.zone >= 0 else "",
                     need=refusal.need,
                     free=refusal.free,
-                    detail=refusal.detail,
+                    detail=", ".join(part for part in (refusal.detail, self._gap(example)) if part),
+                    rejection=rejection,
                 )
             )
+
+
+def never(refusal: Refusal) -> Refusal:
+    """Say of a refusal on an empty node that it will last."""
+    return refusal if refusal.code is NumaRefusal.WIDTHS_DIFFER else replace(refusal, code=NumaRefusal.NEVER_FITS)

@@ -2,11 +2,15 @@
 
 from enum import StrEnum
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
 
+from kaicore.model.node import TopologyPolicy, TopologyScope
+from kaicore.numa.kubelet_settings import KubeletSettings
+
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 
 
 class PlacementStrategy(StrEnum):
@@ -16,6 +20,55 @@ class PlacementStrategy(StrEnum):
     SPREAD = "spread"
 
 
+class Evaluator(StrEnum):
+    """Which rule predicts what kubelets admit."""
+
+    KUBELET = "kubelet"
+    COUNTING = "counting"
+
+
+class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the kubelets of some nodes are set to, where they do not publish it, or not rightly.
+
+    Attributes:
+        match_labels: the nodes that have all these labels.
+        topology_policy: Topology Manager policy.
+        topology_scope: Topology Manager scope.
+        topology_options: names of the Topology Manager options that are on, such as `prefer-closest-numa-nodes`.
+        cpu_manager: whether the CPU manager's policy is `static`.
+        cpu_options: names of the CPU manager options that are on, such as `full-pcpus-only`.
+        threads_per_core: CPUs per core.
+        zones_per_socket: zones per socket, which `align-by-socket` needs to know.
+        memory_manager: whether the memory manager's policy is `Static`.
+    """
+
+    match_labels: dict[str, str] = {}
+    topology_policy: TopologyPolicy | None = None
+    topology_scope: TopologyScope | None = None
+    topology_options: tuple[str, ...] | None = None
+    cpu_manager: bool | None = None
+    cpu_options: tuple[str, ...] | None = None
+    threads_per_core: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
+    zones_per_socket: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    memory_manager: bool | None = None
+
+    def applied(self, settings: KubeletSettings) -> KubeletSettings:
+        """Return settings with what this says of them."""
+        options = (self.topology_options, self.cpu_options)
+        topology_options, cpu_options = (None if names is None else frozenset(names) for names in options)
+        said = {
+            "policy": self.topology_policy,
+            "scope": self.topology_scope,
+            "topology_options": topology_options,
+            "static_cpu": self.cpu_manager,
+            "cpu_options": cpu_options,
+            "threads_per_core": self.threads_per_core,
+            "zones_per_socket": self.zones_per_socket,
+            "static_memory": self.memory_manager,
+        }
+        return settings.replaced(**{name: value for name, value in said.items() if value is not None})
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of one scheduling shard.
 
@@ -23,7 +76,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scheduler_name: pods with this `spec.schedulerName` are ours.
         numa: whether NUMA zones are looked at at all.
         ignore_list: resources that zones report but the kubelets do not align (seed: `ignoreList`).
+        kubelets: what is known of kubelets besides what they publish; of several that match a node, each is applied.
+        evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
         reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
+        wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
         placement_strategy: see `PlacementStrategy`.
         bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
         bind_backoff_max_us: the longest such wait.
@@ -32,7 +88,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler_name: str = "kai-ledger"
     numa: bool = True
     ignore_list: tuple[str, ...] = ()
+    kubelets: tuple[KubeletOverride, ...] = ()
+    evaluator: Evaluator = Evaluator.KUBELET
     reconstruct_available: bool = True
+    wait_for_observation: bool = False
     placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
     bind_backoff_us: int = 1_000_000
     bind_backoff_max_us: int = 300_000_000

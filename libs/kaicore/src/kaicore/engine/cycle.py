@@ -13,10 +13,13 @@ import msgspec
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.numa_verdicts import configure_kubelets
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
+from kaicore.engine.trail import Tenancy, Trail
 from kaicore.events.payloads import ClassPending, Reason
 from kaicore.model.placement import Placement
+from kaicore.numa.columns import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     5. Give each class with pods left its reasons, as they were when it found no node.
     """
     columns = given.columns.copy()
+    configure_kubelets(columns, config)
+    trail = Trail(columns)
     outlooks: dict[str, ClassOutlook] = {}
     unplaced: dict[str, int] = {}
     reasons: dict[str, tuple[Reason, ...]] = {}
@@ -115,10 +120,8 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
             continue
         assert outlook is not None
         predicted = outlook.predict(row)
-        columns.charge(row, pod.pod_class.requests)
-        if predicted is not None:
-            columns.zones.charge(row, predicted.charge)
-            columns.zones.assume(row, predicted.charge)
+        charge = ZoneCharge() if predicted is None else predicted.charge
+        trail.place(Tenancy(pod.uid, row, pod.pod_class.requests, charge))
         charged.append(row)
         decisions.append(
             Decision(

@@ -6,6 +6,7 @@ part of `used` that terminating pods still hold, for such a pod holds its amount
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +15,20 @@ import numpy.typing as npt
 from kaicore.model.node import Node, NodeTopology, Taint
 from kaicore.model.pod import Amounts
 from kaicore.model.quantity import is_native
-from kaicore.numa.columns import Flags, Ints, ZoneColumns
+from kaicore.numa.columns import Flags, Ints, RowMark, ZoneColumns
+from kaicore.numa.kubelet_settings import KubeletSettings, infer_settings
+from kaicore.numa.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """What is used of one node at one moment, for `NodeColumns.restore`."""
+
+    used: Ints
+    releasing: Ints
+    zones: RowMark
 
 
 class NodeColumns:
@@ -40,6 +52,8 @@ class NodeColumns:
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
+        #: Per row with zones, the device resources whose zones do not add up to the node's total, once looked at.
+        self._shared_devices: dict[int, tuple[str, ...]] = {}
 
     def row(self, name: str) -> int:
         """Return the row of a name, making one if it has none."""
@@ -57,6 +71,10 @@ class NodeColumns:
     def set_node(self, node: Node | None, row: int) -> None:
         """Take over a node's facts, or forget them with None; what its pods hold stays charged."""
         self.facts[row] = node
+        self._shared_devices.pop(row, None)
+        topology = self.topologies[row]
+        if topology is not None:
+            self.zones.set_kubelet(row, infer_settings(topology, node))
         self.present[row] = node is not None
         self.allocatable[row] = 0
         self._label_values.clear()
@@ -72,7 +90,45 @@ class NodeColumns:
     def set_topology(self, topology: NodeTopology | None, row: int) -> None:
         """Take over a node's zones, or forget them with None; what its pods hold there must be charged again."""
         self.topologies[row] = topology
-        self.zones.set_topology(row, topology)
+        self._shared_devices.pop(row, None)
+        settings = KubeletSettings() if topology is None else infer_settings(topology, self.facts[row])
+        self.zones.set_topology(row, topology, settings)
+
+    def node_zones(self, row: int, *, reconstruct: bool = True, empty: bool = False) -> NodeZones:
+        """Return a row's zones as plain numbers (see `ZoneColumns.node`), devices that are not of one zone included."""
+        devices = {}
+        for name in self.shared_devices(row):
+            column = self.resources[name]
+            total = int(self.allocatable[row, column])
+            devices[name] = NodeDevices(total, total if empty else total - int(self.used[row, column]))
+        return self.zones.node(row, reconstruct=reconstruct, empty=empty, devices=devices)
+
+    def shared_devices(self, row: int) -> tuple[str, ...]:
+        """Return the device resources whose figures per zone do not add up to the node's.
+
+        More in the zones: some devices are of several zones. Fewer: some are of none.
+        """
+        found = self._shared_devices.get(row)
+        if found is None:
+            zones = self.zones
+            found = self._shared_devices[row] = tuple(
+                name
+                for name, column in sorted(zones.resources.items())
+                if not is_native(name)
+                and zones.reported[row, column]
+                and name in self.resources
+                and self.allocatable[row, self.resources[name]] != zones.allocatable[row, :, column].sum()
+            )
+        return found
+
+    def likeness(self, row: int) -> object:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same on the zones."""
+        shared = self.shared_devices(row)
+        if not shared:
+            return self.zones.likeness(row)
+        columns = [self.resources[name] for name in shared]
+        figures = [(int(self.allocatable[row, column]), int(self.used[row, column])) for column in columns]
+        return self.zones.likeness(row), tuple(zip(shared, figures, strict=True))
 
     def charge(self, row: int, amounts: Amounts, *, sign: int = 1, releasing: bool = False) -> None:
         """Add a pod's amounts to a row, or take them off again with `sign=-1`."""
@@ -82,6 +138,23 @@ class NodeColumns:
             self.used[row, column] += sign * amount
             if releasing:
                 self.releasing[row, column] += sign * amount
+
+    def mark(self, row: int) -> NodeMark:
+        """Return what is used of a row now."""
+        return NodeMark(self.used[row].copy(), self.releasing[row].copy(), self.zones.mark(row))
+
+    def restore(self, row: int, mark: NodeMark) -> None:
+        """Put a row back to where it was; of resources that were unknown then nothing was used."""
+        for array, figures in ((self.used, mark.used), (self.releasing, mark.releasing)):
+            array[row, : len(figures)] = figures
+            array[row, len(figures) :] = 0
+        self.zones.restore(row, mark.zones)
+
+    def fits(self, row: int, amounts: Amounts) -> bool:
+        """Tell whether a row as a whole has some amounts free."""
+        self._know(amounts)
+        columns = [(self.resources[name], amount) for name, amount in amounts.items()]
+        return all(self.allocatable[row, column] - self.used[row, column] >= amount for column, amount in columns)
 
     def vector(self, amounts: Amounts) -> Ints:
         """Return amounts as a vector over the resources; unknown resources are made known."""

@@ -6,7 +6,7 @@ import msgspec
 
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration
 from kaicore.model.quantity import CPU, MEMORY, PODS
-from kaicore.numa.requests import AlignedRequest, aligned_request
+from kaicore.numa.requests import AlignedRequest, aligned_request, counted_request
 
 
 class PodClass(msgspec.Struct, frozen=True):
@@ -16,6 +16,7 @@ class PodClass(msgspec.Struct, frozen=True):
         key: identifies the class; equal on every machine.
         requests: what a node must have free for one of its pods, `pods: 1` included.
         aligned: what kubelets align of it.
+        counted: what the seed's counting rule looks at (evaluator `counting`).
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
     """
@@ -23,6 +24,7 @@ class PodClass(msgspec.Struct, frozen=True):
     key: str
     requests: Amounts
     aligned: AlignedRequest
+    counted: AlignedRequest
     node_selector: dict[str, str] = {}
     node_affinity: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -68,6 +70,7 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
         key=sha256(identity).hexdigest()[:12],
         requests=node_requests(pod),
         aligned=aligned_request(pod),
+        counted=counted_request(pod),
         node_selector=pod.node_selector,
         node_affinity=pod.node_affinity,
         tolerations=pod.tolerations,

@@ -19,6 +19,7 @@ class Code(StrEnum):
     NODE_AFFINITY = "NodeAffinityMismatch"
     UNTOLERATED_TAINT = "UntoleratedTaint"
     REJECTED_HERE = "RejectedByKubelet"
+    HISTORY_INCOMPLETE = "HistoryIncomplete"
     INSUFFICIENT = "InsufficientResource"
     TOO_SMALL = "NodeTooSmall"
 
@@ -26,6 +27,8 @@ class Code(StrEnum):
 def render(reason: Reason) -> str:
     """Say a reason in words, for an operator."""
     where = f" (such as {reason.example})" if reason.example else ""
+    if reason.rejection:
+        where += f": its kubelet would say {reason.rejection}"
     nodes = f"{reason.nodes} node{'' if reason.nodes == 1 else 's'}"
     need = format_amount(reason.resource, reason.need)
     free = format_amount(reason.resource, reason.free)
@@ -49,6 +52,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} with the untolerated taint {reason.detail}{where}"
         case Code.REJECTED_HERE:
             return f"{nodes} whose kubelet rejected such a pod ({reason.detail}) and where nothing changed since{where}"
+        case Code.HISTORY_INCOMPLETE:
+            return f"{nodes} where it is not known what some pods hold: {reason.detail}{where}"
         case Code.TOO_SMALL:
             return f"{nodes} too small: {reason.resource}: {need} needed, {free} in all{where}"
         case Code.INSUFFICIENT:
@@ -67,6 +72,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} with no zone that fits: {reason.resource}: {need} needed, {free} free{at_zone}{where}"
         case NumaRefusal.ZONES_APART | NumaRefusal.MEMORY_GROUPS:
             return f"{nodes} cannot align it now: {reason.resource}: {reason.detail}{where}"
+        case NumaRefusal.WHOLE_CORES:
+            return f"{nodes} that give CPUs by whole cores only: {reason.detail}{where}"
         case _:
             return f"{reason.code}: {reason.detail or reason.resource}{where}"
 

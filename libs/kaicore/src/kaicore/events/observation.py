@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from kaicore.events.envelope import NewEvent, derived_id
-from kaicore.events.payloads import PlacementObserved
+from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.model.pod import Amounts
 
@@ -68,3 +68,22 @@ def observation(
 def held(amount: Amounts) -> Amounts:
     """Return amounts in order of resource, empty ones left out."""
     return {resource: amount[resource] for resource in sorted(amount) if amount[resource]}
+
+
+def prediction_missed(missed: PredictionMissed, *, follows: UUID, occurred_at: int) -> NewEvent:
+    """Return the event of a missed prediction.
+
+    Args:
+        missed: what was predicted, and what became of it.
+        follows: id of the event that tells what the kubelet did.
+        occurred_at: when it did, microseconds since the epoch.
+    """
+    return NewEvent(
+        id=derived_id(str(follows), "PredictionMissed"),
+        stream=f"pod/{missed.uid}",
+        payload=missed,
+        actor=ACTOR,
+        occurred_at=occurred_at,
+        subject=f"{missed.namespace}/{missed.name}",
+        cause=follows,
+    )

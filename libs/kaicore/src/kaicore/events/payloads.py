@@ -107,6 +107,28 @@ class PlacementObserved(Payload, frozen=True):
     source: str = "exporter"
 
 
+class PredictionMissed(Payload, frozen=True):
+    """A kubelet did otherwise than was predicted; what it did stands.
+
+    Attributes:
+        policy: of its Topology Manager.
+        cause: `zones` or `amounts` of an observed placement, or the reason with which it rejected the pod.
+        predicted: the placement that was predicted, None where nothing was to be bound to zones.
+        observed: what the pod really holds, None if it was rejected.
+        message: the kubelet's, if it rejected the pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    policy: str
+    cause: str
+    predicted: Placement | None = None
+    observed: Placement | None = None
+    message: str = ""
+
+
 class PodPlaced(Payload, frozen=True):
     """A cycle decided where a pod is to run; the binder makes it so.
 
@@ -175,6 +197,7 @@ class Reason(Payload, frozen=True):
         need: how much is needed there, in the resource's unit.
         free: how much is free there.
         detail: a taint, a label, a policy: whatever else the code speaks of.
+        rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
     """
 
     code: str
@@ -185,6 +208,7 @@ class Reason(Payload, frozen=True):
     need: int = 0
     free: int = 0
     detail: str = ""
+    rejection: str = ""
 
 
 class ClassPending(Payload, frozen=True):

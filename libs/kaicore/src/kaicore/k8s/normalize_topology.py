@@ -28,6 +28,7 @@ _POLICY = "topologyManagerPolicy"
 _SCOPE = "topologyManagerScope"
 _MAX_NUMA_NODES = "topologyManagerMaxNUMANodes"
 _OPTION = "topologyManagerOption"
+_CPU_OPTION = "cpuManagerOption"
 _FINGERPRINT = "nodeTopologyPodsFingerprint"
 _FINGERPRINT_METHOD = "nodeTopologyPodsFingerprintMethod"
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
@@ -79,7 +80,8 @@ def normalize_topology(wire: TopologyObject) -> NodeTopology:
         zones=_zones(wire.zones or (), subject=subject),
         policy=policy,
         scope=scope,
-        options=_options(attributes),
+        options=_options(attributes, _OPTION),
+        cpu_options=_options(attributes, _CPU_OPTION),
         # A print that was made by an unknown method cannot be compared with anything.
         fingerprint=fingerprint if method in _FINGERPRINT_METHODS else "",
         fingerprint_method=method if method in _FINGERPRINT_METHODS else "all",
@@ -114,14 +116,14 @@ def _attribute(kind: type[_EnumT], attributes: dict[str, str], name: str, *, sub
         raise InvalidObject(subject, f"attributes[{name}]", value, f"must be one of {known}") from None
 
 
-def _options(attributes: dict[str, str]) -> dict[str, str]:
-    """Return Topology Manager options under the kubelet's own names, such as `prefer-closest-numa-nodes`."""
+def _options(attributes: dict[str, str], prefix: str) -> dict[str, str]:
+    """Return a manager's options under the kubelet's own names, such as `prefer-closest-numa-nodes`."""
     options = {}
     for name, value in attributes.items():
-        if name == _MAX_NUMA_NODES:
+        if name == _MAX_NUMA_NODES and prefix == _OPTION:
             options["max-allowable-numa-nodes"] = value
-        elif name.startswith(_OPTION) and len(name) > len(_OPTION):
-            words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", name[len(_OPTION) :])
+        elif name.startswith(prefix) and len(name) > len(prefix):
+            words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", name[len(prefix) :])
             options["-".join(word.lower() for word in words)] = value
     return options
 

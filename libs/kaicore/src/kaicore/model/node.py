@@ -74,6 +74,7 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         options: Topology Manager options by name, as far as an attribute publishes them.
+        cpu_options: CPU manager options, likewise.
         fingerprint: the pods fingerprint at the time of publication, empty when there is none.
         fingerprint_method: `all` or `with-exclusive-resources`.
     """
@@ -87,3 +88,4 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: str = ""
     fingerprint_method: str = "all"
     uid: str = ""
+    cpu_options: dict[str, str] = {}

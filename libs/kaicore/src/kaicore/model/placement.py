@@ -45,12 +45,18 @@ class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
         mask: zones of the merged hint, empty when unknown or when nothing of the container is aligned.
         zones: amounts whose zone is known.
         spans: amounts of which only a set of zones is known.
+        blocks: memory as the memory manager keeps it, where the amounts in `zones` do not tell (predictions only):
+            blocks of several zones, whose split they are, and those of init containers, whose size may be 0.
+        uncertain: resources whose split over the zones the kubelet leaves open: their sum is certain, and that they
+            come from the mask where it has enough.
     """
 
     container: str
     mask: tuple[str, ...] = ()
     zones: tuple[ZoneAmount, ...] = ()
     spans: tuple[SpanAmount, ...] = ()
+    blocks: tuple[SpanAmount, ...] = ()
+    uncertain: tuple[str, ...] = ()
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):

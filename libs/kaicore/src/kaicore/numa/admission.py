@@ -1,286 +1,387 @@
-"""The kubelet's walk over a pod: compute, admit and allocate one container after another, for many nodes at once.
+"""The kubelet's walk over a pod on one node: compute, admit and allocate one container after another.
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
-What an ordinary init container holds is lent to later containers: its CPUs and devices must be used by them, its memory
-only under the very same mask. Pod scope asks once, for the whole pod.
+Pod scope asks once, for the whole pod, and allocates its containers under that one mask. What an ordinary init
+container holds is lent to the containers after it. CPUs and devices are counted, not told apart (decision 0041).
+
+`admit` is exact for one node; `kaicore.numa.screen` rules nodes out by the thousand.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from kaicore.model.node import TopologyPolicy, TopologyScope
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.model.pod import ContainerKind
 from kaicore.model.quantity import CPU
-from kaicore.numa.columns import POLICIES, SCOPES, Flags, Ints, ZoneCharge, ZoneColumns
-from kaicore.numa.evaluators import EVALUATORS, Merged
-from kaicore.numa.hints import Headroom, provider_hints
-from kaicore.numa.masks import zones_of
+from kaicore.numa.cpu_packing import CoreCounts, pack
+from kaicore.numa.evaluators import EVALUATORS, Hints, Merged
+from kaicore.numa.masks import lowest_place, zones_of
+from kaicore.numa.memory_manager import MemoryBlock
 from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
+from kaicore.numa.zones import NodeDevices, NodeZones
+
+TOPOLOGY_AFFINITY = "TopologyAffinityError"
+UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+SMT_ALIGNMENT = "SMTAlignmentError"
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedPlacement:
-    """A pod's predicted zones on one node: by name for the record, by index for the accounts."""
-
-    placement: Placement
-    charge: ZoneCharge
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One container's turn.
+@dataclass(slots=True)
+class Holding:
+    """What a container gets.
 
     Attributes:
-        before: what was free as its turn came, on the rows that had admitted all containers before it.
-        merged: the verdict on those rows.
-        after: what is free afterwards, on the rows that admit it.
-        held: what it then holds, on the same rows, what it has from init containers included; shape (rows, zones,
-            resources).
+        mask: the merged hint under which it is allocated, 0 for any zones.
+        amounts: CPUs and devices by resource and zone, lent ones included.
+        blocks: its memory.
+        uncertain: resources of which only the sum over the zones is certain.
     """
 
     container: AlignedContainer
-    before: Headroom
-    merged: Merged
-    after: Headroom
-    held: Ints
+    mask: int
+    amounts: dict[str, list[int]] = field(default_factory=dict)
+    blocks: list[MemoryBlock] = field(default_factory=list)
+    uncertain: set[str] = field(default_factory=set)
 
 
-def admitted(
-    columns: ZoneColumns,
-    rows: Ints,
-    request: AlignedRequest,
-    *,
-    ignore: frozenset[str] = frozenset(),
-    reconstruct: bool = True,
-) -> Flags:
-    """Tell for each row whether its kubelet would admit the pod on its zones; shape (rows,).
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The kubelet would admit the pod.
 
-    A node without a NodeResourceTopology lets everything pass.
+    Attributes:
+        holdings: by container, in order; those that nothing is bound of included.
+        lent: CPUs and devices of ordinary init containers that nobody took over, by resource and zone: they stay with
+            the pod to its end.
+    """
+
+    holdings: tuple[Holding, ...]
+    lent: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The kubelet would reject the pod.
+
+    Attributes:
+        reason: as in the pod's status.
+        message: the cause, in the kubelet's words.
+        asking: the container whose turn it was; under pod scope and before any allocation, the pod.
+        hints: the providers' hints for it, if it failed by them.
+        node: what was free at that moment.
+        lent: what init containers lent at that moment.
+    """
+
+    reason: str
+    message: str
+    asking: AlignedContainer
+    hints: tuple[Hints, ...]
+    node: NodeZones
+    lent: dict[str, list[int]]
+
+
+class _Rejected(Exception):
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Refused:
+    """Tell what a node's kubelet makes of a pod.
 
     Args:
-        columns: the zones of all nodes.
-        rows: which nodes to ask.
+        node: its zones; used up.
         request: what is aligned of the pod.
-        ignore: resources that the operator knows not to be aligned.
-        reconstruct: see `Headroom.of`.
     """
-    verdict = np.ones(len(rows), np.bool_)
-    request = without(request, ignore)
-    if request.empty:
-        return verdict
-    for policy, scope, zones, which in grouped_rows(columns, rows):
-        headroom = Headroom.of(columns, rows[which], zones=zones, reconstruct=reconstruct)
-        alive = np.arange(len(which))
-        for step in walk(headroom, request, policy, scope, allocate_last=False):
-            verdict[which[alive[~step.merged.admit]]] = False
-            alive = alive[step.merged.admit]
-            if not len(alive):
-                break
-    return verdict
+    return _Walk(node, request).run()
 
 
-def predict(
-    columns: ZoneColumns,
-    row: int,
-    request: AlignedRequest,
-    *,
-    zone_names: tuple[str, ...],
-    ignore: frozenset[str] = frozenset(),
-    reconstruct: bool = True,
-) -> PredictedPlacement | None:
-    """Predict which zones an admitted pod gets on one node; None when nothing of it is bound to zones.
+class _Walk:
+    """One pod on one node."""
 
-    What ordinary init containers lent and nobody took stays with the pod; it is recorded under the last of them.
+    def __init__(self, node: NodeZones, request: AlignedRequest) -> None:
+        self._node = node
+        self._table = node.table
+        self._settings = node.settings
+        self._evaluator = EVALUATORS[node.settings.policy]
+        self._request = request
+        self._lent: dict[str, list[int]] = {}
+        #: By mask and type, the bytes that init containers lend.
+        self._lent_memory: dict[tuple[int, str], int] = {}
+        self._cores: dict[int, CoreCounts] = {}
+        #: Resources of which it is open which zones gave them to earlier containers.
+        self._open: set[str] = set()
+        self._holdings: list[Holding] = []
 
-    Splits over several zones are an assumption where the kubelet leaves them open: memory fills zones in ascending
-    order (as the memory manager does), CPUs take entirely free zones first and then the fullest (as the static policy
-    packs), devices ascending.
-    """
-    request = without(request, ignore)
-    rows = np.array([row], np.int64)
-    groups = list(grouped_rows(columns, rows))
-    if request.empty or not groups:
-        return None
-    policy, scope, zones, _ = groups[0]
-    headroom = Headroom.of(columns, rows, zones=zones, reconstruct=reconstruct)
-    names = {column: name for name, column in columns.resources.items()}
-    containers: list[ContainerPlacement] = []
-    amounts: list[tuple[int, str, int]] = []
-    masks: list[int] = []
+    def run(self) -> Admitted | Refused:
+        hints: list[Hints] = []
+        asking = AlignedContainer("", ContainerKind.APP, self._request.pod)
+        try:
+            common = None
+            if self._settings.pod_scope:
+                hints = self._hints(asking.amounts)
+                common = self._merge(hints)
+            for container in self._request.containers:
+                merged = common
+                asking = container
+                if merged is None:
+                    hints = self._hints(container.amounts)
+                    merged = self._merge(hints)
+                hints = []
+                self._allocate(container, merged)
+        except _Rejected as error:
+            lent = {resource: list(zones) for resource, zones in self._lent.items()}
+            return Refused(error.reason, error.message, asking, tuple(hints), self._node, lent)
+        self._shrink_lenders()
+        return Admitted(tuple(self._holdings), {name: zones for name, zones in self._lent.items() if any(zones)})
 
-    def record(container: str, mask: int, held: Ints) -> None:
-        by_zone = []
-        for zone in range(zones):
-            amount = {names[column]: int(held[zone, column]) for column in np.flatnonzero(held[zone]).tolist()}
-            amounts.extend((zone, name, amount[name]) for name in sorted(amount))
-            if amount:
-                by_zone.append(ZoneAmount(zone_names[zone], {name: amount[name] for name in sorted(amount)}))
-        containers.append(
-            ContainerPlacement(container, tuple(zone_names[zone] for zone in zones_of(mask)), tuple(by_zone))
-        )
+    def _merge(self, hints: Sequence[Hints]) -> Merged:
+        merged = self._evaluator.merge(self._node, hints)
+        if merged is None:
+            raise _Rejected(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+        return merged
 
-    after = headroom
-    lender = ("", 0)
-    for step in walk(headroom, request, policy, scope):
-        if not step.merged.admit[0]:
-            return None
-        after, mask = step.after, int(step.merged.mask[0])
+    # Hints.
+
+    def _hints(self, amounts: tuple[tuple[str, int], ...]) -> list[Hints]:
+        """One entry per provider that has an opinion."""
+        hints = []
+        memory: dict[str, int] = {}
+        for resource, need in amounts:
+            if is_memory(resource):
+                memory[resource] = need
+            elif resource == CPU:
+                if self._settings.static_cpu:
+                    hints.append(self._cpu_hints(need))
+            elif resource in self._node.free:
+                hints.append(self._device_hints(resource, need))
+        if memory and self._settings.static_memory:
+            found = self._node.memory.hints(self._table, memory, self._lent_memory)
+            # No mask at all counts as no opinion; Allocate will fail.
+            if found.feasible:
+                hints.append(Hints(next(iter(memory)), found.feasible, found.preferred, found.width))
+        return hints
+
+    def _cpu_hints(self, need: int) -> Hints:
+        """`generateCPUTopologyHints`: the width counts all CPUs, reserved ones too; what is lent must be inside."""
+        table = self._table
+        lent = self._lent.get(CPU) or [0] * table.zones
+        width = table.first_width(table.reaching(self._node.capacity[CPU], need))
+        available = [free + more for free, more in zip(self._node.free[CPU], lent, strict=True)]
+        feasible = table.reaching(available, need) & table.with_all([zone for zone, more in enumerate(lent) if more])
+        preferred = self._of_sockets(width) if self._settings.aligns_by_socket else table.of_width[width]
+        return Hints(CPU, feasible, feasible & preferred, width)
+
+    def _of_sockets(self, width: int) -> int:
+        """The masks of `width` zones, and those on as few sockets as so many zones need."""
+        per_socket, found = self._settings.zones_per_socket, self._table.of_width[width]
+        for place, zones in enumerate(self._table.zones_of):
+            if len({zone // per_socket for zone in zones}) == -(-width // per_socket):
+                found |= 1 << place
+        return found
+
+    def _device_hints(self, resource: str, need: int) -> Hints:
+        """`generateDeviceTopologyHints`: the width counts all devices; what is lent must be inside."""
+        table, node = self._table, self._node
+        lent = self._lent.get(resource) or [0] * table.zones
+        capacity = node.capacity[resource]
+        hosting = (1 << len(table)) - 1
+        if self._settings.device_masks_are_of_hosting_zones:
+            for zone, amount in enumerate(capacity):
+                if not amount:
+                    hosting &= ~table.containing[zone]
+        shared = node.devices.get(resource)
+        able, feasible = table.reaching(capacity, need), 0
+        available = [free + more for free, more in zip(node.free[resource], lent, strict=True)]
+        if shared is None or shared.total >= sum(capacity):
+            feasible = table.reaching(available, need)
+        else:
+            # A device of several zones counts once for a mask, so a mask has at most what the node has.
+            able = able if need <= shared.total else 0
+            feasible = table.reaching(available, need) if need <= shared.free + sum(lent) else 0
+        width = table.first_width(able & hosting) if able & hosting else sum(amount > 0 for amount in capacity)
+        feasible &= hosting & table.with_all([zone for zone, more in enumerate(lent) if more])
+        return Hints(resource, feasible, feasible & table.of_width[width], width)
+
+    # Allocation, in the order of the providers: devices, CPUs, memory.
+
+    def _allocate(self, container: AlignedContainer, merged: Merged) -> None:
+        holding = Holding(container, merged.mask)
+        self._holdings.append(holding)
+        memory: dict[str, int] = {}
+        cpus = 0
+        for resource, need in container.amounts:
+            if is_memory(resource):
+                memory[resource] = need
+            elif resource == CPU:
+                cpus = need
+            elif resource in self._node.free:
+                self._take_devices(holding, resource, need)
+        if cpus and self._settings.static_cpu:
+            self._take_cpus(holding, cpus)
+        if memory and self._settings.static_memory:
+            self._take_memory(holding, memory, merged)
+
+    def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
+        """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
+        lent = self._lent.setdefault(resource, [0] * self._table.zones)
+        free = self._node.free[resource]
+        shared = self._node.devices.get(resource)
+        from_lent = _ascending(lent, range(len(lent)), need)
+        left = need - sum(from_lent)
+        whole = shared.free if shared is not None else sum(free)
+        if left > whole:
+            raise _unexpected(
+                f"requested number of devices unavailable for {resource}. Requested: {left}, Available: {whole}"
+            )
+        inside = zones_of(holding.mask)
+        taken = _ascending(free, inside, left)
+        others = [zone for zone in range(len(free)) if zone not in inside]
+        more = _ascending([free[zone] if zone in others else 0 for zone in range(len(free))], others, left - sum(taken))
+        self._note_choice(holding, resource, {zone: lent[zone] for zone in range(len(lent))}, need - left)
+        self._note_choice(holding, resource, {zone: free[zone] for zone in inside}, sum(taken))
+        self._note_choice(holding, resource, {zone: free[zone] for zone in others}, left - sum(taken))
+        taken = [one + other for one, other in zip(taken, more, strict=True)]
+        self._settle(holding, resource, taken, from_lent)
+        if shared is not None:
+            self._node.devices[resource] = NodeDevices(shared.total, shared.free - left)
+
+    def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
+        """Note when the kubelet may take a part from one zone or another, or once did in this pod."""
+        choices = sum(amount > 0 for amount in room.values())
+        if part and choices > 1 and sum(room.values()) > part:
+            self._open.add(resource)
+        if resource in self._open:
+            holding.uncertain.add(resource)
+
+    def _take_cpus(self, holding: Holding, need: int) -> None:
+        """As many as the mask has, the rest from anywhere (`policy_static.go` allocateCPUs)."""
+        free = self._node.free[CPU]
+        lent = self._lent.setdefault(CPU, [0] * self._table.zones)
+        threads = self._settings.threads_per_core
+        if self._settings.whole_cores_only:
+            if need // 1000 % threads:
+                text = f"requested {need // 1000} cpus not multiple cpus per core = {threads}"
+                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+            whole = sum(free) // 1000
+            if need // 1000 > whole:
+                text = f"not enough free physical CPUs: available physical CPUs = {whole}"
+                text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
+                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+        available = [one + other for one, other in zip(free, lent, strict=True)]
+        inside: Sequence[int] = zones_of(holding.mask)
+        if self._settings.aligns_by_socket:
+            sockets = {zone // self._settings.zones_per_socket for zone in inside}
+            inside = [zone for zone in range(len(free)) if zone // self._settings.zones_per_socket in sockets]
+        aligned = min(need, sum(available[zone] for zone in inside))
+        if need - aligned > sum(available) - aligned:
+            count = f"requested={(need - aligned) // 1000}, available={(sum(available) - aligned) // 1000}"
+            raise _unexpected(f"not enough cpus available to satisfy request: {count}")
+        taken = [0] * len(free)
+        for zones, part in ((inside, aligned), (range(len(free)), need - aligned)):
+            room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
+            self._note_choice(holding, CPU, room, part)
+            for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
+                taken[zone] += amount
+        from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
+        taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
+        self._settle(holding, CPU, taken, from_lent)
+
+    def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
+        """How much of what is taken of a zone's CPUs was lent before."""
+        if self._settings.threads_per_core != 2:
+            return min(amount, self._lent[CPU][zone])
+        if zone not in self._cores:
+            self._cores[zone] = CoreCounts.of(max(self._node.free[CPU][zone], 0) // 1000)
+        return 1000 * self._cores[zone].take(amount // 1000, lend=holding.container.kind is ContainerKind.INIT)
+
+    def _settle(self, holding: Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
+        lent, free = self._lent[resource], self._node.free[resource]
+        init = holding.container.kind is ContainerKind.INIT
+        for zone, (fresh, again) in enumerate(zip(taken, from_lent, strict=True)):
+            free[zone] -= fresh
+            # What an init container takes, and what it took over, is lent on; what others take over is lent no more.
+            lent[zone] += fresh if init else -again
+        if not init and (any(taken) or any(from_lent)):
+            holding.amounts[resource] = [one + other for one, other in zip(taken, from_lent, strict=True)]
+
+    def _take_memory(self, holding: Holding, needs: dict[str, int], merged: Merged) -> None:
+        """From the mask, or from the best that contains it where it has too little (`policy_static.go` Allocate)."""
+        memory = self._node.memory
+        mask = self._memory_mask(needs, merged)
+        if memory.conflicts(mask):
+            raise _unexpected("[memorymanager] preferred hint violates NUMA node allocation")
+        init = holding.container.kind is ContainerKind.INIT
+        for resource, need in needs.items():
+            lent = self._lent_memory.get((mask, resource), 0)
+            drawn = memory.draw(resource, mask, max(need - lent, 0))
+            self._lent_memory[mask, resource] = max(lent, need) if init else max(lent - need, 0)
+            holding.blocks.append(MemoryBlock(resource, mask, need, init, drawn))
+
+    def _memory_mask(self, needs: dict[str, int], merged: Merged) -> int:
+        memory, table = self._node.memory, self._table
+        mask, preferred = merged.mask, merged.preferred
         if not mask:
-            continue
-        if any(is_memory(name) and need and _reported(columns, row, name) for name, need in step.container.amounts):
-            masks.append(mask)
-        if step.container.kind is ContainerKind.INIT:
-            lender = (step.container.name, lender[1] | mask)
-        else:
-            record(step.container.name, mask, step.held[0])
-    if after.reusable.any():
-        record(lender[0], lender[1], after.reusable[0])
-    if not containers:
-        return None
-    return PredictedPlacement(
-        Placement(Provenance.PREDICTED, tuple(containers)), ZoneCharge(tuple(amounts), tuple(masks))
-    )
+            hints = memory.hints(table, needs, self._lent_memory)
+            if not hints.feasible:
+                text = "no NUMA nodes with enough memory is available"
+                raise _unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
+            if preferred and not hints.preferred:
+                raise _unexpected("[memorymanager] failed to find the default preferred hint")
+            mask = table.masks[lowest_place(hints.preferred or hints.feasible)]
+            preferred = bool(hints.preferred)
+        if memory.suffices(mask, needs):
+            return mask
+        hints = memory.hints(table, needs, self._lent_memory)
+        wider = hints.feasible & table.with_all(zones_of(mask))
+        if not wider:
+            raise _unexpected("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+        if preferred and not wider & hints.preferred:
+            raise _unexpected("[memorymanager] failed to find the extended preferred hint")
+        return table.masks[lowest_place(wider & hints.preferred or wider)]
+
+    def _shrink_lenders(self) -> None:
+        """An init container's block keeps what no later container took over of it."""
+        for place, holding in enumerate(self._holdings):
+            lenders = [item for item in self._holdings[:place] if item.container.kind is ContainerKind.INIT]
+            for index in range(len(holding.blocks)):
+                for lender in lenders:
+                    block = holding.blocks[index]
+                    reused = block.size - sum(amount for _, amount in block.drawn)
+                    if reused:
+                        moved = _shrink(lender.blocks, block, reused)
+                        holding.blocks[index] = _redrawn(block, block.size, moved, sign=1)
 
 
-def without(request: AlignedRequest, ignore: frozenset[str]) -> AlignedRequest:
-    """Return the request less the ignored resources."""
-    if not ignore:
-        return request
-
-    def kept(amounts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-        return tuple(item for item in amounts if item[0] not in ignore)
-
-    return AlignedRequest(
-        tuple(AlignedContainer(item.name, item.kind, kept(item.amounts)) for item in request.containers),
-        kept(request.pod),
-    )
-
-
-def units(request: AlignedRequest, scope: TopologyScope) -> tuple[AlignedContainer, ...]:
-    """Return what is asked for one after another: the containers, or under pod scope the pod as one."""
-    if scope is TopologyScope.POD:
-        return (AlignedContainer("", ContainerKind.APP, request.pod),)
-    return request.containers
+def _shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:
+    """Take a part of a lending block away, from its zones in ascending order; returns what came from which zone."""
+    for index, block in enumerate(blocks):
+        if (block.resource, block.mask) == (by.resource, by.mask):
+            moved = []
+            for zone, amount in block.drawn:
+                part = min(amount, most)
+                moved.append((zone, part))
+                most -= part
+            size = block.size - sum(part for _, part in moved)
+            blocks[index] = _redrawn(block, size, tuple(moved), sign=-1)
+            return tuple(moved)
+    return ()
 
 
-def grouped_rows(columns: ZoneColumns, rows: Ints) -> Iterator[tuple[TopologyPolicy, TopologyScope, int, Ints]]:
-    """Group the rows that have zones by policy, scope and number of zones; yields indices into `rows`."""
-    if not columns.capacity.size:
-        return
-    counts = columns.zone_count[rows]
-    keys = (counts * len(POLICIES) + columns.policy[rows]) * len(SCOPES) + columns.scope[rows]
-    for key in np.unique(keys[counts > 0]):
-        rest, scope = divmod(int(key), len(SCOPES))
-        zones, policy = divmod(rest, len(POLICIES))
-        yield POLICIES[policy], SCOPES[scope], zones, np.flatnonzero(keys == key)
+def _redrawn(block: MemoryBlock, size: int, moved: tuple[tuple[int, int], ...], *, sign: int) -> MemoryBlock:
+    drawn = dict(block.drawn)
+    for zone, part in moved:
+        drawn[zone] = drawn.get(zone, 0) + sign * part
+    held = tuple(sorted((zone, amount) for zone, amount in drawn.items() if amount))
+    return MemoryBlock(block.resource, block.mask, size, block.init, held)
 
 
-def walk(
-    headroom: Headroom,
-    request: AlignedRequest,
-    policy: TopologyPolicy,
-    scope: TopologyScope,
-    *,
-    allocate_last: bool = True,
-) -> Iterator[Step]:
-    """Admit and allocate container after container; rows that refuse one are not looked at again.
-
-    Args:
-        headroom: rows of one policy, scope and number of zones.
-        request: what to admit.
-        policy: the rows' Topology Manager policy.
-        scope: the rows' Topology Manager scope.
-        allocate_last: whether it matters what the last container holds.
-    """
-    evaluator = EVALUATORS[policy]
-    # Without a Topology Manager policy there is no scope: the memory manager decides per container.
-    containers = units(request, scope if policy is not TopologyPolicy.NONE else TopologyScope.CONTAINER)
-    for container in containers:
-        before = headroom
-        merged = evaluator.merge(before, provider_hints(before, container.amounts))
-        staying = np.flatnonzero(merged.admit)
-        headroom = before.take(staying)
-        of_staying = Merged(merged.admit[staying], merged.mask[staying], merged.aligned[staying])
-        wanted = allocate_last or container is not containers[-1]
-        held = _allocate(headroom, container, of_staying) if wanted else headroom.free
-        yield Step(container, before, merged, headroom, held)
+def _ascending(free: Sequence[int], zones: Sequence[int], need: int) -> list[int]:
+    """Take from zones in their order; whatever is missing stays missing."""
+    taken = [0] * len(free)
+    for zone in zones:
+        part = max(min(need, free[zone]), 0)
+        taken[zone] = part
+        need -= part
+    return taken
 
 
-def _allocate(headroom: Headroom, container: AlignedContainer, merged: Merged) -> Ints:
-    """Take a container's amounts within its mask; return what it holds then, shape (rows, zones, resources)."""
-    zones = headroom.table.zones
-    taken = np.zeros_like(headroom.free)
-    from_lent = np.zeros_like(headroom.free)
-    inside = (merged.mask[:, None] >> np.arange(zones)) & 1
-    init = container.kind is ContainerKind.INIT
-    for resource, need in container.amounts:
-        column = headroom.columns.resources.get(resource)
-        if column is None:
-            continue
-        bound = headroom.columns.reported[headroom.rows, column] & (merged.mask != 0)
-        if is_memory(resource):
-            lent = _lent_memory(headroom, column, need * bound, inside, merged.mask)
-            packed = False
-        else:
-            lent = _fill(need * (bound & merged.aligned), headroom.reusable[:, :, column] * inside)
-            packed = resource == CPU
-        wanted = need * (bound & (merged.aligned | is_memory(resource))) - lent.sum(axis=1)
-        from_lent[:, :, column] = lent
-        taken[:, :, column] = _fill_free(headroom, column, wanted, inside, packed=packed)
-    headroom.free = headroom.free - taken
-    # An ordinary init container lends all that it holds; what others have of it is lent no more.
-    headroom.reusable = headroom.reusable + (taken if init else -from_lent)
-    if init:
-        lending = taken[:, :, _memory_columns(headroom)].any(axis=(1, 2))
-        headroom.memory_lent_mask = np.where(lending, merged.mask, headroom.memory_lent_mask)
-    held = [name for name, need in container.amounts if is_memory(name) and need]
-    if held:
-        _join_memory_groups(headroom, held, merged.mask, inside)
-    return taken + from_lent
-
-
-def _lent_memory(headroom: Headroom, column: int, wanted: Ints, inside: Ints, mask: Ints) -> Ints:
-    same = (headroom.memory_lent_mask == mask) & (mask != 0)
-    return _fill(wanted * same, headroom.reusable[:, :, column] * inside)
-
-
-def _memory_columns(headroom: Headroom) -> list[int]:
-    return [column for name, column in headroom.columns.resources.items() if is_memory(name)]
-
-
-def _fill_free(headroom: Headroom, column: int, wanted: Ints, inside: Ints, *, packed: bool) -> Ints:
-    free = headroom.free[:, :, column] * inside
-    if not packed:
-        return _fill(wanted, free)
-    entire = (free == headroom.capacity_of(column, hardware=True)) & (free <= wanted[:, None])
-    order = np.where(entire, 0, 1 + np.maximum(free, 0)) * free.shape[1] + np.arange(free.shape[1])
-    return _fill(wanted, free, order)
-
-
-def _join_memory_groups(headroom: Headroom, resources: list[str], mask: Ints, inside: Ints) -> None:
-    columns = headroom.columns.columns_of(resources)
-    bound = headroom.columns.reported[headroom.rows][:, columns].any(axis=1) & (mask != 0)
-    wide = inside.sum(axis=1) > 1
-    headroom.memory_single = headroom.memory_single + inside * (bound & ~wide)[:, None]
-    headroom.memory_group = headroom.memory_group | (inside * mask[:, None] * (bound & wide)[:, None])
-
-
-def _fill(wanted: Ints, free: Ints, order: Ints | None = None) -> Ints:
-    """Draw `wanted` (rows,) from `free` (rows, zones): ascending zones, or those with the smallest `order` first."""
-    sequence = None if order is None else np.argsort(order, axis=1, kind="stable")
-    ordered = np.maximum(free if sequence is None else np.take_along_axis(free, sequence, axis=1), 0)
-    before = np.cumsum(ordered, axis=1) - ordered
-    drawn: Ints = np.clip(wanted[:, None] - before, 0, ordered)
-    if sequence is None:
-        return drawn
-    result = np.empty_like(drawn)
-    np.put_along_axis(result, sequence, drawn, axis=1)
-    return result
-
-
-def _reported(columns: ZoneColumns, row: int, resource: str) -> bool:
-    column = columns.resources.get(resource)
-    return column is not None and bool(columns.reported[row, column])
+def _unexpected(cause: str) -> _Rejected:
+    return _Rejected(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")

@@ -1,104 +1,145 @@
-"""Will the kubelet admit the pod, and on which zones: one evaluator per Topology Manager policy, behind one interface.
+"""What the Topology Manager makes of its providers' hints: one evaluator per policy, behind one interface.
 
-An evaluator merges the providers' hints for one container (or pod) into a mask. The walk over the containers, each
-allocated before the next is looked at, is the same for all policies (`kaicore.numa.admission`).
+An evaluator merges the hints for one container (or pod) into one mask. The walk over the containers, each allocated
+before the next is looked at, is the same for all policies (`kaicore.numa.admission`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from kaicore.model.node import TopologyPolicy
-from kaicore.numa.columns import Flags, Ints
-from kaicore.numa.hints import Headroom, Hints
-from kaicore.numa.requests import is_memory
+from kaicore.numa.masks import lowest_place
+from kaicore.numa.zones import NodeZones
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """One provider's answer, as sets of masks; a provider without an opinion gives none.
+
+    Attributes:
+        resource: what it is about; the memory manager's carries the first of its resources.
+        feasible: masks on whose zones enough is free.
+        preferred: those of them with `width` zones.
+        width: the fewest zones that could ever serve the request.
+    """
+
+    resource: str
+    feasible: int
+    preferred: int
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The merge for one container on some nodes.
+    """The merged hint.
 
     Attributes:
-        admit: whether the kubelet would go on; shape (rows,).
-        mask: zones of the merged hint, 0 for any; shape (rows,).
-        aligned: whether CPUs and devices are taken within the mask; where not, only memory is; shape (rows,).
+        mask: zones to allocate from, 0 for any.
+        preferred: whether every provider prefers it.
     """
 
-    admit: Flags
-    mask: Ints
-    aligned: Flags
+    mask: int
+    preferred: bool
 
 
 class NumaEvaluator(Protocol):
-    """A Topology Manager policy's verdict."""
+    """A Topology Manager policy."""
 
-    def merge(self, headroom: Headroom, hints: list[Hints]) -> Merged:
-        """Merge the providers' hints."""
+    def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
+        """Merge the providers' hints; None when the policy refuses (`TopologyAffinityError`)."""
         ...
 
 
 class SingleNumaNodeEvaluator:
-    """`single-numa-node`: one zone must have it all; the lowest such zone is taken."""
+    """`single-numa-node`: the lowest zone that every provider prefers alone (`policy_single_numa_node.go`).
 
-    def merge(self, headroom: Headroom, hints: list[Hints]) -> Merged:
+    The mask of all zones says nothing: so it is on a node of one zone, or where nobody has an opinion.
+    """
+
+    def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""
-        table = headroom.table
-        return _first_common(headroom, hints, np.broadcast_to(table.widths == 1, (len(headroom.rows), len(table))))
+        if not hints:
+            return Merged(0, preferred=True)
+        table = node.table
+        common = table.of_width[1]
+        for hint in hints:
+            common &= hint.preferred
+        if not common:
+            return None
+        mask = table.masks[lowest_place(common)]
+        return Merged(0 if mask == table.full else mask, preferred=True)
 
 
 class RestrictedEvaluator:
-    """`restricted`: one mask must be a preferred hint of every provider (the seed's reduction of the hint merge)."""
+    """`restricted`: one mask must be preferred by every provider (the seed's reduction of the merge)."""
 
-    def merge(self, headroom: Headroom, hints: list[Hints]) -> Merged:
+    def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""
-        return _first_common(headroom, hints, np.ones((len(headroom.rows), len(headroom.table)), np.bool_))
+        table = node.table
+        if not hints:
+            return Merged(table.full, preferred=True)
+        common = hints[0].preferred
+        for hint in hints[1:]:
+            common &= hint.preferred
+        return Merged(best_mask(node, common), preferred=True) if common else None
 
 
 class BestEffortEvaluator:
-    """`best-effort`: aligned where a common preferred mask exists; otherwise only a memory manager can still refuse."""
+    """`best-effort`: like restricted where that admits, otherwise the mask that comes nearest (`policy.go`).
 
-    def merge(self, headroom: Headroom, hints: list[Hints]) -> Merged:
+    Nearest is measured by BestNonPreferredAffinityCount: as many zones as the neediest provider's narrowest hint; if
+    none of the merged masks has so many, the next smaller number, or else the smallest.
+    """
+
+    def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""
-        aligned = RestrictedEvaluator().merge(headroom, hints)
-        alone = NonePolicyEvaluator().merge(headroom, hints)
-        return Merged(
-            aligned.admit | alone.admit,
-            np.where(aligned.admit, aligned.mask, alone.mask),
-            aligned.admit,
-        )
+        aligned = _RESTRICTED.merge(node, hints)
+        if aligned is not None:
+            return aligned
+        table = node.table
+        overlaps, target = {table.full}, 0
+        for hint in hints:
+            if hint.feasible:
+                masks = [mask for place, mask in enumerate(table.masks) if hint.feasible >> place & 1]
+                target = max(target, masks[0].bit_count())
+                overlaps = {one & other for one in overlaps for other in masks} - {0}
+        if not overlaps:
+            return Merged(table.full, preferred=False)
+        fitting = [mask.bit_count() for mask in overlaps if mask.bit_count() <= target]
+        width = max(fitting) if fitting else min(mask.bit_count() for mask in overlaps)
+        among = 0
+        for mask in overlaps:
+            if mask.bit_count() == width:
+                among |= 1 << table.places[mask]
+        return Merged(best_mask(node, among), preferred=False)
 
 
 class NonePolicyEvaluator:
-    """`none`: nothing is aligned, but a Static memory manager refuses what no mask of zones can hold."""
+    """`none`: nothing is merged, the managers allocate where they like; they can still refuse."""
 
-    def merge(self, headroom: Headroom, hints: list[Hints]) -> Merged:
+    def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""
-        unaligned = np.zeros(len(headroom.rows), np.bool_)
-        memory = next((hint for hint in hints if is_memory(hint.resource)), None)
-        if memory is None:
-            return Merged(~unaligned, np.zeros(len(headroom.rows), np.int64), unaligned)
-        # The narrowest feasible mask, of those the lowest: the masks are in that order.
-        first = memory.feasible.argmax(axis=1)
-        admit = memory.feasible.any(axis=1) | memory.silent
-        mask = np.where(memory.silent | ~admit, 0, headroom.table.bits[first])
-        return Merged(admit, mask, unaligned)
+        return Merged(0, preferred=False)
 
 
-def _first_common(headroom: Headroom, hints: list[Hints], allowed: Flags) -> Merged:
-    common = allowed.copy()
-    silent = np.ones(len(headroom.rows), np.bool_)
-    for hint in hints:
-        common &= hint.preferred | hint.silent[:, None]
-        silent &= hint.silent
-    admit = common.any(axis=1) | silent
-    mask = np.where(silent | ~admit, 0, headroom.table.bits[common.argmax(axis=1)])
-    return Merged(admit, mask, ~silent)
+def best_mask(node: NodeZones, masks: int) -> int:
+    """Return a set's best mask: fewest zones, then (prefer-closest-numa-nodes) the closest, then the lowest value."""
+    table = node.table
+    place = lowest_place(masks)
+    if node.settings.prefers_closest and node.distances:
+        width = table.masks[place].bit_count()
+        among = masks & table.of_width[width]
+        places = [index for index in range(len(table)) if among >> index & 1]
+        place = min(places, key=lambda index: (node.distance(table.zones_of[index]), index))
+    return table.masks[place]
 
+
+_RESTRICTED = RestrictedEvaluator()
 
 EVALUATORS: dict[TopologyPolicy, NumaEvaluator] = {
     TopologyPolicy.SINGLE_NUMA_NODE: SingleNumaNodeEvaluator(),
-    TopologyPolicy.RESTRICTED: RestrictedEvaluator(),
+    TopologyPolicy.RESTRICTED: _RESTRICTED,
     TopologyPolicy.BEST_EFFORT: BestEffortEvaluator(),
     TopologyPolicy.NONE: NonePolicyEvaluator(),
 }

@@ -48,6 +48,23 @@ class AlignedRequest:
         """Whether nothing of the pod is aligned."""
         return not any(container.amounts for container in self.containers)
 
+    def nothing(self) -> "AlignedRequest":
+        """Return a request for nothing."""
+        return AlignedRequest((), ())
+
+    def without(self, ignored: frozenset[str]) -> "AlignedRequest":
+        """Return the request less some resources."""
+        if not ignored:
+            return self
+
+        def kept(amounts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+            return tuple(item for item in amounts if item[0] not in ignored)
+
+        return AlignedRequest(
+            tuple(AlignedContainer(item.name, item.kind, kept(item.amounts)) for item in self.containers),
+            kept(self.pod),
+        )
+
 
 def is_memory(resource: str) -> bool:
     """Tell whether the memory manager accounts for the resource."""
@@ -88,3 +105,26 @@ def _pod_scope(containers: tuple[AlignedContainer, ...]) -> tuple[tuple[str, int
             if container.kind is not ContainerKind.INIT:
                 running[resource] = before + amount
     return tuple(sorted(peak.items()))
+
+
+def counted_request(pod: Pod) -> AlignedRequest:
+    """Return what the seed's counting rule looks at: every amount of a Guaranteed pod, whatever the kubelet aligns."""
+    if pod.qos is not QosClass.GUARANTEED:
+        return AlignedRequest((), ())
+    containers = tuple(
+        AlignedContainer(
+            container.name, container.kind, tuple(sorted((k, v) for k, v in container.requests.items() if v))
+        )
+        for container in pod.containers
+    )
+    running: Amounts = {}
+    inits: Amounts = {}
+    for container in containers:
+        init = container.kind is ContainerKind.INIT
+        for resource, amount in container.amounts:
+            if init:
+                inits[resource] = max(inits.get(resource, 0), amount)
+            else:
+                running[resource] = running.get(resource, 0) + amount
+    every = {name: max(running.get(name, 0), inits.get(name, 0)) for name in sorted({*running, *inits})}
+    return AlignedRequest(containers, tuple(every.items()))

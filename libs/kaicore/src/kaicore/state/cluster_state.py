@@ -18,9 +18,10 @@ from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.model.node import NodeTopology
-from kaicore.model.pod import Pod
+from kaicore.model.pod import ContainerKind, Pod
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
+from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
@@ -39,6 +40,20 @@ class Rejection(msgspec.Struct, frozen=True):
     changes: int = -1
     count: int = 0
     reason: str = ""
+
+
+class HistoryGap(msgspec.Struct, frozen=True):
+    """A node whose zones the log does not know all of.
+
+    Attributes:
+        since: position of the event that brought the first pod of which something is unknown.
+        pods: how many such pods are there now.
+        unrecorded: of them, those of which nothing at all is known.
+    """
+
+    since: int
+    pods: int
+    unrecorded: int
 
 
 class ClusterState:
@@ -133,6 +148,30 @@ class ClusterState:
         """Return how often the node's kubelet has rejected pods of a class."""
         return self.rejections.get(node, {}).get(class_key, Rejection()).count
 
+    def history_gap(self, node: str) -> HistoryGap | None:
+        """Return since when the log does not tell all that is held of a node's zones; None while it does.
+
+        Either no record tells what a pod holds there, or one that came before this log knew the node was observed, but
+        not what its init containers left with it, which no exporter shows.
+        """
+        gaps = [entry for entry in self._held_on(node) if self.partly_unknown(entry)]
+        if not gaps:
+            return None
+        return HistoryGap(gaps[0].charged_at, len(gaps), sum(entry.unrecorded for entry in gaps))
+
+    def partly_unknown(self, entry: PodEntry) -> bool:
+        """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
+        if entry.unrecorded:
+            return True
+        if not entry.charged or entry.observed is None or (entry.predicted is not None and not entry.elsewhere):
+            return False
+        row, aligned = self.columns.row(entry.node), self.classes[entry.class_key].aligned
+        return any(
+            container.kind is ContainerKind.INIT
+            and self.columns.zones.binds(row, [name for name, _ in container.amounts])
+            for container in aligned.containers
+        )
+
     # For snapshots.
 
     def class_record(self, key: str) -> tuple[bytes, int]:
@@ -152,14 +191,19 @@ class ClusterState:
         if entry.charged:
             row = self.columns.row(entry.node)
             self.columns.charge(row, entry.requests, releasing=entry.releasing)
-            self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
+            self.columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
             self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
+            if entry.unrecorded:
+                entry.unrecorded = False
+                self._note_unrecorded(entry, unrecorded=True)
         self._set_waiting(entry)
 
     # Facts about nodes.
 
     def _node_observed(self, payload: payloads.NodeObserved, _: Event) -> None:
         self.columns.set_node(payload.node, self.columns.row(payload.node.name))
+        for entry in self._held_on(payload.node.name):
+            self._set_unrecorded(entry)
         self._changed(payload.node.name)
 
     def _node_deleted(self, payload: payloads.NodeDeleted, _: Event) -> None:
@@ -169,6 +213,7 @@ class ClusterState:
             self.columns.set_node(None, row)
             self._changed(payload.name)
             self.rejections.pop(payload.name, None)
+            self.tally.misses.pop(payload.name, None)
 
     def _topology_observed(self, payload: payloads.TopologyObserved, _: Event) -> None:
         topology = payload.topology
@@ -184,12 +229,11 @@ class ClusterState:
         self._set_topology(payload.node, None)
 
     def _set_topology(self, node: str, topology: NodeTopology | None) -> None:
-        row = self.columns.row(node)
-        self.columns.set_topology(topology, row)
-        for uid in sorted(self.on_node.get(node, ())):
-            entry = self.pods[uid]
-            entry.zone_charge = self._resolve(entry)
-            self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
+        self.columns.set_topology(topology, self.columns.row(node))
+        for entry in self._held_on(node):
+            entry.zone_charge = self._resolve(entry) or ZoneCharge()
+            self._set_unrecorded(entry)
+        self._charge_again(node)
         self._changed(node)
 
     # Facts about pods.
@@ -213,6 +257,8 @@ class ClusterState:
         elif pod.node_name:
             self._hold(entry, pod.node_name)
             entry.stage = Stage.BOUND
+            # Once its containers run, the memory of its init containers is free.
+            self._recharge(entry)
         self._set_releasing(entry)
         self._set_waiting(entry)
 
@@ -226,12 +272,13 @@ class ClusterState:
             entry.class_key, entry.requests = key, self.classes[key].requests
 
     def _pod_deleted(self, payload: payloads.PodDeleted, _: Event) -> None:
-        entry = self.pods.pop(payload.uid, None)
+        entry = self.pods.get(payload.uid)
         if entry is None:
             return
         if entry.charged:
             self._release(entry)
             self._changed(entry.node)
+        del self.pods[payload.uid]
         self._unclass(entry)
         self.waiting.discard(payload.uid)
         self.versions.pop(f"pod/{payload.uid}", None)
@@ -258,15 +305,14 @@ class ClusterState:
                 add(self.tally.agreement, entry.agreement, -1)
             add(self.tally.agreement, agreement)
             entry.agreement = agreement
+            entry.elsewhere = contradiction(entry.predicted, payload.placement) is MissCause.ZONES
         entry.observed = payload.placement
-        if not entry.charged:
-            return
-        row = self.columns.row(entry.node)
-        self.columns.zones.charge(row, entry.zone_charge, sign=-1, releasing=entry.releasing)
-        before, entry.zone_charge = entry.zone_charge, self._resolve(entry)
-        self.columns.zones.charge(row, entry.zone_charge, releasing=entry.releasing)
-        if entry.zone_charge != before:
+        if entry.charged and self._recharge(entry):
             self._changed(entry.node)
+
+    def _prediction_missed(self, payload: payloads.PredictionMissed, _: Event) -> None:
+        """What the pod really holds came with its own event; this counts."""
+        add(self.tally.misses.setdefault(payload.node, {}), f"{payload.policy}/{payload.cause}")
 
     # Decisions and outcomes.
 
@@ -279,7 +325,8 @@ class ClusterState:
         entry.predicted = payload.placement
         entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
         self._hold(entry, payload.node)
-        self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
+        if entry.zone_charge != ZoneCharge():
+            self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
         self._set_releasing(entry)
         self._set_waiting(entry)
 
@@ -299,7 +346,7 @@ class ClusterState:
             return
         self._release(entry)
         self._changed(entry.node)
-        entry.stage, entry.node, entry.predicted = Stage.WAITING, "", None
+        entry.stage, entry.node, entry.predicted, entry.elsewhere = Stage.WAITING, "", None, False
         entry.bind_failures += 1
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
@@ -343,16 +390,20 @@ class ClusterState:
         del self._class_refs[key], self.classes[key], self._class_by_identity[self._identity_of_class.pop(key)]
         self.reasons.pop(key, None)
 
-    def _resolve(self, entry: PodEntry) -> ZoneCharge:
-        row = self.columns.row(entry.node)
+    def _resolve(self, entry: PodEntry) -> ZoneCharge | None:
         return zone_charge(
             self.columns.zones,
-            row,
-            self.columns.topologies[row],
+            self.columns.topologies[self.columns.row(entry.node)],
             pod=entry.pod,
             predicted=entry.predicted,
             observed=entry.observed,
+            elsewhere=entry.elsewhere,
         )
+
+    def _held_on(self, node: str) -> list[PodEntry]:
+        """The pods that are charged to a node, in the order in which they came."""
+        held = [self.pods[uid] for uid in self.on_node.get(node, ())]
+        return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
     def _hold(self, entry: PodEntry, node: str) -> None:
         """Charge a pod to a node, once; another node than decided wins, for Kubernetes knows where its pods are."""
@@ -362,26 +413,68 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
             entry.predicted = entry.observed = None
+            entry.elsewhere = False
         entry.node = node
         row = self.columns.row(node)
-        entry.zone_charge = self._resolve(entry)
         self.columns.charge(row, entry.requests)
-        self.columns.zones.charge(row, entry.zone_charge)
-        entry.charged, entry.releasing = True, False
+        entry.zone_charge = self.columns.zones.charge(row, self._resolve(entry) or ZoneCharge())
+        entry.charged, entry.releasing, entry.charged_at = True, False, self.position
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
+        self._set_unrecorded(entry)
+
+    def _recharge(self, entry: PodEntry) -> bool:
+        """Charge a pod with what is known of it now; returns whether that changes anything."""
+        row, zones = self.columns.row(entry.node), self.columns.zones
+        charge = self._resolve(entry) or ZoneCharge()
+        self._set_unrecorded(entry)
+        exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
+        if exchanged is entry.zone_charge:
+            return False
+        if exchanged is not None:
+            entry.zone_charge = exchanged
+        else:
+            # Memory turned out differently: what the pods after it found is as different, so all are told anew.
+            entry.zone_charge = charge
+            self._charge_again(entry.node)
+        return True
+
+    def _charge_again(self, node: str) -> None:
+        row, zones = self.columns.row(node), self.columns.zones
+        zones.clear_charges(row)
+        for entry in self._held_on(node):
+            entry.zone_charge = zones.charge(row, entry.zone_charge, releasing=entry.releasing)
 
     def _release(self, entry: PodEntry) -> None:
         if not entry.charged:
             return
         row = self.columns.row(entry.node)
         self.columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
-        self.columns.zones.charge(row, entry.zone_charge, sign=-1, releasing=entry.releasing)
+        self.columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.charged = entry.releasing = False
         entry.zone_charge = ZoneCharge()
+        self._set_unrecorded(entry)
         pods = self.on_node[entry.node]
         pods.discard(entry.pod.uid)
         if not pods:
             del self.on_node[entry.node]
+
+    def _set_unrecorded(self, entry: PodEntry) -> None:
+        """Note whether a pod that has something bound to zones has no record that tells which."""
+        row = self.columns.row(entry.node)
+        unrecorded = entry.charged and self._resolve(entry) is None
+        if unrecorded:
+            aligned = self.classes[entry.class_key].aligned
+            unrecorded = self.columns.zones.binds(row, aligned.resources)
+        self._note_unrecorded(entry, unrecorded=unrecorded)
+
+    def _note_unrecorded(self, entry: PodEntry, *, unrecorded: bool) -> None:
+        if unrecorded == entry.unrecorded:
+            return
+        row = self.columns.row(entry.node)
+        zones, entry.unrecorded = self.columns.zones, unrecorded
+        zones.unknown[row] += 1 if unrecorded else -1
+        since = [other.charged_at for other in self._held_on(entry.node) if other.unrecorded]
+        zones.unknown_since[row] = min(since, default=0)
 
     def _set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
@@ -391,7 +484,7 @@ class ClusterState:
         row = self.columns.row(entry.node)
         for sign, flag in ((-1, entry.releasing), (1, releasing)):
             self.columns.charge(row, entry.requests, sign=sign, releasing=flag)
-            self.columns.zones.charge(row, entry.zone_charge, sign=sign, releasing=flag)
+        self.columns.zones.set_releasing(row, entry.zone_charge, releasing=releasing)
         entry.releasing = releasing
 
     def _set_waiting(self, entry: PodEntry) -> None:
@@ -425,7 +518,8 @@ def _shape(topology: NodeTopology) -> tuple[Any, ...]:
         )
         for zone in topology.zones
     )
-    return topology.policy, topology.scope, tuple(sorted(topology.options.items())), zones
+    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
+    return topology.policy, topology.scope, options, zones
 
 
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {
@@ -440,6 +534,7 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
     payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
+    payloads.PredictionMissed: ClusterState._prediction_missed,  # noqa: SLF001
     payloads.PodPlaced: ClusterState._pod_placed,  # noqa: SLF001
     payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
     payloads.PodBound: ClusterState._pod_bound,  # noqa: SLF001

@@ -45,6 +45,9 @@ class PodEntry(msgspec.Struct):
         charged: whether `requests` and `zone_charge` are charged to `node`.
         releasing: whether they are charged as being released.
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
+        elsewhere: it was observed on other zones than predicted.
+        charged_at: position of the event that charged it: the order in which pods came to a node.
+        unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
         cycle: the cycle that placed it.
         placed_at: when that was recorded, microseconds since the epoch.
@@ -61,6 +64,9 @@ class PodEntry(msgspec.Struct):
     predicted: Placement | None = None
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
+    elsewhere: bool = False
+    charged_at: int = 0
+    unrecorded: bool = False
     agreement: Agreement | None = None
     bind_failures: int = 0
     failed_at: int = 0
@@ -75,32 +81,48 @@ def compare(predicted: Placement, observed: Placement) -> Agreement:
     Memory that is bound to several zones counts by its mask, for podresources shows no more of it. What it does not
     show at all, ordinary init containers, is left out of the prediction first.
     """
-    shown = {container.container for container in observed.containers}
-    told_apart = "" not in shown and all(container.container for container in predicted.containers)
-    expected = _holdings(item for item in predicted.containers if not told_apart or item.container in shown)
-    actual = _holdings(observed.containers)
+    expected_of, actual_of = told_alike(predicted, observed)
+    expected, actual = holdings(expected_of), holdings(actual_of)
     if expected == actual:
         return Agreement.EXACT
     return Agreement.SAME_ZONES if _zones(expected) == _zones(actual) else Agreement.DIFFERENT
 
 
-_Holdings = dict[tuple[tuple[str, ...], str], int]
+def told_alike(
+    predicted: Placement, observed: Placement
+) -> tuple[tuple[ContainerPlacement, ...], tuple[ContainerPlacement, ...]]:
+    """Return the containers of both that can be compared: those that an observation shows, if it tells them apart."""
+    shown = {container.container for container in observed.containers}
+    told_apart = "" not in shown and all(container.container for container in predicted.containers)
+    kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
+    return kept, observed.containers
 
 
-def _holdings(containers: Iterable[ContainerPlacement]) -> _Holdings:
-    holdings: _Holdings = {}
+#: Amounts by zones and resource.
+Holdings = dict[tuple[tuple[str, ...], str], int]
+
+
+def holdings(containers: Iterable[ContainerPlacement]) -> Holdings:
+    """Sum containers' holdings by zones and resource; a memory block counts by all its zones."""
+    held: Holdings = {}
     for container in containers:
         parts: list[tuple[tuple[str, ...], Amounts]] = [((zone.zone,), zone.amount) for zone in container.zones]
         parts += [(tuple(sorted(span.zones)), span.amount) for span in container.spans]
         for zones, amounts in parts:
             for resource, amount in amounts.items():
+                if is_memory(resource) and container.blocks:
+                    continue
                 bound = tuple(sorted(container.mask)) if is_memory(resource) and len(container.mask) > 1 else zones
-                holdings[bound, resource] = holdings.get((bound, resource), 0) + amount
-    return {key: amount for key, amount in holdings.items() if amount}
+                held[bound, resource] = held.get((bound, resource), 0) + amount
+        for block in container.blocks:
+            for resource, amount in block.amount.items():
+                key = tuple(sorted(block.zones)), resource
+                held[key] = held.get(key, 0) + amount
+    return {key: amount for key, amount in held.items() if amount}
 
 
-def _zones(holdings: _Holdings) -> dict[str, frozenset[str]]:
+def _zones(held: Holdings) -> dict[str, frozenset[str]]:
     zones: dict[str, frozenset[str]] = {}
-    for names, resource in holdings:
+    for names, resource in held:
         zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
     return zones

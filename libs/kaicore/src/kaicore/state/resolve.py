@@ -1,16 +1,17 @@
 """Placement records, which name zones, into charges on a node's columns.
 
-An observation wins over a prediction. What podresources never shows, the CPUs and devices that ordinary init containers
-leave with the pod, is taken from the prediction also then. A record that names a zone that the node does not have is of
-no use as a whole, and the next best one is taken.
+An observation wins over a prediction. What podresources never shows, what ordinary init containers leave with the pod,
+is taken from the prediction also then. A record that names a zone that the node does not have is of no use as a whole,
+and the next best one is taken.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kaicore.model.node import NodeTopology
-from kaicore.model.placement import ContainerPlacement, Placement
+from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.model.pod import ContainerKind, Pod
 from kaicore.numa.columns import ZoneCharge, ZoneColumns
+from kaicore.numa.memory_manager import MemoryBlock
 from kaicore.numa.requests import is_memory
 
 
@@ -19,84 +20,118 @@ class _Account:
     """Sums up one pod's charge."""
 
     columns: ZoneColumns
-    row: int
     index: dict[str, int]
-    amounts: dict[tuple[int, str], int]
-    masks: list[int]
+    amounts: dict[tuple[int, str], int] = field(default_factory=dict)
+    blocks: list[MemoryBlock] = field(default_factory=list)
 
     def known(self, placement: Placement) -> bool:
         return all(
             zone in self.index and resource in self.columns.resources
             for container in placement.containers
             for zones, amounts in [((item.zone,), item.amount) for item in container.zones]
-            + [(item.zones, item.amount) for item in container.spans]
+            + [(item.zones, item.amount) for item in (*container.spans, *container.blocks)]
             for zone in zones
             for resource in amounts
         )
 
-    def add(self, container: ContainerPlacement, *, memory: bool = True) -> None:
-        """Add a container's holdings; amounts of a span fill its zones in ascending order, as memory does."""
-        memory_zones = 0
+    def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
+        """Add a container's holdings; of what is known to be in several zones, each counts in full.
+
+        So does a device of several zones in the kubelet's and the exporters' figures.
+        """
         for zone in container.zones:
             for resource, amount in zone.amount.items():
-                if is_memory(resource):
-                    if not memory:
-                        continue
-                    memory_zones |= 1 << self.index[zone.zone]
-                self._put(self.index[zone.zone], resource, amount)
+                if not is_memory(resource):
+                    self._put(self.index[zone.zone], resource, amount)
         for span in container.spans:
-            zones = sorted(self.index[name] for name in span.zones)
             for resource, amount in span.amount.items():
-                if is_memory(resource):
-                    self.masks.append(sum(1 << zone for zone in zones))
-                self._spread(zones, resource, amount)
-        if memory_zones:
-            mask = sum(1 << self.index[name] for name in container.mask)
-            self.masks += [mask] if mask else [1 << zone for zone in range(64) if memory_zones >> zone & 1]
+                if not is_memory(resource):
+                    for name in span.zones:
+                        self._put(self.index[name], resource, amount)
+        if memory:
+            self._add_blocks(container, init=init)
 
-    def _spread(self, zones: list[int], resource: str, amount: int) -> None:
-        column = self.columns.resources[resource]
-        for zone in zones:
-            free = int(self.columns.allocatable[self.row, zone, column] - self.columns.used[self.row, zone, column])
-            part = max(min(amount, free - self.amounts.get((zone, resource), 0)), 0)
-            self._put(zone, resource, part)
-            amount -= part
-        self._put(zones[-1], resource, amount)
+    def _add_blocks(self, container: ContainerPlacement, *, init: bool) -> None:
+        """A prediction tells its blocks where they are not one a zone; an observation tells them as zones and spans.
+
+        Records from before there were blocks give the zones of a wide mask their amounts, and grouped all of it.
+        """
+        blocks = list(container.blocks)
+        if not blocks:
+            by_zone = [
+                SpanAmount((zone.zone,), {name: amount})
+                for zone in container.zones
+                for name, amount in zone.amount.items()
+                if is_memory(name)
+            ]
+            wide = len(container.mask) > 1 and bool(by_zone)
+            blocks = _joined(by_zone, container.mask) if wide else by_zone
+            blocks += [
+                SpanAmount(span.zones, {name: amount})
+                for span in container.spans
+                for name, amount in span.amount.items()
+                if is_memory(name)
+            ]
+        for block in blocks:
+            mask = sum(1 << self.index[name] for name in set(block.zones))
+            self.blocks += [MemoryBlock(name, mask, amount, init) for name, amount in block.amount.items()]
 
     def _put(self, zone: int, resource: str, amount: int) -> None:
         if amount:
             self.amounts[zone, resource] = self.amounts.get((zone, resource), 0) + amount
 
     def charge(self) -> ZoneCharge:
-        return ZoneCharge(
-            tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items())),
-            tuple(sorted(self.masks)),
-        )
+        amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
+        return ZoneCharge(amounts, tuple(self.blocks))
 
 
 def zone_charge(
     columns: ZoneColumns,
-    row: int,
     topology: NodeTopology | None,
     *,
     pod: Pod,
     predicted: Placement | None,
     observed: Placement | None,
-) -> ZoneCharge:
-    """Return what a pod's placement records charge to its node; nothing where there is no usable record."""
-    if topology is None or (predicted is None and observed is None):
+    elsewhere: bool = False,
+) -> ZoneCharge | None:
+    """Return what a pod's placement records charge to its node; None where there is no usable record.
+
+    Args:
+        columns: the node's zones among all.
+        topology: the node's, None where it has none.
+        pod: the pod.
+        predicted: its zones as predicted.
+        observed: its zones as observed.
+        elsewhere: the observation is of other zones than predicted: so what was predicted of init containers, which no
+            exporter shows, is not where it was predicted either, and nobody knows where it is.
+
+    The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
+    their CPUs and devices are its own to the end.
+    """
+    if topology is None:
         return ZoneCharge()
-    index = {zone.name: number for number, zone in enumerate(topology.zones)}
-    account = _Account(columns, row, index, {}, [])
+    account = _Account(columns, {zone.name: number for number, zone in enumerate(topology.zones)})
     init = {container.name for container in pod.containers if container.kind is ContainerKind.INIT}
+    starting = pod.phase == "Pending"
     usable = predicted if predicted is not None and account.known(predicted) else None
-    if observed is not None and account.known(observed):
-        for container in observed.containers:
+    seen = observed if observed is not None and account.known(observed) else None
+    if usable is None and seen is None:
+        return None
+    for container in usable.containers if usable else ():
+        if container.container in init and elsewhere:
+            continue
+        if container.container in init:
+            account.add(container, init=True, memory=starting)
+        elif seen is None:
             account.add(container)
-        for container in usable.containers if usable else ():
-            if container.container in init:
-                account.add(container, memory=False)
-    elif usable is not None:
-        for container in usable.containers:
-            account.add(container)
+    for container in seen.containers if seen else ():
+        account.add(container)
     return account.charge()
+
+
+def _joined(by_zone: list[SpanAmount], mask: tuple[str, ...]) -> list[SpanAmount]:
+    total: dict[str, int] = {}
+    for part in by_zone:
+        for name, amount in part.amount.items():
+            total[name] = total.get(name, 0) + amount
+    return [SpanAmount(mask, {name: amount}) for name, amount in total.items()]

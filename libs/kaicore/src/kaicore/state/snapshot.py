@@ -11,12 +11,13 @@ from kaicore.engine.config import ENGINE_VERSION
 from kaicore.engine.pod_class import PodClass
 from kaicore.events.payloads import ClassPending, PriorityClassObserved
 from kaicore.model.node import Node, NodeTopology
+from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
 from kaicore.state.pod_entry import PodEntry
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-1-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-2-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -24,6 +25,9 @@ class _NodeRecord(msgspec.Struct):
     node: Node | None
     topology: NodeTopology | None
     published: list[list[int]]
+    memory_used: dict[str, list[int]]
+    assignments: list[int]
+    cells: list[int]
 
 
 class _StateRecord(msgspec.Struct):
@@ -60,7 +64,21 @@ def encode_state(state: ClusterState) -> bytes:
             continue
         count = len(topology.zones) if topology is not None else 0
         published = zones.published[row, :count][:, indices].tolist()
-        nodes.append(_NodeRecord(name, node, topology, published))
+        nodes.append(
+            _NodeRecord(
+                name,
+                node,
+                topology,
+                published,
+                {
+                    resource: zones.used[row, :count, index].tolist()
+                    for resource, index in zip(resources, indices, strict=True)
+                    if is_memory(resource)
+                },
+                zones.assignments[row, :count].tolist(),
+                zones.cells[row, :count].tolist(),
+            )
+        )
     return _encoder.encode(
         _StateRecord(
             cluster=state.cluster,
@@ -105,6 +123,7 @@ def decode_state(body: bytes) -> ClusterState:
         for zone, figures in enumerate(node.published):
             for name, figure in zip(record.zone_resources, figures, strict=True):
                 zones.published[row, zone, zones.resources[name]] = figure
+        zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore_pod(entry)
     return state

@@ -13,6 +13,7 @@ class Tally(msgspec.Struct):
         rejections: kubelets' refusals by reason.
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
+        misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
         cycles: recorded cycles.
     """
 
@@ -22,6 +23,7 @@ class Tally(msgspec.Struct):
     rejections: dict[str, int] = {}
     reselections: int = 0
     agreement: dict[str, int] = {}
+    misses: dict[str, dict[str, int]] = {}
     cycles: int = 0
 
 

@@ -75,6 +75,8 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"observed on {payload.node}{zones_text(payload.placement)}"
                 if predicted is not None:
                     text += f", {_COMPARED[compare(predicted, payload.placement)]}"
+            case payloads.PredictionMissed(cause=cause):
+                text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
             case payloads.PodDeleted():
                 text = "deleted"
             case _:

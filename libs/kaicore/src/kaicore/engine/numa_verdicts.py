@@ -1,0 +1,132 @@
+"""What kubelets make of one class of pods, with a memory: nodes that are alike are asked once.
+
+A large cluster has few kinds of nodes, and a cycle takes each through the same states. What a class of pods meets on a
+node depends on nothing but the class and the zones' state.
+"""
+
+import numpy as np
+
+from kaicore.engine.config import EngineConfig, Evaluator
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.pod_class import PodClass
+from kaicore.model.quantity import CPU, MEMORY
+from kaicore.numa import counting
+from kaicore.numa.admission import Admitted, Refused, admit
+from kaicore.numa.columns import Flags, Ints
+from kaicore.numa.explain import Refusal, explain
+from kaicore.numa.kubelet_settings import KubeletSettings
+from kaicore.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.numa.screen import may_admit
+
+
+def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
+    """Set in a cycle's own columns what the configuration knows of kubelets better than what they publish.
+
+    Args:
+        columns: a copy; its kubelets' settings are changed.
+        config: with `kubelets` and `ignore_list`.
+    """
+    if not config.kubelets and not config.ignore_list:
+        return
+    zones = columns.zones
+    zones.own_settings()
+    ignored = frozenset(config.ignore_list)
+    for row, node in enumerate(columns.facts):
+        if node is None or not zones.zone_count[row]:
+            continue
+        settings = zones.kubelets[int(zones.kubelet[row])]
+        for override in config.kubelets:
+            if all(node.labels.get(key) == value for key, value in override.match_labels.items()):
+                settings = override.applied(settings)
+        if ignored:
+            settings = _without(settings, ignored)
+        zones.set_kubelet(row, settings)
+    for name, column in zones.resources.items():
+        if name in ignored:
+            zones.reported[:, column] = False
+
+
+def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSettings:
+    static_cpu = settings.static_cpu and CPU not in ignored
+    static_memory = settings.static_memory and MEMORY not in ignored
+    if (static_cpu, static_memory) == (settings.static_cpu, settings.static_memory):
+        return settings
+    return settings.replaced(static_cpu=static_cpu, static_memory=static_memory)
+
+
+#: Up to this many rows are asked one by one, by what they are like; more are first ruled out together.
+_FEW = 16
+
+
+class NumaVerdicts:
+    """One class of pods on the nodes of a cycle."""
+
+    def __init__(self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        pod_class: the class.
+        config: the shard's settings.
+        """
+        self._columns = columns
+        self._counting = config.evaluator is Evaluator.COUNTING
+        self._reconstruct = config.reconstruct_available
+        request = pod_class.counted if self._counting else pod_class.aligned
+        self._request = request.without(frozenset(config.ignore_list))
+        self._verdicts: dict[object, Admitted | Refused] = {}
+        self._placements: dict[int, PredictedPlacement | None] = {}
+        self._empty: dict[object, Admitted | Refused] = {}
+
+    def may_admit(self, rows: Ints) -> Flags:
+        """Tell which of some nodes are not ruled out; shape (rows,)."""
+        if len(rows) <= _FEW:
+            return np.array([self.admits(row) for row in rows.tolist()], np.bool_)
+        request = self._request if not self._counting else self._request.nothing()
+        return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
+
+    def admits(self, row: int) -> bool:
+        """Tell whether a node's kubelet would admit such a pod; one without zones admits all."""
+        return isinstance(self.verdict(row), Admitted)
+
+    def verdict(self, row: int) -> Admitted | Refused:
+        """Return what a node's kubelet makes of such a pod."""
+        if self._request.empty or not self._columns.zones.zone_count[row]:
+            return _NOTHING
+        key = self._columns.likeness(row)
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._verdicts[key] = self._admit(row, empty=False)
+        return found
+
+    def predict(self, row: int) -> PredictedPlacement | None:
+        """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
+        verdict, topology = self.verdict(row), self._columns.topologies[row]
+        if topology is None or verdict is _NOTHING or isinstance(verdict, Refused):
+            return None
+        # Nodes that are alike name their zones alike, so the verdict's identity will do; `_verdicts` keeps it alive.
+        if id(verdict) not in self._placements:
+            names = [zone.name for zone in topology.zones]
+            self._placements[id(verdict)] = predicted_placement(verdict, names)
+        return self._placements[id(verdict)]
+
+    def refusal(self, row: int) -> Refusal | None:
+        """Explain why a node refuses such a pod; None when it does not."""
+        verdict = self.verdict(row)
+        return explain(verdict) if isinstance(verdict, Refused) else None
+
+    def never(self, row: int) -> Refusal | None:
+        """Explain why a node would refuse such a pod even if it had no others; None when it would not."""
+        zones = self._columns.zones
+        if self._request.empty or not zones.zone_count[row]:
+            return None
+        key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
+        found = self._empty.get(key)
+        if found is None:
+            found = self._empty[key] = self._admit(row, empty=True)
+        return explain(found) if isinstance(found, Refused) else None
+
+    def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
+        node = self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)
+        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
+
+
+_NOTHING = Admitted((), {})

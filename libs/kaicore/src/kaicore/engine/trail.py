@@ -1,0 +1,140 @@
+"""What a simulation does to the nodes, and how it is taken back: placing, evicting and putting back, in any nesting.
+
+Each step keeps how its node was before: two rows of numbers. Rolling back restores them, so it is exact whatever
+happened in between, also for memory, whose manager gives back otherwise than it takes.
+
+A victim that is put back is tried where it was first. A kubelet does not move a running pod, so "where it was" is not
+another placement on the same zones: it means that the eviction never happens. `stays_put` therefore takes the eviction
+out and does again what came after it on that node. If all of that comes out the same, the pod stays; if not, nothing
+has changed, and any other place for it is a real move.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kaicore.engine.node_columns import NodeColumns, NodeMark
+from kaicore.model.pod import Amounts
+from kaicore.numa.columns import ZoneCharge
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """A pod on a node.
+
+    Attributes:
+        uid: the pod.
+        row: the node.
+        requests: what it takes of the node as a whole.
+        charge: what it takes of its zones.
+        releasing: it terminates already.
+    """
+
+    uid: str
+    row: int
+    requests: Amounts
+    charge: ZoneCharge = field(default_factory=ZoneCharge)
+    releasing: bool = False
+
+    def same_place(self, other: "Tenancy") -> bool:
+        """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
+        return self.row == other.row and self.charge.split == other.charge.split
+
+
+class _Kind(Enum):
+    PLACE = "place"
+    EVICT = "evict"
+    STAY = "stay"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    kind: _Kind
+    tenancy: Tenancy
+    before: NodeMark
+
+
+class Trail:
+    """The steps of a simulation on a cycle's own columns.
+
+    A savepoint is the number of steps taken; a later one is void once an earlier one is rolled back to.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        self._steps: list[_Step] = []
+
+    def savepoint(self) -> int:
+        """Return where to roll back to later."""
+        return len(self._steps)
+
+    def rollback(self, savepoint: int) -> set[int]:
+        """Undo everything since a savepoint; returns the rows that changed."""
+        undone = self._steps[savepoint:]
+        for step in reversed(undone):
+            self._columns.restore(step.tenancy.row, step.before)
+        del self._steps[savepoint:]
+        return {step.tenancy.row for step in undone}
+
+    def place(self, tenancy: Tenancy) -> Tenancy:
+        """Charge a pod to a node; returns it with its memory as it is drawn there."""
+        before = self._columns.mark(tenancy.row)
+        placed = self._charge(tenancy)
+        self._steps.append(_Step(_Kind.PLACE, placed, before))
+        return placed
+
+    def evict(self, tenancy: Tenancy) -> None:
+        """Take a pod off its node, as if it were gone."""
+        self._steps.append(_Step(_Kind.EVICT, tenancy, self._columns.mark(tenancy.row)))
+        self._release(tenancy)
+
+    def stays_put(self, tenancy: Tenancy) -> bool:
+        """Take a pod's eviction back if all that came after it on its node can be as it is.
+
+        Args:
+            tenancy: as it was evicted.
+
+        Raises:
+            ValueError: it is not evicted.
+        """
+        place = self._eviction(tenancy)
+        row, now = tenancy.row, self._columns.mark(tenancy.row)
+        self._columns.restore(row, self._steps[place].before)
+        stayed = {step.tenancy.uid for step in self._steps[place + 1 :] if step.kind is _Kind.STAY}
+        for step in self._steps[place + 1 :]:
+            if step.tenancy.row != row or step.kind is _Kind.STAY:
+                continue
+            if step.kind is _Kind.EVICT:
+                if step.tenancy.uid not in stayed:
+                    self._release(step.tenancy)
+            elif not (self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)):
+                self._columns.restore(row, now)
+                return False
+        self._steps.append(_Step(_Kind.STAY, tenancy, now))
+        return True
+
+    def _eviction(self, tenancy: Tenancy) -> int:
+        for place in range(len(self._steps) - 1, -1, -1):
+            step = self._steps[place]
+            if step.tenancy.uid == tenancy.uid and step.tenancy.row == tenancy.row:
+                if step.kind is _Kind.EVICT:
+                    return place
+                break
+        raise ValueError(f"pod {tenancy.uid}: is not evicted from row {tenancy.row}")
+
+    def _fits(self, tenancy: Tenancy) -> bool:
+        return self._columns.fits(tenancy.row, tenancy.requests) and self._columns.zones.holds(
+            tenancy.row, tenancy.charge
+        )
+
+    def _charge(self, tenancy: Tenancy) -> Tenancy:
+        zones = self._columns.zones
+        self._columns.charge(tenancy.row, tenancy.requests, releasing=tenancy.releasing)
+        charge = zones.charge(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
+        zones.assume(tenancy.row, charge)
+        return Tenancy(tenancy.uid, tenancy.row, tenancy.requests, charge, tenancy.releasing)
+
+    def _release(self, tenancy: Tenancy) -> None:
+        zones = self._columns.zones
+        self._columns.charge(tenancy.row, tenancy.requests, sign=-1, releasing=tenancy.releasing)
+        zones.release(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
+        zones.assume(tenancy.row, tenancy.charge, sign=-1)

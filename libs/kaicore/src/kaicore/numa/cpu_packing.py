@@ -1,0 +1,104 @@
+"""Which CPUs the static CPU manager takes, as far as counts tell (`cpumanager/cpu_assignment.go`, takeByTopology)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+def pack(available: Mapping[int, int], capacity: Sequence[int], need: int, *, threads: int) -> dict[int, int]:
+    """Split a number of CPUs over zones, as the packing does.
+
+    Whole zones first, if none of their CPUs is taken or reserved and they are not more than is needed; then whole
+    cores, from the zone with the fewest CPUs available; then single CPUs, in the same order.
+
+    Args:
+        available: millicores by zone, of the zones that may be used.
+        capacity: millicores of each zone, reserved CPUs included.
+        need: millicores; not more than is available.
+        threads: CPUs per core.
+    """
+    taken = dict.fromkeys(available, 0)
+    if len(available) == 1:
+        return dict.fromkeys(available, need)
+
+    def scarcest() -> list[int]:
+        return sorted(taken, key=lambda zone: (available[zone] - taken[zone], zone))
+
+    for zone in scarcest():
+        if available[zone] == capacity[zone] <= need:
+            taken[zone] = available[zone]
+            need -= available[zone]
+    for unit in dict.fromkeys((threads * 1000, 1000)):
+        for zone in scarcest():
+            part = min(need, available[zone] - taken[zone]) // unit * unit
+            taken[zone] += part
+            need -= part
+    return {zone: amount for zone, amount in taken.items() if amount}
+
+
+@dataclass(slots=True)
+class CoreCounts:
+    """The CPUs of one zone that a pod may have, by what is left of their cores; counts of CPUs, two to a core.
+
+    Which CPUs an init container lends decides what later containers take over: an even request takes whole cores and
+    leaves a lent half of a broken one alone. No API shows CPU ids; counted are as many broken cores as there must be,
+    one where the number of free CPUs is odd. Where that is too few, up to one CPU a container is taken to be shared
+    that is not (decision 0041).
+
+    Attributes:
+        free_whole, free_single: free, with and without their sibling.
+        lent_whole, lent_single: lent by an init container, with their sibling, or without.
+        mixed: number of cores of which one CPU is lent and one free.
+    """
+
+    free_whole: int
+    free_single: int
+    lent_whole: int = 0
+    lent_single: int = 0
+    mixed: int = 0
+
+    @classmethod
+    def of(cls, free: int) -> "CoreCounts":
+        """Return what is known of `free` CPUs."""
+        return cls(free - free % 2, free % 2)
+
+    def take(self, need: int, *, lend: bool) -> int:
+        """Take CPUs, whole cores first; returns how many of them were lent before.
+
+        Args:
+            need: not more than there are.
+            lend: an init container takes them, and lends them on.
+        """
+        cores = min(need // 2, (self.lent_whole + self.free_whole) // 2 + self.mixed)
+        again = self._take_cores(cores, lend=lend)
+        return again + sum(self._take_single(lend=lend) for _ in range(need - 2 * cores))
+
+    def _take_cores(self, cores: int, *, lend: bool) -> int:
+        lent = min(cores, self.lent_whole // 2)
+        mixed = min(cores - lent, self.mixed)
+        free = cores - lent - mixed
+        self.free_whole -= 2 * free
+        self.mixed -= mixed
+        self.lent_whole += 2 * (mixed + free) if lend else -2 * lent
+        return 2 * lent + mixed
+
+    def _take_single(self, *, lend: bool) -> bool:
+        """Broken cores come first; a core is broken from its lower thread, which is the lent one."""
+        if self.lent_single:
+            self.lent_single -= not lend
+            return True
+        if self.free_single:
+            self.free_single -= 1
+            self.lent_single += lend
+            return False
+        if self.mixed:
+            self.mixed -= not lend
+            self.free_single += not lend
+            return True
+        if self.lent_whole:
+            self.lent_whole -= 0 if lend else 2
+            self.lent_single += not lend
+            return True
+        self.free_whole -= 2
+        self.mixed += lend
+        self.free_single += not lend
+        return False

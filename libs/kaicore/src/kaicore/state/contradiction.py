@@ -1,0 +1,57 @@
+"""When an observed placement contradicts the predicted one: not where it only settles what the prediction left open."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from kaicore.model.placement import ContainerPlacement, Placement
+from kaicore.state.pod_entry import Holdings, holdings, told_alike
+
+
+class MissCause(StrEnum):
+    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause."""
+
+    ZONES = "zones"
+    AMOUNTS = "amounts"
+
+
+def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
+    """Compare an observed placement with its prediction; None where it is as predicted.
+
+    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could.
+    """
+    expected_of, actual_of = told_alike(predicted, observed)
+    open_ = {name for container in expected_of for name in container.uncertain}
+    expected, actual = holdings(expected_of), holdings(actual_of)
+    fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
+    if fixed[0] != fixed[1]:
+        return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
+    for resource in sorted(open_):
+        possible = _possible(expected_of, resource)
+        if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
+            return MissCause.ZONES
+        if _total(expected, resource) != _total(actual, resource):
+            return MissCause.AMOUNTS
+    return None
+
+
+def _possible(containers: Iterable[ContainerPlacement], resource: str) -> frozenset[str] | None:
+    """The zones from which a resource may come; None for any."""
+    zones: set[str] = set()
+    for container in containers:
+        held = {zone.zone for zone in container.zones if zone.amount.get(resource)}
+        if held and not container.mask:
+            return None
+        if held:
+            zones |= held | set(container.mask)
+    return frozenset(zones)
+
+
+def _total(held: Holdings, resource: str) -> int:
+    return sum(amount for (_, name), amount in held.items() if name == resource)
+
+
+def _zones(held: Holdings) -> dict[str, frozenset[str]]:
+    zones: dict[str, frozenset[str]] = {}
+    for names, resource in held:
+        zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
+    return zones

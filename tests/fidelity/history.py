@@ -1,0 +1,135 @@
+"""One recorded node as a scheduler's log knows it: events in, state, prediction out."""
+
+from dataclasses import dataclass
+
+from kaicore.engine.config import EngineConfig, Evaluator
+from kaicore.engine.numa_verdicts import NumaVerdicts, configure_kubelets
+from kaicore.events import payloads
+from kaicore.numa.admission import Admitted, Refused
+from kaicore.numa.prediction import PredictedPlacement
+
+from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
+from tests.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What a scheduler has to go by.
+
+    Attributes:
+        evaluator: the rule that predicts.
+        observed: whether a placement exporter reports what pods hold.
+        published: whether the NodeResourceTopology is kept up to date.
+        reconstruct: see `EngineConfig.reconstruct_available`.
+        since: the share of a scenario's events, in per cent, that happened before the scheduler was installed.
+    """
+
+    evaluator: Evaluator = Evaluator.KUBELET
+    observed: bool = True
+    published: bool = True
+    reconstruct: bool = True
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The verdict on a pod, and what it would leave behind."""
+
+    verdict: Admitted | Refused
+    placement: PredictedPlacement | None
+
+
+class NodeHistory:
+    """The log of a cluster of one node, and what it predicts."""
+
+    def __init__(self, scenario: Record, knowledge: Knowledge) -> None:
+        self._scenario = scenario
+        self._knowledge = knowledge
+        self._config = EngineConfig(
+            kubelets=(override_of(scenario),),
+            evaluator=knowledge.evaluator,
+            reconstruct_available=knowledge.reconstruct,
+        )
+        self._ledger = Ledger()
+        self._pods: dict[str, Record] = {}
+        self._available = scenario["initial_available"]
+        self.installed = False
+
+    def install(self) -> None:
+        """Let the scheduler see the cluster as it is by now."""
+        self.installed = True
+        self._ledger.record("node/node", payloads.NodeObserved(node_of(self._scenario)))
+        self._publish()
+        for event in self._pods.values():
+            self._run(event, started=True)
+
+    def predict(self, event: Record) -> Prediction:
+        """Predict what becomes of a pod."""
+        uid, state = event["pod"], self._ledger.state
+        self._ledger.record(f"pod/{uid}", payloads.PodObserved(pod_of(event)))
+        columns = state.columns.copy()
+        configure_kubelets(columns, self._config)
+        verdicts = NumaVerdicts(columns, state.classes[state.pods[uid].class_key], self._config)
+        row = columns.rows["node"]
+        return Prediction(verdicts.verdict(row), verdicts.predict(row))
+
+    def admitted(self, event: Record, prediction: Prediction | None) -> None:
+        """Record what the log learns of a pod that the kubelet took."""
+        self._pods[event["pod"]] = event
+        if not self.installed:
+            return
+        if prediction is not None and isinstance(prediction.verdict, Admitted):
+            self._place(event, prediction)
+        self._run(event, started=not any(item["kind"] == "init" for item in event["containers"]))
+
+    def rejected(self, event: Record, prediction: Prediction) -> None:
+        """Record what the log learns of a pod that the kubelet refused."""
+        uid = event["pod"]
+        if isinstance(prediction.verdict, Admitted):
+            self._place(event, prediction)
+        failed = pod_of(event, node_name="node", phase="Failed", reason=event["reason"])
+        self._ledger.record(f"pod/{uid}", payloads.PodObserved(failed))
+        rejected = payloads.PodRejected(uid, "default", uid, "node", event["reason"], event.get("message", ""))
+        self._ledger.record(f"pod/{uid}", rejected)
+
+    def started(self, event: Record) -> None:
+        """The pod's init containers are done."""
+        admitted = self._pods[event["pod"]]
+        if self.installed:
+            running = pod_of(admitted, node_name="node", phase="Running")
+            self._ledger.record(f"pod/{event['pod']}", payloads.PodObserved(running))
+
+    def removed(self, event: Record) -> None:
+        """The pod is gone."""
+        uid = event["pod"]
+        self._pods.pop(uid, None)
+        if self.installed:
+            self._ledger.record(f"pod/{uid}", payloads.PodDeleted(uid, "default", uid))
+
+    def published(self, event: Record) -> None:
+        """The exporter publishes what it sees free."""
+        self._available = event.get("available", self._available)
+        if self.installed and self._knowledge.published:
+            self._publish()
+
+    def incomplete(self) -> bool:
+        """Whether the state knows that it does not know all."""
+        return self._ledger.state.history_gap("node") is not None
+
+    def _publish(self) -> None:
+        topology = topology_of(self._scenario, self._available, len(self._ledger.events))
+        self._ledger.record("nrt/node", payloads.TopologyObserved(topology))
+
+    def _place(self, event: Record, prediction: Prediction) -> None:
+        uid = event["pod"]
+        key = self._ledger.state.pods[uid].class_key
+        placement = None if prediction.placement is None else prediction.placement.placement
+        self._ledger.record(f"pod/{uid}", payloads.PodPlaced(uid, "default", uid, "node", "test/1", key, placement))
+
+    def _run(self, event: Record, *, started: bool) -> None:
+        uid = event["pod"]
+        running = pod_of(event, node_name="node", phase="Running" if started else "Pending")
+        self._ledger.record(f"pod/{uid}", payloads.PodObserved(running))
+        if self._knowledge.observed:
+            observed = observed_of(self._scenario, event)
+            self._ledger.record(f"pod/{uid}", payloads.PlacementObserved(uid, "default", uid, "node", observed))

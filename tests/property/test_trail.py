@@ -1,0 +1,154 @@
+"""Simulations are taken back exactly, in any nesting, and a pod that stays put was never evicted."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.numa_verdicts import NumaVerdicts
+from kaicore.engine.pod_class import class_identity, pod_class
+from kaicore.engine.trail import Tenancy, Trail
+from kaicore.numa.columns import ZoneCharge
+
+from tests.factory import Cluster, amounts, container, pod
+from tests.property.test_screen import KINDS, POLICY, REQUEST
+
+Figures = dict[str, Any]
+
+ZONE = amounts(cpu=6, memory=6, gpu=2, nic=2)
+NODES = st.lists(st.tuples(st.integers(1, 3), POLICY, st.sampled_from(["container", "pod"])), min_size=1, max_size=2)
+PODS = st.lists(st.tuples(KINDS, REQUEST), min_size=1, max_size=2)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["place", "place", "evict", "stay", "save", "rollback"]), st.integers(0, 50)),
+    max_size=25,
+)
+
+
+def figures(columns: NodeColumns) -> Figures:
+    zones = columns.zones
+    named = {"used": columns.used, "releasing": columns.releasing}
+    named |= {name: getattr(zones, name) for name in ("published", "assignments", "cells")}
+    return {name: array.copy() for name, array in (named | {"zones": zones.used}).items()}
+
+
+def same(one: Figures, other: Figures) -> bool:
+    return all((array == other[name]).all() for name, array in one.items())
+
+
+class Simulation:
+    """A trail, and the slow truth: the steps that count, done again from the start."""
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self.columns = columns
+        self.start = columns.copy()
+        self.trail = Trail(columns)
+        self.there: list[Tenancy] = []
+        self.gone: list[Tenancy] = []
+        #: What truly happened: placements and evictions.
+        self.story: list[tuple[str, Tenancy]] = []
+        self.saved: list[tuple[int, Figures, Any]] = []
+        self.count = 0
+
+    def place(self, spec: Any, row: int) -> None:
+        containers = [container(f"c{n}", kind, **request) for n, (kind, request) in enumerate(sorted_spec(spec))]
+        one = pod(f"p{self.count}", *containers)
+        self.count += 1
+        known = pod_class(one, class_identity(one))
+        verdicts = NumaVerdicts(self.columns, known, EngineConfig())
+        if not self.columns.fits(row, known.requests) or not verdicts.admits(row):
+            return
+        predicted = verdicts.predict(row)
+        asked = Tenancy(one.uid, row, known.requests, predicted.charge if predicted else ZoneCharge())
+        placed = self.trail.place(asked)
+        assert placed.same_place(asked), "what is predicted is what is charged"
+        self.there.append(placed)
+        self.story.append(("place", placed))
+        assert (self.columns.zones.used <= self.columns.zones.allocatable).all()
+
+    def evict(self, pick: int) -> None:
+        if self.there:
+            one = self.there.pop(pick % len(self.there))
+            self.trail.evict(one)
+            self.gone.append(one)
+            self.story.append(("evict", one))
+
+    def stay(self, pick: int) -> None:
+        if not self.gone:
+            return
+        one = self.gone[pick % len(self.gone)]
+        before = figures(self.columns)
+        never = [step for step in self.story if step != ("evict", one)]
+        if self.trail.stays_put(one):
+            self.story = never
+            self.gone.remove(one)
+            self.there.append(one)
+            assert same(figures(self.columns), figures(self.truth()))
+            assert (self.columns.zones.used <= self.columns.zones.allocatable).all()
+        else:
+            assert same(figures(self.columns), before)
+
+    def truth(self) -> NodeColumns:
+        columns = self.start.copy()
+        trail = Trail(columns)
+        for what, tenancy in self.story:
+            if what == "place":
+                assert trail.place(tenancy).same_place(tenancy)
+            else:
+                trail.evict(tenancy)
+        return columns
+
+    def save(self) -> None:
+        memory = (list(self.there), list(self.gone), list(self.story))
+        self.saved.append((self.trail.savepoint(), figures(self.columns), memory))
+
+    def rollback(self, pick: int) -> None:
+        if self.saved:
+            del self.saved[pick % len(self.saved) + 1 :]
+            savepoint, before, memory = self.saved.pop()
+            self.trail.rollback(savepoint)
+            assert same(figures(self.columns), before)
+            self.there, self.gone, self.story = memory
+
+
+def sorted_spec(spec: Any) -> Any:
+    return sorted(spec, key=lambda item: item[0] == "app")
+
+
+@settings(max_examples=150, deadline=None)
+@given(NODES, st.lists(PODS, min_size=3, max_size=6), STEPS)
+def test_any_nesting_is_taken_back_exactly(layout: Any, pods: Any, steps: Any) -> None:
+    cluster = Cluster()
+    for index, (zones, policy, scope) in enumerate(layout):
+        cluster.add_node(f"n{index}", *[ZONE] * zones, policy=policy, scope=scope)
+    simulation = Simulation(cluster.state.columns.copy())
+    first = figures(simulation.columns)
+    for what, pick in steps:
+        if what == "place":
+            simulation.place(pods[pick % len(pods)], pick % len(layout))
+        elif what == "save":
+            simulation.save()
+        else:
+            getattr(simulation, what)(pick)
+        assert same(figures(simulation.columns), figures(simulation.truth()))
+    simulation.trail.rollback(0)
+    assert same(figures(simulation.columns), first)
+
+
+def test_a_victim_whose_zone_is_taken_moves() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", ZONE, ZONE)
+    simulation = Simulation(cluster.state.columns.copy())
+    small = [("app", {"cpu": 2, "gpu": 1})]
+    simulation.place(small, 0)
+    (victim,) = simulation.there
+    simulation.trail.evict(victim)
+    nested = simulation.trail.savepoint()
+    big = simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((0, "cpu", 5000),))))
+    assert not simulation.trail.stays_put(victim), "zone 0 has one CPU left"
+    simulation.trail.rollback(nested)
+    simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((1, "cpu", 5000),))))
+    assert simulation.trail.stays_put(victim)
+    assert not big.same_place(victim)
+    assert np.array_equal(simulation.columns.zones.used[0, :, simulation.columns.zones.resources["cpu"]], [2000, 5000])

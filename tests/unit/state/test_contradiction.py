@@ -1,0 +1,42 @@
+"""When an observed placement contradicts its prediction."""
+
+import pytest
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.state.contradiction import contradiction
+
+
+def held(
+    *zones: tuple[str, dict[str, int]],
+    mask: tuple[str, ...] = (),
+    uncertain: tuple[str, ...] = (),
+    blocks: tuple[SpanAmount, ...] = (),
+    spans: tuple[SpanAmount, ...] = (),
+) -> Placement:
+    amounts = tuple(ZoneAmount(zone, amount) for zone, amount in zones)
+    container = ContainerPlacement("main", mask, amounts, spans, blocks, uncertain)
+    return Placement(Provenance.PREDICTED, (container,))
+
+
+WIDE = ("node-0", "node-1")
+SPLIT = held(("node-0", {"cpu": 4000}), ("node-1", {"cpu": 2000}), mask=WIDE, uncertain=("cpu",))
+BLOCK = SpanAmount(WIDE, {"memory": 30})
+MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE, blocks=(BLOCK,))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "observed", "cause"),
+    [
+        pytest.param(held(("node-0", {"cpu": 1000})), held(("node-0", {"cpu": 1000})), None, id="as predicted"),
+        pytest.param(held(("node-0", {"cpu": 1000})), held(("node-1", {"cpu": 1000})), "zones", id="elsewhere"),
+        pytest.param(held(("node-0", {"cpu": 1000})), held(("node-0", {"cpu": 2000})), "amounts", id="more"),
+        pytest.param(held(("node-0", {"cpu": 1000})), held(), "zones", id="nothing"),
+        pytest.param(held(), held(("node-0", {"cpu": 1000})), "zones", id="nothing was predicted"),
+        pytest.param(SPLIT, held(("node-0", {"cpu": 1000}), ("node-1", {"cpu": 5000})), None, id="open: other split"),
+        pytest.param(SPLIT, held(("node-0", {"cpu": 1000})), "amounts", id="open: another sum"),
+        pytest.param(SPLIT, held(("node-0", {"cpu": 4000}), ("node-2", {"cpu": 2000})), "zones", id="open: outside"),
+        pytest.param(MEMORY, held(spans=(BLOCK,)), None, id="a block of two zones is known by its zones"),
+        pytest.param(MEMORY, held(("node-0", {"memory": 30})), "zones", id="a block of one zone instead"),
+    ],
+)
+def test_contradictions(predicted: Placement, observed: Placement, cause: str | None) -> None:
+    assert contradiction(predicted, observed) == cause
