@@ -70,6 +70,7 @@ def topology(
     scope: str = "container",
     capacity: Amounts | None = None,
     available: tuple[Amounts, ...] | None = None,
+    costs: tuple[tuple[int, ...], ...] = (),
 ) -> NodeTopology:
     """A NodeResourceTopology; `capacity` is each zone's where it is more than allocatable."""
     return NodeTopology(
@@ -81,6 +82,7 @@ def topology(
             Zone(
                 name=f"node-{index}",
                 numa_id=index,
+                costs={f"node-{other}": cost for other, cost in enumerate(costs[index] if costs else ())},
                 resources={
                     resource: ZoneResource(
                         capacity=(capacity or {}).get(resource, amount),
@@ -100,7 +102,7 @@ class Cluster(Ledger):
 
     def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
         """Add a node whose totals are the sums of its zones, or `kwargs` where there are none."""
-        topology_kwargs = {key: kwargs.pop(key) for key in ("scope", "capacity", "available") if key in kwargs}
+        topology_kwargs = {key: kwargs.pop(key) for key in ("scope", "capacity", "available", "costs") if key in kwargs}
         totals: Amounts = {}
         for zone in zones:
             for resource, amount in zone.items():

@@ -30,9 +30,13 @@ PATIENCE_S = 120.0
 class LiveStack:
     """A `kai up` in a process of its own."""
 
-    def __init__(self, root: Path, *, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, *, kubeconfig: Path | None = None, profile: str = "mini", scheduler_config: Path | None = None
+    ) -> None:
         self.directory = DataDirectory(root)
-        self._cluster = ["--profile", "mini"] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
+        self._cluster = ["--profile", profile] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
+        if scheduler_config is not None:
+            self._cluster += ["--scheduler-config", str(scheduler_config)]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -83,6 +87,11 @@ class LiveStack:
     @property
     def cluster(self) -> RunningCluster:
         return self.running.clusters["e2e"]
+
+    def fleet_url(self, path: str) -> str:
+        """Where the simulated fleet takes its orders."""
+        ports = json.loads((self.directory.root / "ports.json").read_text())
+        return f"http://127.0.0.1:{ports['e2e-fleet']}/simulator/{path}"
 
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""

@@ -4,6 +4,7 @@ from collections import Counter
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import Pace
+from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from kaicore.inquiry import restored
 from kaicore.log.port import EventLog, Filter
@@ -109,7 +110,7 @@ async def test_metrics_tell_what_the_state_counts(postgres_log: EventLog, cluste
         await facts.append(("pod/uid-a", rejected))
         await facts.add_pods("b", cpu=1)
         await placed(postgres_log, cluster_name, 2)
-        SchedulerMetrics(registry).watch(scheduler.state)
+        SchedulerMetrics(registry).watch(scheduler.state, EngineConfig(), lambda: 0)
         text = generate_latest(registry).decode()
     assert 'kai_kubelet_rejections_total{reason="TopologyAffinityError"} 1.0' in text
     assert 'kai_pods{stage="finished"} 1.0' in text

@@ -208,9 +208,9 @@ async def test_a_snapshot_is_only_a_cache(scene: Scene) -> None:
     binder = scene.start()
     await scene.outcomes(2)
     await binder.stop()
-    snapshot = await scene.log.load_snapshot(scene.cluster, name="binder", schema="binder-2")
+    snapshot = await scene.log.load_snapshot(scene.cluster, name="binder", schema="binder-3")
     assert snapshot is not None
-    await scene.log.save_snapshot(scene.cluster, type(snapshot)("binder", snapshot.position, "binder-2", b"nonsense"))
+    await scene.log.save_snapshot(scene.cluster, type(snapshot)("binder", snapshot.position, "binder-3", b"nonsense"))
     await scene.decide((c, "n1"))
     scene.start()
     assert set(await scene.outcomes(3)) == {"a", "b", "c"}

@@ -112,4 +112,4 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
 
 def test_a_snapshot_that_cannot_be_read_is_none() -> None:
     assert Projection.restored(None).position == 0
-    assert Projection.restored(Snapshot("binder", 7, "binder-2", b"nonsense")).position == 0
+    assert Projection.restored(Snapshot("binder", 7, "binder-3", b"nonsense")).position == 0

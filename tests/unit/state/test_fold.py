@@ -8,6 +8,7 @@ from kaicore.events import payloads
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.model.pod import ContainerKind
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import next_retry
 from kaicore.state.pod_entry import Agreement, Stage, compare
 from kaicore.state.snapshot import decode_state, encode_state
 
@@ -155,7 +156,7 @@ def test_a_failed_bind_frees_zones_and_waits_longer_each_time(cluster: Cluster) 
         cluster.record("pod/uid-p", payloads.BindFailed("uid-p", "default", "p", "n1", 500, "InternalError"))
         assert used(cluster) == [0, 0]
         assert cluster.cycle(config).decisions == ()
-        retry = cluster.state.next_retry(config, now=cluster.now)
+        retry = next_retry(cluster.state, config, now=cluster.now)
         assert retry is not None
         waits.append((retry - cluster.state.pods["uid-p"].failed_at) // SECOND)
         cluster.now = retry

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render
 from kaicore.events.envelope import Event
 from kaicore.log.port import EventLog, Filter
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state
-from kaicore.state.why import Explanation, pending_reasons, tell, verdict
+from kaicore.state.why import Explanation, notes, pending_reasons, tell, verdict
 
 #: Under which the scheduler's snapshots are kept.
 SNAPSHOT_NAME = "state"
@@ -70,11 +69,12 @@ async def explain(log: EventLog, cluster: str, namespace: str, name: str) -> Exp
         namespace=namespace,
         name=name,
         uid=uid,
-        verdict=verdict(entry, state, scheduler_name=EngineConfig().scheduler_name),
+        verdict=verdict(entry, state, scheduler_name=state.config().scheduler_name),
         story=tell([event for event in story if event.stream == f"pod/{uid}"]),
     )
     if entry is not None:
         found.reasons = pending_reasons(entry, state)
+        found.notes = notes(entry, state)
     return found
 
 
@@ -96,6 +96,7 @@ def document(found: Explanation) -> dict[str, Any]:
         "uid": found.uid,
         "verdict": found.verdict,
         "reasons": [{**msgspec.to_builtins(reason), "message": render(reason)} for reason in found.reasons],
+        "notes": found.notes,
         "story": [
             {"position": line.position, "recordedAt": time_text(line.recorded_at), "text": line.text}
             for line in found.story

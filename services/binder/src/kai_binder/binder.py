@@ -24,7 +24,7 @@ from kaicore.errors import (
     LogUnavailable,
 )
 from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.events.payloads import BindFailed, PodBound
+from kaicore.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
 from kaicore.feed import EventFeed
 from kaicore.feed.observer import FeedObserver
 from kaicore.k8s.client import KubeClient
@@ -35,10 +35,19 @@ from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
+from kai_binder.evictions import EvictionAttempt, eviction_document, eviction_path
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
 from kai_binder.outcomes import outcome_unit
-from kai_binder.projection import EVENT_TYPES, SNAPSHOT_NAME, SNAPSHOT_SCHEMA, Decision, Observation, Projection
+from kai_binder.projection import (
+    EVENT_TYPES,
+    SNAPSHOT_NAME,
+    SNAPSHOT_SCHEMA,
+    Decision,
+    Eviction,
+    Observation,
+    Projection,
+)
 from kai_binder.side_writes import SideWrites, observed_annotation, scheduled_event
 
 #: Conditions of readiness.
@@ -55,6 +64,7 @@ class BinderOptions:
     Attributes:
         concurrency: nodes to which pods are bound at the same time.
         give_up_s: how long a binding is tried before the pod is given back.
+        evict_give_up_s: how long an eviction is tried, against a disruption budget too.
         annotations: whether observed placements are written on pods.
         scheduled_events: whether each bound pod is told of by a Kubernetes event.
         side_writes_per_s: such annotations and events per second at most.
@@ -65,6 +75,7 @@ class BinderOptions:
 
     concurrency: int = 64
     give_up_s: float = 60.0
+    evict_give_up_s: float = 120.0
     annotations: bool = True
     scheduled_events: bool = False
     side_writes_per_s: float = 100.0
@@ -116,6 +127,7 @@ class Binder:
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, Decision]] = asyncio.PriorityQueue()
+        self._evictions: asyncio.Queue[Eviction] = asyncio.Queue()
         self._outbox = Outbox(log, cluster, observer=self, retry_s=self._options.retry_s)
         self._side_writes = SideWrites(
             client,
@@ -142,6 +154,8 @@ class Binder:
             self._take(decision)
         for observation in list(projection.observations.values()):
             self._take(observation)
+        for eviction in projection.evictions.values():
+            self._take(eviction)
         appending = asyncio.ensure_future(self._outbox.run())
         try:
             await run_together(
@@ -149,6 +163,7 @@ class Binder:
                 self._joined(appending),
                 self._follow(),
                 self._side_writes.run(),
+                self._evict(),
                 *(self._work() for _ in range(self._options.concurrency)),
             )
             flushed = asyncio.ensure_future(self._outbox.flushed())
@@ -185,9 +200,11 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: Decision | Observation | None) -> None:
+    def _take(self, work: Decision | Eviction | Observation | None) -> None:
         if isinstance(work, Decision):
             self._give_out(self._lanes.add(work))
+        elif isinstance(work, Eviction):
+            self._evictions.put_nowait(work)
         elif isinstance(work, Observation):
             if self._options.annotations:
                 self._side_writes.add(observed_annotation(work, then=lambda: self._projection.written(work)))
@@ -269,6 +286,36 @@ class Binder:
         except InvalidObject as error:
             raise ClusterUnavailable(str(error)) from error
         attempt.found(pod, elapsed_s=asyncio.get_running_loop().time() - begun)
+
+    async def _evict(self) -> None:
+        """Carry evictions out one after another: they are few, and a budget that forbids one may forbid the next."""
+        while True:
+            eviction = await self._evictions.get()
+            outcome = await self._bring_about(eviction)
+            if outcome is None:
+                self._metrics.eviction("dropped")
+                continue
+            result = "evicted"
+            if isinstance(outcome, EvictionFailed):
+                result = "gone" if outcome.gone else "failed"
+            self._metrics.eviction(result)
+            self._context.log.info("eviction", pod=eviction.subject, node=eviction.node, result=result)
+            await self._outbox.put([outcome_unit(eviction, outcome, now=self._clock())])
+
+    async def _bring_about(self, eviction: Eviction) -> PodEvicted | EvictionFailed | None:
+        """Bring an eviction to its outcome; None when the log says meanwhile that nothing is left to do about it."""
+        clock = asyncio.get_running_loop().time
+        attempt = EvictionAttempt(eviction, patience_s=self._options.evict_give_up_s)
+        begun = clock()
+        while attempt.outcome is None and self._projection.is_open(eviction):
+            if delay_s := attempt.delay_s(self._jitter()):
+                await asyncio.sleep(delay_s)
+            try:
+                await self._client.post(eviction_path(eviction), eviction_document(eviction))
+                attempt.evicted()
+            except (ApiStatus, ClusterUnavailable) as error:
+                attempt.failed(error, elapsed_s=clock() - begun)
+        return attempt.outcome
 
     # Around.
 

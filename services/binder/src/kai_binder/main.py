@@ -41,6 +41,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                 options=BinderOptions(
                     concurrency=settings.concurrency,
                     give_up_s=settings.give_up_s,
+                    evict_give_up_s=settings.evict_give_up_s,
                     annotations=settings.annotations,
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,

@@ -24,6 +24,7 @@ class BinderMetrics:
 
         self._cluster = cluster
         self._binds = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
+        self._evictions = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
         self._retries = counter("retries", "Requests that were not answered, by status code", "code")
         self._side_writes = counter(
             "side_writes", "Annotations and events: written, refused, given-up", "kind", "result"
@@ -43,6 +44,10 @@ class BinderMetrics:
     def bind(self, outcome: str) -> None:
         """Count a decision that is done with."""
         self._binds.labels(self._cluster, outcome).inc()
+
+    def eviction(self, outcome: str) -> None:
+        """Count an eviction that is done with."""
+        self._evictions.labels(self._cluster, outcome).inc()
 
     def bound_after(self, seconds: float) -> None:
         """Observe how long a binding took."""

@@ -1,14 +1,16 @@
 """What became of a decision, as the event that records it."""
 
 from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import BindFailed, PodBound
+from kaicore.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
 
-from kai_binder.projection import Decision
+from kai_binder.projection import Decision, Eviction
+
+Outcome = PodBound | BindFailed | PodEvicted | EvictionFailed
 
 ACTOR = "binder"
 
 
-def outcome_unit(decision: Decision, outcome: PodBound | BindFailed, *, now: int) -> Unit:
+def outcome_unit(decision: Decision | Eviction, outcome: Outcome, *, now: int) -> Unit:
     """Return the unit that records an outcome.
 
     There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.

@@ -1,4 +1,4 @@
-"""What the log says is left to do: decisions without an outcome, and observed placements to be written on pods.
+"""What the log says is left to do: decisions and evictions without an outcome, and observed placements to be written.
 
 Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
 """
@@ -16,10 +16,19 @@ from kaicore.model.placement import encode_annotation
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-2"
+SNAPSHOT_SCHEMA = "binder-3"
 
 #: The events that matter here.
-EVENT_TYPES = ("BindFailed", "PlacementObserved", "PodBound", "PodDeleted", "PodPlaced")
+EVENT_TYPES = (
+    "BindFailed",
+    "EvictionFailed",
+    "HealRequested",
+    "PlacementObserved",
+    "PodBound",
+    "PodDeleted",
+    "PodEvicted",
+    "PodPlaced",
+)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,6 +57,26 @@ class Decision(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
+class Eviction(msgspec.Struct, frozen=True):
+    """A pod is to be evicted.
+
+    Attributes:
+        event_id: of the `HealRequested`; outcomes name it as their cause.
+    """
+
+    event_id: UUID
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Observation(msgspec.Struct, frozen=True):
     """What an exporter saw of a pod, to be written on it; `placement` is the annotation's text."""
 
@@ -60,6 +89,7 @@ class Observation(msgspec.Struct, frozen=True):
 class _Record(msgspec.Struct):
     decisions: list[Decision]
     observations: list[Observation]
+    evictions: list[Eviction]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -74,10 +104,12 @@ class Projection:
         self.decisions: dict[str, Decision] = {}
         #: Observations that may not be on their pods yet.
         self.observations: dict[str, Observation] = {}
+        #: Evictions without an outcome.
+        self.evictions: dict[str, Eviction] = {}
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> Decision | Observation | None:
+    def fold(self, event: Event) -> Decision | Eviction | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
@@ -90,8 +122,18 @@ class Projection:
                 before = self.decisions.get(uid)
                 if before is not None and before.event_id == event.cause:
                     del self.decisions[uid]
+            case payloads.HealRequested() as asked:
+                eviction = self.evictions[asked.uid] = Eviction(
+                    event.id, asked.uid, asked.namespace, asked.name, asked.node, asked.cycle
+                )
+                return eviction
+            case payloads.PodEvicted(uid) | payloads.EvictionFailed(uid):
+                asked_before = self.evictions.get(uid)
+                if asked_before is not None and asked_before.event_id == event.cause:
+                    del self.evictions[uid]
             case payloads.PodDeleted(uid):
                 self.decisions.pop(uid, None)
+                self.evictions.pop(uid, None)
                 self.observations.pop(uid, None)
             case payloads.PlacementObserved(source="exporter") as seen:
                 zones = seen.placement.zone_amounts()
@@ -103,9 +145,9 @@ class Projection:
                 pass
         return None
 
-    def is_open(self, decision: Decision) -> bool:
-        """Whether a decision has no outcome yet, its pod is there, and there is no later one."""
-        return self.decisions.get(decision.uid) is decision
+    def is_open(self, work: Decision | Eviction) -> bool:
+        """Whether a decision or eviction has no outcome yet, its pod is there, and there is no later one."""
+        return work is (self.decisions if isinstance(work, Decision) else self.evictions).get(work.uid)
 
     def is_last(self, observation: Observation) -> bool:
         """Whether an observation is the last one of a pod that is there, and may not be on it yet."""
@@ -118,7 +160,7 @@ class Projection:
 
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
-        record = _Record(list(self.decisions.values()), list(self.observations.values()))
+        record = _Record(list(self.decisions.values()), list(self.observations.values()), list(self.evictions.values()))
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
     @classmethod
@@ -132,6 +174,7 @@ class Projection:
                 return projection
             projection.decisions = {decision.uid: decision for decision in record.decisions}
             projection.observations = {observation.uid: observation for observation in record.observations}
+            projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
             projection.position = snapshot.position
         return projection
 

@@ -14,6 +14,7 @@ class BinderSettings(ServiceSettings):
     kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
+    evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
     annotations: bool = Field(True, description="write observed placements on pods")
     scheduled_events: bool = Field(False, description="tell of each bound pod by a Kubernetes event")
     side_writes_per_s: float = Field(100.0, gt=0, description="such annotations and events per second at most")

@@ -1,10 +1,12 @@
 """What a scheduler tells Prometheus: its cycles, and what its state counts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from kaicore.engine.config import EngineConfig
 from kaicore.engine.cycle import CycleResult
 from kaicore.events.envelope import Stale
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import is_unobserved
 from kaicore.state.pod_entry import Agreement, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -33,9 +35,9 @@ class SchedulerMetrics:
             "kai_fenced_cycles", "Cycles dropped because another scheduler leads the shard", registry=registry
         )
 
-    def watch(self, state: ClusterState) -> None:
-        """Export what a state counts."""
-        self._registry.register(_StateCollector(state))
+    def watch(self, state: ClusterState, config: EngineConfig, clock: Callable[[], int]) -> None:
+        """Export what a state counts; the clock gives microseconds since the epoch."""
+        self._registry.register(_StateCollector(state, config, clock))
 
     def cycle(self, result: CycleResult, *, decide_s: float, append_s: float, shard: str) -> None:
         """Record a cycle."""
@@ -52,8 +54,10 @@ class SchedulerMetrics:
 class _StateCollector(Collector):
     """Reads the state as Prometheus asks, so that nothing is counted twice after a restart."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, config: EngineConfig, clock: Callable[[], int]) -> None:
         self._state = state
+        self._config = config
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
@@ -86,6 +90,24 @@ class _StateCollector(Collector):
             for key, count in sorted(by_cause.items()):
                 misses.add_metric([node, *key.split("/", 1)], count)
         yield misses
+        now = max(self._clock(), state.recorded_at)
+        late: dict[str, int] = {}
+        for entry in state.pods.values():
+            if now - entry.started_at > self._config.unobserved_after_us and is_unobserved(state, entry):
+                late[entry.node] = late.get(entry.node, 0) + 1
+        overdue = GaugeMetricFamily(
+            "kai_pods_unobserved_overdue",
+            "Pods that run for long on zones of their node, and that no exporter has observed",
+            labels=["node"],
+        )
+        for node, count in sorted(late.items()):
+            overdue.add_metric([node], count)
+        yield overdue
+        yield GaugeMetricFamily(
+            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.missed)
+        )
+        yield CounterMetricFamily("kai_heal_requests", "Decisions to evict such a pod", tally.heal_requests)
+        yield CounterMetricFamily("kai_heal_evictions", "Of those, the ones that the API server took", tally.evictions)
         yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
         yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
         failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])

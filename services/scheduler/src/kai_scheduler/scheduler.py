@@ -18,6 +18,7 @@ from kaicore.inquiry import SNAPSHOT_NAME
 from kaicore.log.port import EventLog, Snapshot
 from kaicore.service import ServiceContext
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import idle, next_retry
 from kaicore.state.decide import Proposal, decide
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
@@ -89,7 +90,7 @@ class Scheduler:
         self._others_cycle_s = -1e9
         self._snapshot_at = state.position
         self._retry_at: int | None = None
-        metrics.watch(state)
+        metrics.watch(state, config, clock)
 
     async def run(self) -> None:
         """Follow and decide until the service stops."""
@@ -129,7 +130,7 @@ class Scheduler:
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
         now = self._monotonic()
-        if self.state.stirred != self._decided_at_stir and self.state.waiting:
+        if self._stirred():
             due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
             return max(0.0, due - now)
         return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
@@ -138,8 +139,10 @@ class Scheduler:
         now = self._monotonic()
         if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
             return False
-        stirred = self.state.stirred != self._decided_at_stir and bool(self.state.waiting)
-        return stirred or (self._retry_at is not None and self._now() >= self._retry_at)
+        return self._stirred() or (self._retry_at is not None and self._now() >= self._retry_at)
+
+    def _stirred(self) -> bool:
+        return self.state.stirred != self._decided_at_stir and not idle(self.state)
 
     def _now(self) -> int:
         return max(self._clock(), self.state.recorded_at)
@@ -151,8 +154,8 @@ class Scheduler:
         proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
         decided = self._monotonic()
         self._decided_at_stir = stirred
-        self._retry_at = self.state.next_retry(self._config, now=now)
         await self._append(proposal)
+        self._retry_at = next_retry(self.state, self._config, now=now)
         self._metrics.cycle(
             proposal.result, decide_s=decided - started, append_s=self._monotonic() - decided, shard=self._shard
         )

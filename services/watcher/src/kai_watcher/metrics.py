@@ -30,6 +30,7 @@ class WatcherMetrics:
         self._cluster = cluster
         self._facts = counter("facts", "Facts appended to the log", "type")
         self._refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
+        self._malformed = counter("malformed_annotations", "Pods whose NUMA annotations make no sense", "annotation")
         self._rejections = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
         self._lists = counter("lists", "Lists taken to their end", "kind", "why")
         self._watches = counter("watches", "Watches begun", "kind")
@@ -58,6 +59,10 @@ class WatcherMetrics:
     def refused(self, kind: str) -> None:
         """Count an object that was refused."""
         self._refused.labels(self._cluster, kind).inc()
+
+    def malformed(self, field: str) -> None:
+        """Count an annotation that makes no sense."""
+        self._malformed.labels(self._cluster, field).inc()
 
     def rejection(self, reason: str) -> None:
         """Count a pod that a kubelet refused."""

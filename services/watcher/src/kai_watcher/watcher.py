@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.events.payloads import PodRejected
+from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts, said_again
 from kaicore.k8s.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
@@ -25,6 +25,7 @@ from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, ObjectT, Resource
 from kaicore.log.outbox import Outbox
 from kaicore.log.port import EventLog
+from kaicore.numa.pod_policy import malformed_annotations
 from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
@@ -103,6 +104,8 @@ class Watcher:
         self._outbox: Outbox
         # Units that are known but not in the outbox yet.
         self._in_hand = 0
+        #: What was said of pods' annotations, by uid.
+        self._malformed: dict[str, tuple[str, ...]] = {}
         # Kinds whose last request failed.
         self._failing: dict[str, str] = {}
         # The last position that we know of.
@@ -213,6 +216,7 @@ class Watcher:
                 self._note_publication(change, now)
             if unit is not None:
                 units.append(unit)
+                self._note_annotations(unit)
         admitted = self._first_lists.admit(units)
         # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
         self._in_hand += len(admitted)
@@ -230,6 +234,22 @@ class Watcher:
         self._outbox.put_now(held)
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
+
+    def _note_annotations(self, unit: Unit) -> None:
+        """Say once of each pod what is wrong with its NUMA annotations; what comes of it the scheduler tells."""
+        match unit.events[0].payload:
+            case PodObserved(pod):
+                problems = tuple(malformed_annotations(pod))
+                said = tuple(map(str, problems))
+                if said and said != self._malformed.get(pod.uid):
+                    self._malformed[pod.uid] = said
+                    for error in problems:
+                        self._metrics.malformed(error.field)
+                        self._context.log.warning("malformed annotation", error=str(error))
+            case PodDeleted(uid):
+                self._malformed.pop(uid, None)
+            case _:
+                pass
 
     def _note_publication(self, change: Change[ObjectT], now: int) -> None:
         if isinstance(change, Seen):

@@ -3,6 +3,7 @@
 Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from kaicore.engine.config import EngineConfig, PlacementStrategy
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
-from kaicore.engine.numa_verdicts import NumaVerdicts
+from kaicore.engine.numa_verdicts import NumaVerdicts, RowKinds
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import Reason
@@ -21,15 +22,25 @@ from kaicore.numa.prediction import PredictedPlacement
 
 #: Score of a row that cannot take the pod.
 _NO = np.int64(-(2**62))
-#: Scores are per mille; this keeps a place for the name's order below them.
+#: Scores of node rules are per mille; this keeps a place for the name's order below them.
 _PLACE = 2**24
+#: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), pods' own
+#: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
+_ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 
 
 class ClassOutlook:
     """What a cycle knows of a class."""
 
     def __init__(
-        self, pod_class: PodClass, columns: NodeColumns, config: EngineConfig, *, rejecting: dict[int, str]
+        self,
+        pod_class: PodClass,
+        columns: NodeColumns,
+        config: EngineConfig,
+        *,
+        kinds: RowKinds,
+        rejecting: Mapping[int, str],
+        avoid: Collection[int] = (),
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -37,31 +48,43 @@ class ClassOutlook:
             pod_class: the class.
             columns: the cycle's own copy.
             config: the shard's settings.
+            kinds: of the rows.
             rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
+            avoid: rows that come last.
         """
         self._class = pod_class
         self._columns = columns
         self._config = config
         self._rejecting = rejecting
+        self._avoid = np.zeros(len(columns.present), np.bool_)
+        self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
         self._asked = np.flatnonzero(self._need)
-        self._numa = NumaVerdicts(columns, pod_class, config)
+        self._numa = NumaVerdicts(columns, pod_class, config, kinds)
         self._eligible = self._eligible_rows()
         self._ranking = np.full(len(columns.present), _NO)
         #: How many of the cycle's charges are taken into account.
         self.charges_seen = 0
         self._evaluate(np.flatnonzero(self._eligible))
 
-    def best(self) -> int | None:
-        """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none."""
-        while len(self._ranking):
-            row = int(self._ranking.argmax())
-            if self._ranking[row] == _NO:
+    def best(self, *, besides: int | None = None) -> int | None:
+        """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
+
+        Args:
+            besides: a row that is not wanted.
+        """
+        ranking = self._ranking
+        if besides is not None:
+            ranking = ranking.copy()
+            ranking[besides] = _NO
+        while len(ranking):
+            row = int(ranking.argmax())
+            if ranking[row] == _NO:
                 return None
             if not self._config.numa or self._numa.admits(row):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
-            self._ranking[row] = _NO
+            ranking[row] = self._ranking[row] = _NO
         return None
 
     def predict(self, row: int) -> PredictedPlacement | None:
@@ -101,8 +124,15 @@ class ClassOutlook:
         rows = rows[fits]
         if self._config.numa and len(rows):
             rows = rows[self._numa.may_admit(rows)]
+        by_zones = np.zeros(len(rows), np.int64)
+        if self._config.numa and len(rows) and self._numa.discerns:
+            prospects, own = self._numa.prospects(rows), self._class.numa_policy
+            taking = prospects.admit & prospects.keeps if own is not None and own.binding else prospects.admit
+            wishes = prospects.keeps * _OWN if own is not None and not own.binding else by_zones
+            rows, by_zones = rows[taking], (wishes + prospects.score * _ZONES)[taking]
         if len(rows):
-            self._ranking[rows] = self._scores(rows) * _PLACE - columns.name_order()[rows]
+            score = self._scores(rows) + by_zones - self._avoid[rows] * _AVOIDED
+            self._ranking[rows] = score * _PLACE - columns.name_order()[rows]
 
     def _scores(self, rows: Ints) -> Ints:
         """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""
@@ -116,7 +146,7 @@ class ClassOutlook:
             full = -full
         if devices:
             return full
-        return full - 10_000 * columns.allocatable[rows][:, columns.device_columns()].any(axis=1)
+        return full - _DEVICES * columns.allocatable[rows][:, columns.device_columns()].any(axis=1)
 
 
 class _Explanation:
@@ -146,18 +176,21 @@ class _Explanation:
             self._strike(awaiting, Code.HISTORY_INCOMPLETE, detail=self._gap(columns.rows[self._first(awaiting)]))
         if config.numa:
             self._strike_unaligned({row: never(refusal) for row in self._rows_left() if (refusal := numa.never(row))})
+            self._strike_stray(Code.OWN_POLICY_NEVER)
         self._strike_short(Code.INSUFFICIENT, columns.allocatable - columns.used)
         if config.numa:
             self._strike_unaligned({row: refusal for row in self._rows_left() if (refusal := numa.refusal(row))})
+            self._strike_stray(Code.OWN_POLICY_NOW)
         return tuple(
             sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
         )
 
-    def _strike(self, failing: Flags, code: Code, *, detail: str = "") -> None:
+    def _strike(self, failing: Flags, code: Code, *, resource: str = "", detail: str = "") -> None:
         failing = failing & self._left
         if failing.any():
+            example = self._first(failing)
             self._reasons.append(
-                Reason(code=code, nodes=int(failing.sum()), example=self._first(failing), detail=detail)
+                Reason(code=code, nodes=int(failing.sum()), example=example, resource=resource, detail=detail)
             )
             self._left &= ~failing
 
@@ -181,6 +214,26 @@ class _Explanation:
             failing = np.zeros(len(self._left), np.bool_)
             failing[rows] = True
             self._strike(failing, Code.REJECTED_HERE, detail=reason)
+
+    def _strike_stray(self, code: Code) -> None:
+        """Strike the nodes whose kubelets would take the pod, but not as its own policy asks."""
+        own, numa = self._class.numa_policy, self._outlook._numa  # noqa: SLF001
+        if own is None or not own.binding:
+            return
+        groups: dict[tuple[str, str], list[int]] = {}
+        for row in self._rows_left():
+            stray = numa.stray(row, empty=code is Code.OWN_POLICY_NEVER)
+            if stray is not None:
+                topology = self._columns.topologies[row]
+                names = tuple(zone.name for zone in topology.zones) if topology is not None else ()
+                groups.setdefault((stray.resource, stray.text(names)), []).append(row)
+        for (resource, text), rows in sorted(groups.items()):
+            failing = np.zeros(len(self._left), np.bool_)
+            failing[rows] = True
+            if text:
+                self._strike(failing, code, detail=f"{own}: it may get {text}")
+            else:
+                self._strike(failing, Code.OWN_POLICY_UNTOLD, resource=resource, detail=str(own))
 
     def _strike_short(self, code: Code, free: Ints) -> None:
         columns = self._columns

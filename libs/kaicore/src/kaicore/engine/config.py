@@ -8,6 +8,7 @@ import msgspec
 
 from kaicore.model.node import TopologyPolicy, TopologyScope
 from kaicore.numa.kubelet_settings import KubeletSettings
+from kaicore.numa.scoring import NumaScoring
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "2"
@@ -83,6 +84,13 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         placement_strategy: see `PlacementStrategy`.
         bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
         bind_backoff_max_us: the longest such wait.
+        numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
+        unobserved_after_us: a pod that runs for longer without an observation is a sign of a sick exporter.
+        heal: whether pods that ask for it are placed anew when their own NUMA policy was missed.
+        heal_after_us: how long a miss must stand before anything is done about it.
+        heal_backoff_us: least time between two healings among the alike pods of one owner; doubles with each, and with
+            each eviction of a pod that failed.
+        heal_backoff_max_us: the longest such time.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -95,6 +103,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
     bind_backoff_us: int = 1_000_000
     bind_backoff_max_us: int = 300_000_000
+    numa_scoring: NumaScoring = NumaScoring()
+    unobserved_after_us: int = 120_000_000
+    heal: bool = True
+    heal_after_us: int = 10_000_000
+    heal_backoff_us: int = 60_000_000
+    heal_backoff_max_us: int = 3_600_000_000
 
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log."""

@@ -4,6 +4,8 @@ A large cluster has few kinds of nodes, and a cycle takes each through the same 
 node depends on nothing but the class and the zones' state.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kaicore.engine.config import EngineConfig, Evaluator
@@ -15,8 +17,11 @@ from kaicore.numa.admission import Admitted, Refused, admit
 from kaicore.numa.columns import Flags, Ints
 from kaicore.numa.explain import Refusal, explain
 from kaicore.numa.kubelet_settings import KubeletSettings
+from kaicore.numa.own_policy import Stray, strays
 from kaicore.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.numa.scoring import ScoringStrategy, score
 from kaicore.numa.screen import may_admit
+from kaicore.numa.spans import span
 
 
 def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
@@ -58,30 +63,117 @@ def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSetti
 _FEW = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What a class meets on some nodes' zones; all of shape (rows,).
+
+    Attributes:
+        admit: whether the kubelet admits it.
+        keeps: whether the kubelet keeps to the pods' own policy; True without one.
+        score: see `kaicore.numa.scoring.score`; 0 where nobody scores.
+    """
+
+    admit: Flags
+    keeps: Flags
+    score: Ints
+
+
+class RowKinds:
+    """Numbers for what rows are like at the moment: equal where any pod fares the same on the zones."""
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        self._kinds = [-1] * len(columns.present)
+        self._numbers: dict[object, int] = {}
+
+    def of(self, row: int) -> int:
+        """Return a row's number."""
+        kind = self._kinds[row]
+        if kind < 0:
+            kind = self._kinds[row] = self._numbers.setdefault(self._columns.likeness(row), len(self._numbers))
+        return kind
+
+    def charged(self, row: int) -> None:
+        """A row is not like before."""
+        self._kinds[row] = -1
+
+
 class NumaVerdicts:
     """One class of pods on the nodes of a cycle."""
 
-    def __init__(self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig) -> None:
+    def __init__(
+        self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig, kinds: RowKinds | None = None
+    ) -> None:
         """Args:
         columns: the cycle's own copy.
         pod_class: the class.
         config: the shard's settings.
+        kinds: of the cycle's rows; without it, rows must not be charged as long as this is asked.
         """
+        self._kinds = kinds or RowKinds(columns)
+        self._own = pod_class.numa_policy
+        self._scoring = config.numa_scoring
+        self._prospects: dict[int, tuple[bool, bool, int]] = {}
         self._columns = columns
         self._counting = config.evaluator is Evaluator.COUNTING
         self._reconstruct = config.reconstruct_available
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
-        self._verdicts: dict[object, Admitted | Refused] = {}
+        self._verdicts: dict[int, Admitted | Refused] = {}
         self._placements: dict[int, PredictedPlacement | None] = {}
         self._empty: dict[object, Admitted | Refused] = {}
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
         if len(rows) <= _FEW:
-            return np.array([self.admits(row) for row in rows.tolist()], np.bool_)
+            # With prospects each of them is asked anyway.
+            return np.array([self.discerns or self.admits(row) for row in rows.tolist()], np.bool_)
         request = self._request if not self._counting else self._request.nothing()
         return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
+
+    @property
+    def discerns(self) -> bool:
+        """Whether nodes that admit such a pod differ by their zones: by a score, or the pod's own policy."""
+        scored = self._scoring.strategy is not ScoringStrategy.OFF
+        return self._own is not None or (scored and not self._request.empty)
+
+    def prospects(self, rows: Ints) -> Prospects:
+        """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
+        found = []
+        for row in rows.tolist():
+            kind = self._kinds.of(row)
+            prospect = self._prospects.get(kind)
+            if prospect is None:
+                prospect = self._prospects[kind] = self._prospect(row)
+            found.append(prospect)
+        admit, keeps, score = zip(*found, strict=True)
+        return Prospects(np.array(admit, np.bool_), np.array(keeps, np.bool_), np.array(score, np.int64))
+
+    def _prospect(self, row: int) -> tuple[bool, bool, int]:
+        verdict, zones = self.verdict(row), self._columns.zones
+        if isinstance(verdict, Refused):
+            return False, False, 0
+        value = 0
+        if self._scoring.strategy is not ScoringStrategy.OFF and not self._request.empty:
+            reach = span(zones, row, verdict)
+            value = score(zones, row, reach, self._request, scoring=self._scoring, reconstruct=self._reconstruct)
+        return True, self.stray(row) is None, value
+
+    def stray(self, row: int, *, empty: bool = False) -> Stray | None:
+        """Say what a node that admits such a pod would do otherwise than its own policy asks.
+
+        Args:
+            row: the node.
+            empty: as if the node had no pods.
+        """
+        if self._own is None:
+            return None
+        verdict = self._on_empty(row) if empty else self.verdict(row)
+        return (
+            None
+            if isinstance(verdict, Refused)
+            else strays(self._columns.zones, row, self._request, self._own, verdict)
+        )
 
     def admits(self, row: int) -> bool:
         """Tell whether a node's kubelet would admit such a pod; one without zones admits all."""
@@ -91,10 +183,10 @@ class NumaVerdicts:
         """Return what a node's kubelet makes of such a pod."""
         if self._request.empty or not self._columns.zones.zone_count[row]:
             return _NOTHING
-        key = self._columns.likeness(row)
-        found = self._verdicts.get(key)
+        kind = self._kinds.of(row)
+        found = self._verdicts.get(kind)
         if found is None:
-            found = self._verdicts[key] = self._admit(row, empty=False)
+            found = self._verdicts[kind] = self._admit(row, empty=False)
         return found
 
     def predict(self, row: int) -> PredictedPlacement | None:
@@ -115,14 +207,18 @@ class NumaVerdicts:
 
     def never(self, row: int) -> Refusal | None:
         """Explain why a node would refuse such a pod even if it had no others; None when it would not."""
+        verdict = self._on_empty(row)
+        return explain(verdict) if isinstance(verdict, Refused) else None
+
+    def _on_empty(self, row: int) -> Admitted | Refused:
         zones = self._columns.zones
         if self._request.empty or not zones.zone_count[row]:
-            return None
+            return _NOTHING
         key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
         found = self._empty.get(key)
         if found is None:
             found = self._empty[key] = self._admit(row, empty=True)
-        return explain(found) if isinstance(found, Refused) else None
+        return found
 
     def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
         node = self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)

@@ -4,8 +4,10 @@ from hashlib import sha256
 
 import msgspec
 
+from kaicore.errors import InvalidObject
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration
 from kaicore.model.quantity import CPU, MEMORY, PODS
+from kaicore.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
 from kaicore.numa.requests import AlignedRequest, aligned_request, counted_request
 
 
@@ -19,6 +21,8 @@ class PodClass(msgspec.Struct, frozen=True):
         counted: what the seed's counting rule looks at (evaluator `counting`).
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
+        numa_policy: its own NUMA policy.
+        malformed: what is wrong with the annotations that ask for one; such a pod waits.
     """
 
     key: str
@@ -30,6 +34,8 @@ class PodClass(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     gated: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
+    numa_policy: PodNumaPolicy | None = None
+    malformed: str = ""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -49,7 +55,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 def class_identity(pod: Pod) -> bytes:
     """Return bytes that are equal for two pods exactly when they are of one class."""
-    return _encoder.encode(
+    identity = _encoder.encode(
         _Identity(
             pod.qos,
             pod.containers,
@@ -62,20 +68,31 @@ def class_identity(pod: Pod) -> bytes:
             pod.unsupported,
         )
     )
+    asked = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
+    # Pods that ask for nothing keep the keys that are in the log already.
+    return identity if asked == [None, None] else identity + _encoder.encode(asked)
 
 
 def pod_class(pod: Pod, identity: bytes) -> PodClass:
     """Return a pod's class, `identity` being its `class_identity`."""
+    aligned = aligned_request(pod)
+    numa_policy, malformed = None, ""
+    try:
+        numa_policy = pod_numa_policy(pod, aligned)
+    except InvalidObject as error:
+        malformed = f"{error.field}: {error.problem}: {error.value!r}"
     return PodClass(
         key=sha256(identity).hexdigest()[:12],
         requests=node_requests(pod),
-        aligned=aligned_request(pod),
+        aligned=aligned,
         counted=counted_request(pod),
         node_selector=pod.node_selector,
         node_affinity=pod.node_affinity,
         tolerations=pod.tolerations,
         gated=pod.scheduling_gates,
         unsupported=pod.unsupported,
+        numa_policy=numa_policy,
+        malformed=malformed,
     )
 
 

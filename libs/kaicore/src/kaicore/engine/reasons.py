@@ -12,6 +12,7 @@ class Code(StrEnum):
 
     SCHEDULING_GATED = "SchedulingGated"
     UNSUPPORTED = "Unsupported"
+    MALFORMED = "MalformedAnnotation"
     NO_NODES = "NoNodes"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
@@ -22,6 +23,9 @@ class Code(StrEnum):
     HISTORY_INCOMPLETE = "HistoryIncomplete"
     INSUFFICIENT = "InsufficientResource"
     TOO_SMALL = "NodeTooSmall"
+    OWN_POLICY_UNTOLD = "NumaPolicyUntold"
+    OWN_POLICY_NEVER = "NumaPolicyNeverKept"
+    OWN_POLICY_NOW = "NumaPolicyNotKept"
 
 
 def render(reason: Reason) -> str:
@@ -38,6 +42,8 @@ def render(reason: Reason) -> str:
             return f"held back by scheduling gates: {reason.detail}"
         case Code.UNSUPPORTED:
             return f"waits, for kai-ledger cannot honour yet: {reason.detail}"
+        case Code.MALFORMED:
+            return f"waits, for what it asks for makes no sense: {reason.detail}"
         case Code.NO_NODES:
             return "the cluster has no nodes"
         case Code.NODE_NOT_READY:
@@ -59,6 +65,13 @@ def render(reason: Reason) -> str:
         case Code.INSUFFICIENT:
             more = f", {reason.detail}" if reason.detail else ""
             return f"{nodes} short of {reason.resource}: {need} needed, {free} free{more}{where}"
+        case Code.OWN_POLICY_UNTOLD:
+            told = reason.resource or "what is asked for"
+            return f"{nodes} that do not tell {told} by zone, as the pod's own policy needs ({reason.detail}){where}"
+        case Code.OWN_POLICY_NEVER:
+            return f"{nodes} that could never keep the pod's own policy ({reason.detail}){where}"
+        case Code.OWN_POLICY_NOW:
+            return f"{nodes} that would not keep the pod's own policy now ({reason.detail}){where}"
         case NumaRefusal.NEVER_FITS:
             if not reason.zone:
                 return f"{nodes} can never align it: {reason.detail}{where}"
@@ -83,6 +96,9 @@ UNRESOLVABLE = frozenset(
     {
         Code.SCHEDULING_GATED,
         Code.UNSUPPORTED,
+        Code.MALFORMED,
+        Code.OWN_POLICY_UNTOLD,
+        Code.OWN_POLICY_NEVER,
         Code.NO_NODES,
         Code.NODE_SELECTOR,
         Code.NODE_AFFINITY,

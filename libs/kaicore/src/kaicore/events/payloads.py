@@ -185,6 +185,54 @@ class BindFailed(Payload, frozen=True):
     gone: bool = False
 
 
+class HealRequested(Payload, frozen=True):
+    """A cycle decided that a pod is to be evicted: it did not get the zones that its own NUMA policy asks for.
+
+    Attributes:
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        owner: uid of its controller, which makes another.
+        missed: what was observed that is not as it asks.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    owner: str
+    missed: str
+
+
+class PodEvicted(Payload, frozen=True):
+    """The API server took the eviction: the pod ends, and its controller makes another."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    attempts: int = 1
+
+
+class EvictionFailed(Payload, frozen=True):
+    """The API server refused the eviction for good, or did not take it in time.
+
+    Attributes:
+        code: HTTP status, 0 when there was none; 429 is a disruption budget that forbade it.
+        gone: the pod exists no more, or is another pod's successor of the same name.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    code: int
+    reason: str
+    message: str = ""
+    attempts: int = 1
+    gone: bool = False
+
+
 class Reason(Payload, frozen=True):
     """Why nodes were not for a class of pods, counted over nodes.
 

@@ -277,6 +277,10 @@ class ZoneColumns:
         cells = self.cells[row]
         return all(cells[zone] in (0, block.mask) for block in charge.blocks for zone in zones_of(block.mask))
 
+    def distances(self, row: int) -> tuple[tuple[int, ...], ...]:
+        """Return the distances between a row's zones, zone by zone; empty where they are not all known."""
+        return self._distances.get(row, ())
+
     def mark(self, row: int) -> RowMark:
         """Return what is used of a row now."""
         return RowMark(

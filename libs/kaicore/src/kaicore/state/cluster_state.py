@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.cycle import CycleInput, WaitingPod
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, class_identity, pod_class
 from kaicore.errors import CorruptLog
@@ -21,7 +20,9 @@ from kaicore.model.node import NodeTopology
 from kaicore.model.pod import ContainerKind, Pod
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
+from kaicore.numa.own_policy import missed
 from kaicore.state.contradiction import MissCause, contradiction
+from kaicore.state.healing import HealingLedger
 from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
@@ -85,6 +86,11 @@ class ClusterState:
         #: Grows whenever something happened that can make the next cycle decide otherwise than the last.
         self.stirred = 0
         self.tally = Tally()
+        #: Uids of pods that run on zones which they did not ask for.
+        self.missed: set[str] = set()
+        self.healing = HealingLedger()
+        #: Digest of the configuration of the last recorded cycle.
+        self.config_digest = ""
         self._class_by_identity: dict[bytes, str] = {}
         self._identity_of_class: dict[str, bytes] = {}
         self._class_refs: dict[str, int] = {}
@@ -114,35 +120,10 @@ class ClusterState:
             self.fold(event)
         return self
 
-    def cycle_input(self, config: EngineConfig, *, now: int) -> CycleInput:
-        """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
-        waiting = []
-        for uid in self.waiting:
-            entry = self.pods[uid]
-            if entry.pod.scheduler_name != config.scheduler_name or now < retry_at(entry, config):
-                continue
-            pod = entry.pod
-            waiting.append(
-                WaitingPod(
-                    pod.uid, pod.namespace, pod.name, pod.priority, pod.created_at, self.classes[entry.class_key]
-                )
-            )
-        rejecting: dict[str, dict[int, str]] = {}
-        for node, by_class in self.rejections.items():
-            changes = self.changes.get(node, 0)
-            for key, rejection in by_class.items():
-                if rejection.changes == changes:
-                    rejecting.setdefault(key, {})[self.columns.row(node)] = rejection.reason
-        return CycleInput(self.columns, waiting, rejecting)
-
-    def next_retry(self, config: EngineConfig, *, now: int) -> int | None:
-        """Return when the next pod that waits after a failed bind may be tried, None if none does."""
-        times = [
-            retry_at(entry, config)
-            for entry in (self.pods[uid] for uid in self.waiting)
-            if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
-        ]
-        return min((time for time in times if time > now), default=None)
+    def config(self) -> EngineConfig:
+        """Return the configuration of the last recorded cycle; the default one before there is any."""
+        document = self.configs.get(self.config_digest)
+        return EngineConfig() if document is None else msgspec.convert(document, EngineConfig)
 
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class."""
@@ -196,6 +177,8 @@ class ClusterState:
             if entry.unrecorded:
                 entry.unrecorded = False
                 self._note_unrecorded(entry, unrecorded=True)
+        if entry.missed:
+            self.missed.add(entry.pod.uid)
         self._set_waiting(entry)
 
     # Facts about nodes.
@@ -233,6 +216,7 @@ class ClusterState:
         for entry in self._held_on(node):
             entry.zone_charge = self._resolve(entry) or ZoneCharge()
             self._set_unrecorded(entry)
+            self._judge(entry)
         self._charge_again(node)
         self._changed(node)
 
@@ -246,14 +230,18 @@ class ClusterState:
             entry = PodEntry(pod=pod, class_key=key, requests=self.classes[key].requests)
             self.pods[pod.uid] = entry
             self._class_refs[key] = self._class_refs.get(key, 0) + 1
+            self.healing.arrives(entry)
         else:
             self._set_pod(entry, pod)
+        if pod.phase == "Running" and not entry.started_at:
+            entry.started_at = self.recorded_at
         if pod.finished:
             was_held = entry.charged
             self._release(entry)
             if was_held and not is_kubelet_rejection(pod):
                 self._changed(entry.node)
             entry.stage, entry.node = Stage.FINISHED, pod.node_name or entry.node
+            self.healing.ends(entry)
         elif pod.node_name:
             self._hold(entry, pod.node_name)
             entry.stage = Stage.BOUND
@@ -269,7 +257,10 @@ class ClusterState:
             key = self._class_key(pod)
             self._class_refs[key] = self._class_refs.get(key, 0) + 1
             self._unclass(entry)
+            changed = entry.class_key != key
             entry.class_key, entry.requests = key, self.classes[key].requests
+            if changed:
+                self.healing.arrives(entry)
 
     def _pod_deleted(self, payload: payloads.PodDeleted, _: Event) -> None:
         entry = self.pods.get(payload.uid)
@@ -278,6 +269,7 @@ class ClusterState:
         if entry.charged:
             self._release(entry)
             self._changed(entry.node)
+        self.healing.ends(entry)
         del self.pods[payload.uid]
         self._unclass(entry)
         self.waiting.discard(payload.uid)
@@ -290,6 +282,7 @@ class ClusterState:
             return
         self._release(entry)
         entry.stage, entry.node = Stage.FINISHED, payload.node
+        self.healing.ends(entry)
         self._set_waiting(entry)
         by_class = self.rejections.setdefault(payload.node, {})
         before = by_class.get(entry.class_key, Rejection())
@@ -307,6 +300,8 @@ class ClusterState:
             entry.agreement = agreement
             entry.elsewhere = contradiction(entry.predicted, payload.placement) is MissCause.ZONES
         entry.observed = payload.placement
+        if entry.charged:
+            self._judge(entry)
         if entry.charged and self._recharge(entry):
             self._changed(entry.node)
 
@@ -352,8 +347,31 @@ class ClusterState:
         entry.gone = payload.gone
         self._set_waiting(entry)
 
+    def _heal_requested(self, payload: payloads.HealRequested, event: Event) -> None:
+        self.tally.heal_requests += 1
+        self.healing.requested(payload.owner, payload.pod_class, payload.node, at=event.recorded_at)
+        entry = self.pods.get(payload.uid)
+        if entry is not None:
+            entry.healing = True
+
+    def _pod_evicted(self, payload: payloads.PodEvicted, _: Event) -> None:
+        self.tally.evictions += 1
+
+    def _eviction_failed(self, payload: payloads.EvictionFailed, event: Event) -> None:
+        add(self.tally.eviction_failures, payload.reason)
+        entry = self.pods.get(payload.uid)
+        if entry is None or not entry.healing or payload.gone:
+            return
+        entry.healing = False
+        entry.heal_failures += 1
+        entry.heal_failed_at = event.recorded_at
+        if entry.pod.owner is not None:
+            self.healing.failed(entry.pod.owner.uid, entry.class_key, payload.node)
+        self.stirred += 1
+
     def _cycle_completed(self, payload: payloads.CycleCompleted, _: Event) -> None:
         self.tally.cycles += 1
+        self.config_digest = payload.config_digest
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
 
@@ -416,6 +434,7 @@ class ClusterState:
             entry.elsewhere = False
         entry.node = node
         row = self.columns.row(node)
+        self._judge(entry)
         self.columns.charge(row, entry.requests)
         entry.zone_charge = self.columns.zones.charge(row, self._resolve(entry) or ZoneCharge())
         entry.charged, entry.releasing, entry.charged_at = True, False, self.position
@@ -453,6 +472,8 @@ class ClusterState:
         entry.charged = entry.releasing = False
         entry.zone_charge = ZoneCharge()
         self._set_unrecorded(entry)
+        entry.missed = ""
+        self.missed.discard(entry.pod.uid)
         pods = self.on_node[entry.node]
         pods.discard(entry.pod.uid)
         if not pods:
@@ -473,8 +494,34 @@ class ClusterState:
         row = self.columns.row(entry.node)
         zones, entry.unrecorded = self.columns.zones, unrecorded
         zones.unknown[row] += 1 if unrecorded else -1
+        # Pods may have waited for just that.
+        self.stirred += not unrecorded
         since = [other.charged_at for other in self._held_on(entry.node) if other.unrecorded]
         zones.unknown_since[row] = min(since, default=0)
+
+    def _judge(self, entry: PodEntry) -> None:
+        """Note whether a pod got the zones that its own NUMA policy asks for."""
+        known, row = self.classes[entry.class_key], self.columns.row(entry.node)
+        topology = self.columns.topologies[row]
+        text = ""
+        if known.numa_policy is not None and entry.observed is not None and topology is not None:
+            text = missed(
+                self.columns.zones,
+                row,
+                zone_names=tuple(zone.name for zone in topology.zones),
+                request=known.aligned,
+                own=known.numa_policy,
+                observed=entry.observed,
+            )
+        if text and not entry.missed:
+            entry.missed_at = self.recorded_at
+            self.tally.missed += 1
+            self.stirred += 1
+        entry.missed = text
+        if text:
+            self.missed.add(entry.pod.uid)
+        else:
+            self.missed.discard(entry.pod.uid)
 
     def _set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
@@ -497,14 +544,6 @@ class ClusterState:
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
         self.stirred += 1
-
-
-def retry_at(entry: PodEntry, config: EngineConfig) -> int:
-    """Return when a pod may be decided on again after failed binds, microseconds since the epoch; 0 without any."""
-    if not entry.bind_failures:
-        return 0
-    wait = config.bind_backoff_us << min(entry.bind_failures - 1, 32)
-    return entry.failed_at + min(wait, config.bind_backoff_max_us)
 
 
 def _shape(topology: NodeTopology) -> tuple[Any, ...]:
@@ -539,6 +578,9 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
     payloads.PodBound: ClusterState._pod_bound,  # noqa: SLF001
     payloads.BindFailed: ClusterState._bind_failed,  # noqa: SLF001
+    payloads.HealRequested: ClusterState._heal_requested,  # noqa: SLF001
+    payloads.PodEvicted: ClusterState._pod_evicted,  # noqa: SLF001
+    payloads.EvictionFailed: ClusterState._eviction_failed,  # noqa: SLF001
     payloads.CycleCompleted: ClusterState._cycle_completed,  # noqa: SLF001
     payloads.ConfigRecorded: ClusterState._config_recorded,  # noqa: SLF001
 }

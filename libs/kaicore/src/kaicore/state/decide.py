@@ -7,18 +7,21 @@ the shard's cycle stream, so that of two schedulers that both believe to lead a 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from kaicore.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.engine.cycle import CycleResult, run_cycle
+from kaicore.engine.cycle import CycleResult, Healing, run_cycle
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import (
     ClassPending,
     ConfigRecorded,
     CycleCompleted,
+    HealRequested,
     NodeCharged,
     PodPlaced,
 )
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import cycle_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class Proposal:
     Attributes:
         cycle: the cycle's id.
         result: what was decided.
-        units: the cycle itself first, then one unit per decision, in the order of `result.decisions`.
+        units: the cycle itself first, then one unit per decision, in the order of `result.decisions`, then one per
+            healing, in the order of `result.healings`.
         expect: what the whole append is conditional on.
     """
 
@@ -53,7 +57,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         now: the cycle's clock, microseconds since the epoch.
         actor: who appends.
     """
-    given = state.cycle_input(config, now=now)
+    given = cycle_input(state, config, now=now)
     result = run_cycle(given, config)
     stream = cycle_stream(shard)
     version = state.versions.get(stream, 0)
@@ -134,7 +138,37 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 },
             )
         )
+    units += [
+        _healing_unit(state, healing, cycle=cycle, completed=completed, now=now, actor=actor)
+        for healing in result.healings
+    ]
     return Proposal(cycle, result, tuple(units), {stream: version})
+
+
+def _healing_unit(state: ClusterState, healing: Healing, *, cycle: str, completed: UUID, now: int, actor: str) -> Unit:
+    """Return the unit that has a pod evicted, unless something has become of the pod meanwhile."""
+    stream = f"pod/{healing.uid}"
+    requested = HealRequested(
+        uid=healing.uid,
+        namespace=healing.namespace,
+        name=healing.name,
+        node=healing.node,
+        cycle=cycle,
+        pod_class=healing.pod_class,
+        owner=healing.owner,
+        missed=healing.missed,
+    )
+    event = NewEvent(
+        id=derived_id(str(completed), "HealRequested", healing.uid),
+        stream=stream,
+        payload=requested,
+        actor=actor,
+        occurred_at=now,
+        subject=f"{healing.namespace}/{healing.name}",
+        cause=completed,
+        correlation=cycle,
+    )
+    return Unit((event,), expect={stream: state.versions.get(stream, 0)})
 
 
 def _news(state: ClusterState, shard: str, pending: tuple[ClassPending, ...]) -> tuple[ClassPending, ...]:

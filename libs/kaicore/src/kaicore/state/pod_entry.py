@@ -52,6 +52,12 @@ class PodEntry(msgspec.Struct):
         cycle: the cycle that placed it.
         placed_at: when that was recorded, microseconds since the epoch.
         gone: the API server no longer knows it, as a failed bind told.
+        started_at: when it was first seen running, by the record of that; 0 before.
+        missed: what of its observed placement is not as its own NUMA policy asks; empty when nothing is.
+        missed_at: when that was recorded.
+        healing: its eviction was decided, and has not failed.
+        heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
+        healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
     """
 
     pod: Pod
@@ -73,6 +79,13 @@ class PodEntry(msgspec.Struct):
     cycle: str = ""
     placed_at: int = 0
     gone: bool = False
+    started_at: int = 0
+    missed: str = ""
+    missed_at: int = 0
+    healing: bool = False
+    heal_failures: int = 0
+    heal_failed_at: int = 0
+    healed_from: str = ""
 
 
 def compare(predicted: Placement, observed: Placement) -> Agreement:

@@ -13,6 +13,7 @@ from kaicore.events.payloads import ClassPending, PriorityClassObserved
 from kaicore.model.node import Node, NodeTopology
 from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
+from kaicore.state.healing import Healed
 from kaicore.state.pod_entry import PodEntry
 from kaicore.state.tally import Tally
 
@@ -45,6 +46,8 @@ class _StateRecord(msgspec.Struct):
     configs: dict[str, dict[str, Any]]
     reasons: dict[str, dict[str, ClassPending]]
     tally: Tally
+    healed: dict[str, Healed]
+    config_digest: str
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -95,6 +98,8 @@ def encode_state(state: ClusterState) -> bytes:
             configs=state.configs,
             reasons=state.reasons,
             tally=state.tally,
+            healed=state.healing.healed,
+            config_digest=state.config_digest,
         )
     )
 
@@ -111,6 +116,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.versions, state.changes = record.versions, record.changes
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
     state.tally = record.tally
+    state.healing.healed, state.config_digest = record.healed, record.config_digest
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
     for pod_class, identity, references in record.classes:
         state.restore_class(pod_class, identity, references)

@@ -15,6 +15,10 @@ class Tally(msgspec.Struct):
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
         cycles: recorded cycles.
+        missed: pods that were observed on other zones than their own NUMA policy asks for.
+        heal_requests: decisions to evict one of them.
+        evictions: of those, the ones that the API server took.
+        eviction_failures: the ones that it did not, by reason.
     """
 
     placed: int = 0
@@ -25,6 +29,10 @@ class Tally(msgspec.Struct):
     agreement: dict[str, int] = {}
     misses: dict[str, dict[str, int]] = {}
     cycles: int = 0
+    missed: int = 0
+    heal_requests: int = 0
+    evictions: int = 0
+    eviction_failures: dict[str, int] = {}
 
 
 def add(counts: dict[str, int], key: str, by: int = 1) -> None:

@@ -10,6 +10,8 @@ from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod
 from kaicore.model.quantity import format_amount
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import is_unobserved
+from kaicore.state.healing import why_not
 from kaicore.state.pod_entry import Agreement, PodEntry, Stage, compare
 
 _COMPARED = {
@@ -35,6 +37,7 @@ class Explanation:
     Attributes:
         verdict: one sentence.
         reasons: why no node was for it, as last recorded; empty unless it waits.
+        notes: what is not as it should be about a pod that runs.
         story: its events in order.
     """
 
@@ -45,6 +48,7 @@ class Explanation:
     verdict: str
     reasons: list[payloads.Reason] = field(default_factory=list)
     reasons_position: int = 0
+    notes: list[str] = field(default_factory=list)
     story: list[StoryLine] = field(default_factory=list)
 
 
@@ -77,6 +81,12 @@ def tell(events: list[Event]) -> list[StoryLine]:
                     text += f", {_COMPARED[compare(predicted, payload.placement)]}"
             case payloads.PredictionMissed(cause=cause):
                 text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
+            case payloads.HealRequested():
+                text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
+            case payloads.PodEvicted():
+                text = f"evicted from {payload.node}"
+            case payloads.EvictionFailed():
+                text = f"evicting it from {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
             case payloads.PodDeleted():
                 text = "deleted"
             case _:
@@ -119,10 +129,37 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reaso
     return [reason for shard in sorted(by_shard) for reason in by_shard[shard].reasons]
 
 
+def notes(entry: PodEntry, state: ClusterState) -> list[str]:
+    """Say what is not as it should be about a pod, as of the log's last event."""
+    config, found = state.config(), []
+    if entry.healed_from:
+        found.append(f"stands for a pod that was evicted from {entry.healed_from}, and will not be evicted itself")
+    if entry.missed:
+        own = state.classes[entry.class_key].numa_policy
+        found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
+        reason = why_not(entry)
+        if not config.heal:
+            reason = "healing is switched off"
+        due = state.healing.due_at(entry, config)
+        if reason or due is None:
+            found.append(f"it stays where it is: {reason or 'it is not ours'}")
+        elif due > state.recorded_at:
+            found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+        else:
+            found.append("it is to be placed anew as soon as another node would keep its policy")
+    silent = state.recorded_at - entry.started_at
+    if silent > config.unobserved_after_us and is_unobserved(state, entry):
+        found.append(
+            f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
+        )
+    return found
+
+
 def render_text(explanation: Explanation) -> str:
     """Write an explanation for a terminal."""
     lines = [f"{explanation.namespace}/{explanation.name}: {explanation.verdict}"]
     lines += [f"  - {render(reason)}" for reason in explanation.reasons]
+    lines += [f"  ! {note}" for note in explanation.notes]
     if explanation.story:
         lines.append("story:")
         lines += [f"  {line.position:>8}  {line.text}" for line in explanation.story]

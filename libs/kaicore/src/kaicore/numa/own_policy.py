@@ -1,0 +1,174 @@
+"""Whether a pod's own NUMA policy is kept: by what its kubelet is predicted to do, and by what was observed of it.
+
+Both are judged alike. What of a container the policy concerns (of the whole pod, where the kubelet asks for hints so)
+must come from at most so many zones: one for `single-numa-node`, and for `restricted` as many as the resource that
+needs most zones could ever do with. Of a prediction counts every zone that something *may* come from
+(`kaicore.numa.spans`), of an observation every zone that it names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.model.node import TopologyPolicy
+from kaicore.model.placement import Placement
+from kaicore.model.pod import ContainerKind
+from kaicore.numa.admission import Admitted
+from kaicore.numa.columns import ZoneColumns
+from kaicore.numa.masks import zones_of
+from kaicore.numa.pod_policy import PodNumaPolicy
+from kaicore.numa.requests import AlignedRequest, is_memory
+from kaicore.numa.spans import sources
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """What of a pod is not as its own policy asks.
+
+    Attributes:
+        container: whose; empty for the whole pod.
+        zones: masks of zones by resource; empty where the node does not tell zones.
+        resource: that the policy names and the node does not report by zone; empty if it is not that.
+    """
+
+    container: str = ""
+    zones: tuple[tuple[str, int], ...] = ()
+    resource: str = ""
+
+    def text(self, zone_names: tuple[str, ...]) -> str:
+        """Say it with the zones' names."""
+        parts = (f"{name} on {'+'.join(zone_names[zone] for zone in zones_of(mask))}" for name, mask in self.zones)
+        return (f"container {self.container}: " if self.container else "") + ", ".join(parts)
+
+
+def strays(
+    columns: ZoneColumns, row: int, request: AlignedRequest, own: PodNumaPolicy, admitted: Admitted
+) -> Stray | None:
+    """Say what a node's kubelet would do otherwise than a pod's own policy asks; None if it keeps to it.
+
+    A pod of which nothing is ever aligned keeps any policy. A node keeps none that does not bind to zones what the
+    policy names, or, where it names nothing, anything of the pod.
+
+    Args:
+        columns: the zones of all nodes.
+        row: the node's row.
+        request: what is aligned of the pod.
+        own: the pod's own policy.
+        admitted: what the kubelet would give it.
+    """
+    asked = {
+        name for items in (request.pod, *(item.amounts for item in request.containers)) for name, need in items if need
+    }
+    concerned = sorted(name for name in asked if own.concerns(name))
+    if request.empty or (not own.resources and not concerned):
+        return None
+    bound = [name for name in concerned if columns.binds(row, (name,))]
+    if not bound or (own.resources and len(bound) < len(concerned)):
+        missing = next((name for name in concerned if name not in bound), "") if own.resources else ""
+        return Stray(resource=missing)
+    settings = columns.kubelets[int(columns.kubelet[row])]
+    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
+    for holding in admitted.holdings:
+        if holding.container.kind is not ContainerKind.INIT:
+            held = {name: sources(columns, row, holding, name) for name in bound}
+            units.append((holding.container.name, holding.container.amounts, held))
+    if settings.pod_scope:
+        together = {name: _union(held.get(name, 0) for _, _, held in units) for name in bound}
+        units = [("", request.pod, together)]
+    return _first_stray(columns, row, own, units)
+
+
+def missed(
+    columns: ZoneColumns,
+    row: int,
+    *,
+    zone_names: tuple[str, ...],
+    request: AlignedRequest,
+    own: PodNumaPolicy,
+    observed: Placement,
+) -> str:
+    """Say what of an observed placement is not as the pod's own policy asks; empty when nothing is, or none can tell.
+
+    Nothing is said of what is not certain: zones that the node does not have, and records that do not tell the
+    containers of a pod apart where each is aligned by itself.
+
+    Args:
+        columns: the zones of all nodes.
+        row: the node's row.
+        zone_names: its zones, in order of NUMA id.
+        request: what is aligned of the pod.
+        own: the pod's own policy.
+        observed: what it holds.
+    """
+    if not own.binding or not zone_names:
+        return ""
+    index = {name: number for number, name in enumerate(zone_names)}
+    seen = {
+        container.container: _observed(container.container, observed, own, index) for container in observed.containers
+    }
+    lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
+    by_pod = columns.kubelets[int(columns.kubelet[row])].pod_scope
+    held: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
+    if by_pod or len(lasting) == 1:
+        names = sorted({name for by_resource in seen.values() if by_resource for name in by_resource})
+        together = {name: _union((part or {}).get(name, 0) for part in seen.values()) for name in names}
+        held = [("", request.pod if by_pod else next(iter(lasting.values())), together)]
+    elif set(seen) <= set(lasting):
+        held = [(name, lasting[name], part) for name, part in sorted(seen.items()) if part is not None]
+    if any(part is None for part in seen.values()):
+        return ""
+    stray = _first_stray(columns, row, own, held)
+    return "" if stray is None else stray.text(zone_names)
+
+
+def _observed(name: str, placement: Placement, own: PodNumaPolicy, index: dict[str, int]) -> dict[str, int] | None:
+    """Return a container's zones by resource, as masks; None if the node does not have one of them."""
+    held: dict[str, int] = {}
+    for container in placement.containers:
+        if container.container != name:
+            continue
+        parts = [((zone.zone,), zone.amount) for zone in container.zones]
+        for zones, amounts in [*parts, *((span.zones, span.amount) for span in container.spans)]:
+            for resource, amount in amounts.items():
+                if not amount or not own.concerns(resource):
+                    continue
+                if not set(zones) <= set(index):
+                    return None
+                held[resource] = held.get(resource, 0) | _union(1 << index[zone] for zone in zones)
+    return held
+
+
+def _first_stray(
+    columns: ZoneColumns,
+    row: int,
+    own: PodNumaPolicy,
+    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]],
+) -> Stray | None:
+    for name, amounts, held in units:
+        if _union(held.values()).bit_count() > _allowed(columns, row, amounts, own):
+            return Stray(name, tuple((resource, held[resource]) for resource in sorted(held) if held[resource]))
+    return None
+
+
+def _allowed(columns: ZoneColumns, row: int, amounts: tuple[tuple[str, int], ...], own: PodNumaPolicy) -> int:
+    """Return how many zones a policy allows."""
+    if own.policy is TopologyPolicy.SINGLE_NUMA_NODE:
+        return 1
+    zones, allowed = int(columns.zone_count[row]), 1
+    for resource, need in amounts:
+        column = columns.resources.get(resource)
+        if column is None or not need or not own.concerns(resource) or not columns.binds(row, (resource,)):
+            continue
+        source = columns.allocatable if is_memory(resource) else columns.capacity
+        # The fewest zones that reach an amount are the largest ones.
+        reached = np.cumsum(np.sort(source[row, :zones, column])[::-1]) >= need
+        allowed = max(allowed, int(reached.argmax()) + 1 if reached.any() else zones)
+    return allowed
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union

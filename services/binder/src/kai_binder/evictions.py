@@ -1,0 +1,86 @@
+"""How an eviction is carried out: what an API server's answers to it mean. No I/O, no clock.
+
+The eviction names the pod's uid as a precondition, so that asking twice evicts one pod at most: a successor of the same
+name is left alone. A disruption budget that forbids it (429) is asked again as often as patience allows.
+"""
+
+from typing import Any
+
+from kaicore.errors import ApiStatus, ClusterUnavailable
+from kaicore.events.payloads import EvictionFailed, PodEvicted
+
+from kai_binder.attempt import pod_path
+from kai_binder.projection import Eviction
+
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
+
+#: Seconds before the second try, and at most; doubled with each further one.
+_FIRST_DELAY_S = 0.5
+_LAST_DELAY_S = 30.0
+
+
+class EvictionAttempt:
+    """One eviction on its way to an outcome.
+
+    Attributes:
+        outcome: what became of it; None while it is to be asked for.
+        attempts: how often it was asked for.
+    """
+
+    def __init__(self, eviction: Eviction, *, patience_s: float) -> None:
+        """Args:
+        eviction: to carry out.
+        patience_s: how long it is asked for again and again.
+        """
+        self.eviction = eviction
+        self.outcome: PodEvicted | EvictionFailed | None = None
+        self.attempts = 0
+        self._patience_s = patience_s
+        self._delay_s = 0.0
+
+    def delay_s(self, jitter: float) -> float:
+        """Return how long to wait before asking; `jitter` is 0 to 1."""
+        return self._delay_s * (0.5 + 0.5 * jitter)
+
+    def evicted(self) -> None:
+        """The API server took it."""
+        self.attempts += 1
+        eviction = self.eviction
+        self.outcome = PodEvicted(eviction.uid, eviction.namespace, eviction.name, eviction.node, self.attempts)
+
+    def failed(self, error: ApiStatus | ClusterUnavailable, *, elapsed_s: float) -> None:
+        """The API server refused, or did not answer, after so many seconds since it was first asked."""
+        self.attempts += 1
+        lasting = isinstance(error, ApiStatus) and error.code != _UNAUTHORIZED
+        if lasting or elapsed_s >= self._patience_s:
+            eviction = self.eviction
+            self.outcome = EvictionFailed(
+                uid=eviction.uid,
+                namespace=eviction.namespace,
+                name=eviction.name,
+                node=eviction.node,
+                code=error.code,
+                reason=error.reason or "Timeout",
+                message=error.message if isinstance(error, ApiStatus) else str(error),
+                attempts=self.attempts,
+                # A conflict is that of the uid: the pod of that name is another one.
+                gone=error.code in (_NOT_FOUND, _CONFLICT),
+            )
+        self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _LAST_DELAY_S)
+        if isinstance(error, ClusterUnavailable):
+            self._delay_s = max(self._delay_s, min(float(error.retry_after_s or 0), _LAST_DELAY_S))
+
+
+def eviction_path(eviction: Eviction) -> str:
+    """Return where a pod's eviction is posted."""
+    return f"{pod_path(eviction.namespace, eviction.name)}/eviction"
+
+
+def eviction_document(eviction: Eviction) -> dict[str, Any]:
+    """Return the eviction of that very pod."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": eviction.name, "namespace": eviction.namespace},
+        "deleteOptions": {"preconditions": {"uid": eviction.uid}},
+    }

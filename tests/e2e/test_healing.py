@@ -1,0 +1,89 @@
+"""Verify and heal, end to end: a kubelet misses, the pod is evicted once, and its Job's next pod runs as it asks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from kaicore.log.port import Filter
+from kaicore.state.cluster_state import ClusterState
+
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest
+from tests.servers import scratch_directory
+
+pytestmark = pytest.mark.slow
+
+GPU = "nvidia.com/gpu"
+
+PROFILE = """
+groups:
+  - name: gpu
+    count: 2
+    zones: 2
+    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
+    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
+    timing: {terminationSeconds: 100ms}
+"""
+
+CONFIG = """
+heal_after_us: 100000
+"""
+
+
+@pytest.fixture
+def stack() -> Iterator[LiveStack]:
+    with scratch_directory() as root:
+        (root / "profile.yaml").write_text(PROFILE)
+        (root / "config.yaml").write_text(CONFIG)
+        live = LiveStack(root, profile=str(root / "profile.yaml"), scheduler_config=root / "config.yaml")
+        live.start()
+        yield live
+        if live.alive:
+            live.interrupt()
+
+
+def job(name: str) -> dict[str, Any]:
+    """A Job of one pod that asks for two GPUs on one zone, and to be healed."""
+    pod = pod_manifest(name, cpu="2", memory="2Gi", gpu="2")
+    pod["metadata"]["annotations"] = {
+        "kai.scheduler/numa-policy": "single-numa-node",
+        "kai.scheduler/numa-resources": GPU,
+        "kai.scheduler/numa-heal": "true",
+    }
+    template = {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+    spec = {"template": template, "backoffLimit": 10}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+async def break_behind_the_publishers_back(stack: LiveStack, node: str) -> None:
+    """A GPU of each zone fails, and what the scheduler knows of the node's zones does not tell."""
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        await session.post(stack.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600})
+        for device in ("gpu-00", "gpu-02"):
+            body = {"resource": GPU, "id": device, "healthy": False}
+            await session.post(stack.fleet_url(f"nodes/{node}/devices"), json=body)
+
+
+async def test_a_pod_that_missed_its_zone_is_placed_anew_once(stack: LiveStack) -> None:
+    await break_behind_the_publishers_back(stack, "gpu-0")
+    await stack.create(job("train"))
+
+    def healed(state: ClusterState) -> bool:
+        return any(
+            entry.node == "gpu-1" and entry.observed is not None and not entry.missed for entry in ours(state, "train")
+        )
+
+    state = await stack.until(healed)
+    assert (state.tally.missed, state.tally.heal_requests, state.tally.evictions) == (1, 1, 1)
+    (successor,) = [entry for entry in ours(state, "train") if entry.node == "gpu-1"]
+    assert successor.healed_from == "gpu-0"
+    async with stack.log() as log:
+        (asked,) = await log.read("e2e", where=Filter(types=("HealRequested",)))
+    story = [line["text"] for line in stack.ask("why", asked.subject)["story"]]
+    assert any(f"own NUMA policy was missed: {GPU} on node-0+node-1" in text for text in story)
+    assert "evicted from gpu-0" in story
+    assert stack.ask("why", successor.pod.subject)["notes"] == [
+        "stands for a pod that was evicted from gpu-0, and will not be evicted itself"
+    ]
+    await stack.check()

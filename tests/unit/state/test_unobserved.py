@@ -1,0 +1,71 @@
+"""Pods that nobody has observed: nodes that are left alone until then, and exporters that do not report."""
+
+import msgspec
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code
+from kaicore.events import payloads
+from kaicore.model.placement import Placement, Provenance
+from kaicore.model.pod import Pod, QosClass
+from kaicore.state.cycle_input import is_unobserved
+from kaicore.state.why import notes
+
+from tests.factory import Cluster, amounts, pod
+
+WAITING = EngineConfig(wait_for_observation=True)
+
+
+def with_stranger() -> tuple[Cluster, Pod]:
+    """A node on which somebody else's pod holds CPUs of nobody knows which zone."""
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    theirs = pod("theirs", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running")
+    return cluster, cluster.add_pod(theirs)
+
+
+def observe(cluster: Cluster, one: Pod) -> None:
+    seen = payloads.PlacementObserved(one.uid, "default", one.name, "n1", Placement(Provenance.OBSERVED))
+    cluster.record(f"pod/{one.uid}", seen)
+
+
+def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> None:
+    cluster, theirs = with_stranger()
+    cluster.add_pod(pod("p", cpu=4))
+    (pending,) = cluster.cycle(WAITING).pending
+    (reason,) = pending.reasons
+    assert reason.code == Code.HISTORY_INCOMPLETE
+    cluster.add_pod(pod("shared", cpu=1, qos=QosClass.BURSTABLE))
+    assert [decision.name for decision in cluster.cycle(WAITING).decisions] == ["shared"], "of it nothing is aligned"
+    stirred = cluster.state.stirred
+    observe(cluster, theirs)
+    assert cluster.state.stirred > stirred
+    assert [decision.name for decision in cluster.cycle(WAITING).decisions] == ["p"]
+
+
+def test_by_default_it_is_risked() -> None:
+    cluster, _ = with_stranger()
+    cluster.add_pod(pod("p", cpu=4))
+    assert len(cluster.cycle().decisions) == 1
+
+
+def test_predicted_pods_and_pods_that_end_hold_nobody_up() -> None:
+    cluster, theirs = with_stranger()
+    cluster.delete_pod(theirs)
+    for name in ("p", "q"):
+        cluster.add_pod(pod(name, cpu=4))
+    assert len(cluster.cycle(WAITING).decisions) == 2
+    cluster.add_pod(pod("r", cpu=4))
+    assert len(cluster.cycle(WAITING).decisions) == 1
+
+
+def test_a_pod_unobserved_for_long_points_at_its_exporter() -> None:
+    cluster, theirs = with_stranger()
+    entry = cluster.state.pods[theirs.uid]
+    assert is_unobserved(cluster.state, entry)
+    assert notes(entry, cluster.state) == []
+    cluster.now += 180_000_000
+    cluster.add_pod(msgspec.structs.replace(theirs, resource_version="2"))
+    assert notes(entry, cluster.state) == [
+        "runs for 180 s and nobody observed its zones: is the exporter of n1 well?",
+    ]
+    observe(cluster, theirs)
+    assert notes(entry, cluster.state) == []
