@@ -11,7 +11,7 @@ from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.scoring import NumaScoring
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "2"
+ENGINE_VERSION = "3"
 
 
 class PlacementStrategy(StrEnum):
