@@ -1,0 +1,56 @@
+"""Groups: pods that start together or not at all, as a tree of pod sets with minimum counts.
+
+One model for every dialect (PodGroups of KAI, Volcano and the scheduler-plugins, Koordinator's annotations, the native
+Workload API, owners such as a Job); nothing behind the adapters knows which dialect it was.
+"""
+
+import msgspec
+
+
+class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node of a group's tree: a leaf holds pods, an inner node holds other pod sets.
+
+    Attributes:
+        name: unique in its group; the root's is empty.
+        parent: name of the set that it belongs to; the root's own is empty as well.
+        min_pods: of a leaf: how many of its pods must run at once; 0 asks for none, so that each pod starts for itself.
+        min_sets: of an inner set: how many of its child sets must be satisfied; None for all.
+    """
+
+    name: str = ""
+    parent: str = ""
+    min_pods: int = 0
+    min_sets: int | None = None
+
+
+class Group(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pods that are decided on together.
+
+    Attributes:
+        key: identifies the group in its cluster: `<origin kind>/<namespace>/<name>`.
+        origin: the kind of object it was read from, such as `PodGroup.scheduling.run.ai`, `Job.batch` or `Pod`.
+        sets: the tree, the root first and every parent before its children; a group of one set has just the root.
+        queue: the queue that pays for it; empty for the default queue.
+        priority: higher goes first.
+        preemptible: whether others may have it evicted; what is not preemptible must stay within its queue's quota.
+        created_at: seconds since the epoch.
+        together: keys of the groups that must all start at once with this one, itself included (Koordinator's gang
+            group), sorted; empty for none.
+        staleness_grace_us: how long it may be below its minimum until it is evicted, microseconds; None for the
+            configured time, negative for ever.
+        preemption_delay_us: how long it waits until it may have others evicted, microseconds.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    uid: str = ""
+    origin: str = ""
+    sets: tuple[PodSet, ...] = (PodSet(),)
+    queue: str = ""
+    priority: int = 0
+    preemptible: bool = True
+    created_at: int = 0
+    together: tuple[str, ...] = ()
+    staleness_grace_us: int | None = None
+    preemption_delay_us: int = 0
