@@ -4,7 +4,36 @@ One model for every dialect (PodGroups of KAI, Volcano and the scheduler-plugins
 Workload API, owners such as a Job); nothing behind the adapters knows which dialect it was.
 """
 
+from enum import StrEnum
+
 import msgspec
+
+
+class MatchPolicy(StrEnum):
+    """Which pods count towards a group's minimum, in Koordinator's words (`match-policy`)."""
+
+    WAITING_AND_RUNNING = "waiting-and-running"
+    """Those that hold a node and those that are placed now: a group that lost a pod may replace that one alone."""
+
+    ONLY_WAITING = "only-waiting"
+    """Only those that are placed in one go: what runs already does not help those that wait."""
+
+    ONCE_SATISFIED = "once-satisfied"
+    """As the first, until the minimum was reached once; from then on each pod is on its own."""
+
+
+class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where in a network topology the pods of a set are to be.
+
+    Attributes:
+        topology: name of the tree of domains.
+        required: level at which all of them must share a domain; empty for none.
+        preferred: level at which they should.
+    """
+
+    topology: str = ""
+    required: str = ""
+    preferred: str = ""
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -13,14 +42,17 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: unique in its group; the root's is empty.
         parent: name of the set that it belongs to; the root's own is empty as well.
-        min_pods: of a leaf: how many of its pods must run at once; 0 asks for none, so that each pod starts for itself.
+        min_pods: how many of its pods must run at once; 0 asks for none, so that each pod starts for itself. Of an
+            inner set: how many of all pods below it, besides what its child sets ask for.
         min_sets: of an inner set: how many of its child sets must be satisfied; None for all.
+        topology: where its pods are to be.
     """
 
     name: str = ""
     parent: str = ""
     min_pods: int = 0
     min_sets: int | None = None
+    topology: TopologyConstraint | None = None
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,6 +68,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         created_at: seconds since the epoch.
         together: keys of the groups that must all start at once with this one, itself included (Koordinator's gang
             group), sorted; empty for none.
+        match_policy: which pods count towards the minimum.
         staleness_grace_us: how long it may be below its minimum until it is evicted, microseconds; None for the
             configured time, negative for ever.
         preemption_delay_us: how long it waits until it may have others evicted, microseconds.
@@ -52,5 +85,6 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     preemptible: bool = True
     created_at: int = 0
     together: tuple[str, ...] = ()
+    match_policy: MatchPolicy = MatchPolicy.WAITING_AND_RUNNING
     staleness_grace_us: int | None = None
     preemption_delay_us: int = 0

@@ -60,6 +60,20 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     api_version: str = ""
 
 
+class WorkloadRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a pod names its group in the native Workload API.
+
+    Attributes:
+        workload: of Kubernetes 1.35: `spec.workloadRef.name`; `group` and `replica` are its `podGroup` and
+            `podGroupReplicaKey`.
+        group: of Kubernetes 1.36 and later, with `workload` empty: `spec.schedulingGroup.podGroupName`.
+    """
+
+    group: str
+    workload: str = ""
+    replica: str = ""
+
+
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pod as the scheduler knows it.
 
@@ -99,6 +113,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     deletion_at: int | None = None
     nominated_node: str = ""
+    workload: WorkloadRef | None = None
     unsupported: tuple[str, ...] = ()
 
     @property
