@@ -6,6 +6,7 @@ version in `kaicore.events.codec` and comes with an upcaster. No floats: milli-u
 
 import msgspec
 
+from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.placement import Placement
 from kaicore.model.pod import Pod, PriorityClass
@@ -79,6 +80,21 @@ class PriorityClassDeleted(Payload, frozen=True):
     """A priority class is gone."""
 
     uid: str
+    name: str
+
+
+class GroupSourceObserved(Payload, frozen=True):
+    """The watcher saw an object that says how pods belong together, new or changed: a PodGroup, an owner of pods."""
+
+    source: GroupSource
+
+
+class GroupSourceDeleted(Payload, frozen=True):
+    """An object that said how pods belong together is gone; `kind` with its API group."""
+
+    kind: str
+    uid: str
+    namespace: str
     name: str
 
 

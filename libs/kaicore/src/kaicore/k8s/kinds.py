@@ -1,4 +1,4 @@
-"""The four kinds of objects that are recorded: how each becomes a fact, and which object a fact is about."""
+"""The kinds of objects that are recorded: how each becomes a fact, and which object a fact is about."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +8,18 @@ import msgspec
 
 from kaicore.events import payloads
 from kaicore.events.payloads import Payload
+from kaicore.groups.kinds import OWNER_KINDS, POD_GROUPS, WORKLOAD
 from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.normalize_topology import normalize_topology
 from kaicore.k8s.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.reflector_core import ObjectKey
 from kaicore.k8s.resources import ObjectT
+from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.pod import Pod, PriorityClass
 
-Model = Node | NodeTopology | Pod | PriorityClass
+Model = GroupSource | Node | NodeTopology | Pod | PriorityClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,14 @@ _TYPES = {
     "NodeResourceTopology": ("TopologyObserved", "TopologyDeleted"),
     "Pod": ("PodObserved", "PodDeleted"),
     "PriorityClass": ("PriorityClassObserved", "PriorityClassDeleted"),
+    **dict.fromkeys(sorted(POD_GROUPS | OWNER_KINDS | {WORKLOAD}), ("GroupSourceObserved", "GroupSourceDeleted")),
 }
 
 #: Names of all kinds.
 KINDS = tuple(_TYPES)
 
 #: Event types of all facts about objects.
-FACT_TYPES = tuple(name for pair in _TYPES.values() for name in pair)
+FACT_TYPES = tuple(dict.fromkeys(name for pair in _TYPES.values() for name in pair))
 
 
 def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
@@ -101,6 +104,10 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
             return "Pod", ObjectKey(pod.namespace, pod.name), pod
         case payloads.PriorityClassObserved(priority_class):
             return "PriorityClass", ObjectKey("", priority_class.name), priority_class
+        case payloads.GroupSourceObserved(source):
+            return source.kind, ObjectKey(source.namespace, source.name), source
+        case payloads.GroupSourceDeleted(kind, _, namespace, name):
+            return kind, ObjectKey(namespace, name), None
         case payloads.NodeDeleted(_, name):
             return "Node", ObjectKey("", name), None
         case payloads.TopologyDeleted(node_name):

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from kaicore.k8s.objects import ObjectMeta, Quantities
-from kaicore.model.pod import Amounts
+from kaicore.model.pod import Amounts, Owner
 from kaicore.model.quantity import parse_amount
 
 
@@ -41,3 +41,11 @@ def changed_at(metadata: ObjectMeta) -> int:
     if written is None or written.tzinfo is None:
         return 0
     return int(written.timestamp()) * 1_000_000
+
+
+def controller(metadata: ObjectMeta) -> Owner | None:
+    """Return the owner that controls an object, None where there is none."""
+    for owner in metadata.owner_references or ():
+        if owner.controller:
+            return Owner(kind=owner.kind, name=owner.name, uid=owner.uid, api_version=owner.api_version)
+    return None

@@ -7,11 +7,10 @@ of being placed as if it had not asked.
 from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_fields import amounts, seconds
+from kaicore.k8s.normalize_fields import amounts, controller, seconds
 from kaicore.k8s.objects import (
     ContainerSpec,
     NodeSelectorTerm,
-    ObjectMeta,
     PodObject,
     PodSpec,
     PodToleration,
@@ -19,7 +18,7 @@ from kaicore.k8s.objects import (
 )
 from kaicore.k8s.resources import subject_of
 from kaicore.model.placement import PREDICTED_ANNOTATION
-from kaicore.model.pod import Amounts, Container, ContainerKind, Owner, Pod, QosClass, Requirement, Toleration
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration, WorkloadRef
 from kaicore.model.quantity import CPU, MEMORY
 
 #: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together.
@@ -101,11 +100,12 @@ def normalize_pod(wire: PodObject) -> Pod:
             if (toleration.operator or "Equal") in _TOLERATION_OPERATORS
         ),
         scheduling_gates=tuple(sorted(gate.name for gate in spec.scheduling_gates or ())),
-        owner=_controller(metadata),
+        owner=controller(metadata),
         reason=status.reason or "",
         message=status.message or "",
         deletion_at=seconds(metadata.deletion_timestamp),
         nominated_node=status.nominated_node_name or "",
+        workload=_workload(spec),
         unsupported=tuple(sorted(set(_unsupported(spec, annotations)))),
     )
 
@@ -184,11 +184,13 @@ def _toleration(toleration: PodToleration) -> Toleration:
     )
 
 
-def _controller(metadata: ObjectMeta) -> Owner | None:
-    for owner in metadata.owner_references or ():
-        if owner.controller:
-            return Owner(kind=owner.kind, name=owner.name, uid=owner.uid, api_version=owner.api_version)
-    return None
+def _workload(spec: PodSpec) -> WorkloadRef | None:
+    if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
+        return WorkloadRef(spec.scheduling_group.pod_group_name)
+    found = spec.workload_ref
+    if found is None:
+        return None
+    return WorkloadRef(found.pod_group, found.name, found.pod_group_replica_key or "")
 
 
 def _unsupported(spec: PodSpec, annotations: dict[str, str]) -> Iterator[str]:

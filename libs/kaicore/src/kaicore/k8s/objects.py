@@ -223,6 +223,20 @@ class Volume(Wire):
     ephemeral: Present | None = None
 
 
+class WorkloadReference(Wire):
+    """How a pod of Kubernetes 1.35 names its group."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
+class SchedulingGroup(Wire):
+    """How a pod of Kubernetes 1.36 and later names its group."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Wire):
     """What a pod asks for."""
 
@@ -242,6 +256,8 @@ class PodSpec(Wire):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[Named] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class PodStatus(Wire):

@@ -66,10 +66,37 @@ NODES = Resource("Node", "/api/v1/nodes", NodeObject)
 PRIORITY_CLASSES = Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject)
 
 
+@dataclass(frozen=True, slots=True)
+class OptionalResource(Generic[ObjectT]):
+    """A resource that a cluster may serve, in one of several versions.
+
+    Attributes:
+        kind: of its objects, as `Resource.kind`.
+        group: API group.
+        plural: what it is called in paths.
+        versions: those that can be read, the one to prefer first.
+        type: what its objects are decoded as, in any of these versions.
+    """
+
+    kind: str
+    group: str
+    plural: str
+    versions: tuple[str, ...]
+    type: type[ObjectT]
+
+    def at(self, version: str) -> Resource[ObjectT]:
+        """Return it in a served version."""
+        return Resource(self.kind, f"/apis/{self.group}/{version}/{self.plural}", self.type, optional=True)
+
+
+TOPOLOGIES = OptionalResource(
+    "NodeResourceTopology", TOPOLOGY_GROUP, "noderesourcetopologies", TOPOLOGY_VERSIONS, TopologyObject
+)
+
+
 def topologies(version: str) -> Resource[TopologyObject]:
     """Return NodeResourceTopologies in a served version of their group."""
-    path = f"/apis/{TOPOLOGY_GROUP}/{version}/noderesourcetopologies"
-    return Resource("NodeResourceTopology", path, TopologyObject, optional=True)
+    return TOPOLOGIES.at(version)
 
 
 _identity_decoder = msgspec.json.Decoder(Identified)

@@ -16,6 +16,9 @@ from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.groups.table import GroupTable
+from kaicore.model.group import Group
+from kaicore.model.group_source import source_key
 from kaicore.model.node import NodeTopology
 from kaicore.model.pod import ContainerKind, Pod
 from kaicore.model.rejection import is_kubelet_rejection
@@ -73,6 +76,8 @@ class ClusterState:
         self.versions: dict[str, int] = {}
         #: Pods by uid on each node that has any.
         self.on_node: dict[str, set[str]] = {}
+        #: Which pods belong together, and how their groups fare.
+        self.group_table = GroupTable()
         #: Uids of pods without a node that nobody has decided on.
         self.waiting: set[str] = set()
         #: Per node, how often something there changed that may change a kubelet's mind.
@@ -94,6 +99,11 @@ class ClusterState:
         self._class_by_identity: dict[bytes, str] = {}
         self._identity_of_class: dict[str, bytes] = {}
         self._class_refs: dict[str, int] = {}
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """Groups by key: those with pods that can be decided on, and those that are objects of their own."""
+        return self.group_table.groups
 
     def fold(self, event: Event) -> None:
         """Take in the next event.
@@ -180,6 +190,7 @@ class ClusterState:
         if entry.missed:
             self.missed.add(entry.pod.uid)
         self._set_waiting(entry)
+        self._regroup(entry)
 
     # Facts about nodes.
 
@@ -220,6 +231,25 @@ class ClusterState:
         self._charge_again(node)
         self._changed(node)
 
+    # Facts about groups.
+
+    def _group_source_observed(self, payload: payloads.GroupSourceObserved, _: Event) -> None:
+        self._moved(self.group_table.source_seen(payload.source, now=self.recorded_at))
+
+    def _group_source_deleted(self, payload: payloads.GroupSourceDeleted, _: Event) -> None:
+        key = source_key(payload.kind, payload.namespace, payload.name)
+        self._moved(self.group_table.source_gone(key, payload.uid, now=self.recorded_at))
+
+    def _moved(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._regroup(self.pods[uid])
+        self.stirred += 1
+
+    def _regroup(self, entry: PodEntry) -> None:
+        """Tell the groups what has become of a pod."""
+        place = self.group_table.pod_seen(entry.pod, active=entry.charged and not entry.releasing, now=self.recorded_at)
+        entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
+
     # Facts about pods.
 
     def _pod_observed(self, payload: payloads.PodObserved, _: Event) -> None:
@@ -249,6 +279,7 @@ class ClusterState:
             self._recharge(entry)
         self._set_releasing(entry)
         self._set_waiting(entry)
+        self._regroup(entry)
 
     def _set_pod(self, entry: PodEntry, pod: Pod) -> None:
         entry.pod = pod
@@ -272,6 +303,7 @@ class ClusterState:
         self.healing.ends(entry)
         del self.pods[payload.uid]
         self._unclass(entry)
+        self.group_table.pod_gone(payload.uid, now=self.recorded_at)
         self.waiting.discard(payload.uid)
         self.versions.pop(f"pod/{payload.uid}", None)
 
@@ -284,6 +316,7 @@ class ClusterState:
         entry.stage, entry.node = Stage.FINISHED, payload.node
         self.healing.ends(entry)
         self._set_waiting(entry)
+        self._regroup(entry)
         by_class = self.rejections.setdefault(payload.node, {})
         before = by_class.get(entry.class_key, Rejection())
         by_class[entry.class_key] = Rejection(self.changes.get(payload.node, 0), before.count + 1, payload.reason)
@@ -324,6 +357,7 @@ class ClusterState:
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
         self._set_releasing(entry)
         self._set_waiting(entry)
+        self._regroup(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
         """The charge itself is in `PodPlaced`; this raises the version of the node's stream."""
@@ -346,6 +380,7 @@ class ClusterState:
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
         self._set_waiting(entry)
+        self._regroup(entry)
 
     def _heal_requested(self, payload: payloads.HealRequested, event: Event) -> None:
         self.tally.heal_requests += 1
@@ -380,9 +415,12 @@ class ClusterState:
 
     def _priority_class_observed(self, payload: payloads.PriorityClassObserved, _: Event) -> None:
         self.priority_classes[payload.priority_class.name] = payload
+        found = payload.priority_class
+        self.group_table.priority_class(found.name, found.value, now=self.recorded_at)
 
     def _priority_class_deleted(self, payload: payloads.PriorityClassDeleted, _: Event) -> None:
-        self.priority_classes.pop(payload.name, None)
+        if self.priority_classes.pop(payload.name, None) is not None:
+            self.group_table.priority_class(payload.name, None, now=self.recorded_at)
 
     def _watcher_started(self, payload: payloads.WatcherStarted, _: Event) -> None:
         """Who watches does not matter to the state."""
@@ -571,6 +609,8 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PodRejected: ClusterState._pod_rejected,  # noqa: SLF001
     payloads.PriorityClassObserved: ClusterState._priority_class_observed,  # noqa: SLF001
     payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
+    payloads.GroupSourceObserved: ClusterState._group_source_observed,  # noqa: SLF001
+    payloads.GroupSourceDeleted: ClusterState._group_source_deleted,  # noqa: SLF001
     payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
     payloads.PredictionMissed: ClusterState._prediction_missed,  # noqa: SLF001

@@ -58,6 +58,9 @@ class PodEntry(msgspec.Struct):
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
+        group: key of the group that it belongs to.
+        pod_set: name of the set in that group that it counts for.
+        group_problem: why its group cannot be decided on with it, in words for people; empty if it can.
     """
 
     pod: Pod
@@ -86,6 +89,9 @@ class PodEntry(msgspec.Struct):
     heal_failures: int = 0
     heal_failed_at: int = 0
     healed_from: str = ""
+    group: str = ""
+    pod_set: str = ""
+    group_problem: str = ""
 
 
 def compare(predicted: Placement, observed: Placement) -> Agreement:

@@ -10,6 +10,7 @@ import msgspec
 from kaicore.engine.config import ENGINE_VERSION
 from kaicore.engine.pod_class import PodClass
 from kaicore.events.payloads import ClassPending, PriorityClassObserved
+from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
@@ -48,6 +49,8 @@ class _StateRecord(msgspec.Struct):
     tally: Tally
     healed: dict[str, Healed]
     config_digest: str
+    group_sources: list[GroupSource]
+    group_standings: list[tuple[str, bool, int]]
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -100,6 +103,8 @@ def encode_state(state: ClusterState) -> bytes:
             tally=state.tally,
             healed=state.healing.healed,
             config_digest=state.config_digest,
+            group_sources=[source for _, source in sorted(state.group_table.sources.items())],
+            group_standings=state.group_table.known_standings(),
         )
     )
 
@@ -117,6 +122,11 @@ def decode_state(body: bytes) -> ClusterState:
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
     state.tally = record.tally
     state.healing.healed, state.config_digest = record.healed, record.config_digest
+    for source in record.group_sources:
+        state.group_table.source_seen(source, now=record.recorded_at)
+    for item in record.priority_classes:
+        found = item.priority_class
+        state.group_table.priority_class(found.name, found.value, now=record.recorded_at)
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
     for pod_class, identity, references in record.classes:
         state.restore_class(pod_class, identity, references)
@@ -132,4 +142,5 @@ def decode_state(body: bytes) -> ClusterState:
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore_pod(entry)
+    state.group_table.restore_standings(record.group_standings)
     return state

@@ -1,0 +1,1 @@
+"""Groups: which pods start together, whatever object or annotation says so. Rules only."""

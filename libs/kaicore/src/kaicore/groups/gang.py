@@ -1,0 +1,50 @@
+"""Gangs in Koordinator's words: annotations on a PodGroup, or on pods alone.
+
+Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling`.
+"""
+
+import json
+
+from kaicore.model.group import MatchPolicy
+from kaicore.model.pod import Pod
+
+GANG = "gang.scheduling.koordinator.sh"
+NAME_ANNOTATION = f"{GANG}/name"
+GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
+MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
+MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
+
+
+def gang_problem(pod: Pod) -> str:
+    """Return what is wrong with the annotations by which a pod describes its gang; empty if nothing is."""
+    text = gang_min_available(pod)
+    if not text:
+        return f"annotation {GANG}/min-available is missing"
+    if not text.isdecimal() or int(text) >= 2**31:
+        return f"annotation {GANG}/min-available is no count: {text!r}"
+    return ""
+
+
+def gang_min_available(pod: Pod) -> str:
+    """Return the text that says how many pods of the gang must run at once."""
+    return pod.labels.get(MIN_AVAILABLE_LABEL) or pod.annotations.get(f"{GANG}/min-available", "")
+
+
+def gang_group(annotations: dict[str, str]) -> tuple[str, ...]:
+    """Return the gangs that start together, `<namespace>/<name>` each; none where the annotation is no list of them.
+
+    As in Koordinator, an annotation that cannot be read counts as none.
+    """
+    try:
+        names = json.loads(annotations.get(f"{GANG}/groups") or "[]")
+    except ValueError:
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.count("/") == 1 for name in names):
+        return ()
+    return tuple(sorted(set(names)))
+
+
+def match_policy(annotations: dict[str, str]) -> MatchPolicy:
+    """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
+    said = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
+    return MatchPolicy(said) if said in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED

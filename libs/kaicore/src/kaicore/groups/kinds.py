@@ -1,0 +1,26 @@
+"""The kinds of objects that say how pods belong together, each with its API group."""
+
+KAI_POD_GROUP = "PodGroup.scheduling.run.ai"
+SIGS_POD_GROUP = "PodGroup.scheduling.sigs.k8s.io"
+X_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
+NATIVE_POD_GROUP = "PodGroup.scheduling.k8s.io"
+VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
+WORKLOAD = "Workload.scheduling.k8s.io"
+
+JOB = "Job.batch"
+JOBSET = "JobSet.jobset.x-k8s.io"
+LEADER_WORKER_SET = "LeaderWorkerSet.leaderworkerset.x-k8s.io"
+RAY_CLUSTER = "RayCluster.ray.io"
+RAY_JOB = "RayJob.ray.io"
+MPI_JOB = "MPIJob.kubeflow.org"
+
+#: Kinds of which each object is a group, with or without pods, and may be told in its status how it fares.
+POD_GROUPS = frozenset({KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, VOLCANO_POD_GROUP})
+
+#: Jobs of the training operator, and of the MPI operator.
+KUBEFLOW_JOBS = frozenset(
+    {f"{kind}.kubeflow.org" for kind in ("JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")} | {MPI_JOB}
+)
+
+#: Owners of pods, or of owners of pods, that are groups.
+OWNER_KINDS = KUBEFLOW_JOBS | {JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB}

@@ -1,0 +1,272 @@
+"""PodGroups of all dialects, and Workloads, from the wire into the model."""
+
+import json
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.groups.gang import GANG, gang_group, match_policy
+from kaicore.groups.kinds import (
+    KAI_POD_GROUP,
+    NATIVE_POD_GROUP,
+    SIGS_POD_GROUP,
+    VOLCANO_POD_GROUP,
+    WORKLOAD,
+    X_POD_GROUP,
+)
+from kaicore.groups.making import VOLCANO_PREEMPTABLE
+from kaicore.groups.membership import REST
+from kaicore.groups.selecting import OPERATORS
+from kaicore.groups.tree import check_minimums, ordered
+from kaicore.k8s.group_objects import (
+    KaiPodGroup,
+    KaiTopologyConstraint,
+    NativePodGroup,
+    NativePolicy,
+    SigsPodGroup,
+    VolcanoPodGroup,
+    VolcanoSubGroupPolicy,
+    WorkloadObject,
+)
+from kaicore.k8s.normalize_source import count, duration, group_source, preemptible
+from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.resources import subject_of
+from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
+from kaicore.model.group_source import GroupSource, GroupTemplate, SetRule
+from kaicore.model.pod import Requirement
+
+_PREEMPTABLE = {"true": True, "false": False}
+
+
+def normalize_kai_pod_group(wire: KaiPodGroup) -> GroupSource:
+    """Reduce a `scheduling.run.ai` PodGroup.
+
+    Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    subject = _subject(wire)
+    given = spec.sub_groups or []
+    parents = {one.parent for one in given}
+    if spec.min_member is not None and spec.min_sub_group is not None:
+        raise InvalidObject(subject, "spec.minSubGroup", spec.min_sub_group, "excludes minMember")
+    if spec.min_sub_group is not None and not given:
+        raise InvalidObject(subject, "spec.minSubGroup", spec.min_sub_group, "asks for sub-groups and there are none")
+    sets = []
+    for index, one in enumerate(given):
+        field = f"spec.subGroups[{index}]"
+        if one.min_member is not None and one.min_sub_group is not None:
+            raise InvalidObject(subject, f"{field}.minSubGroup", one.min_sub_group, "excludes minMember")
+        inner = one.name in parents
+        if one.min_sub_group is not None and not inner:
+            raise InvalidObject(subject, f"{field}.minSubGroup", one.min_sub_group, "asks for sub-groups of a leaf")
+        sets.append(
+            PodSet(
+                name=one.name,
+                parent=one.parent or "",
+                min_pods=count(one.min_member, 0 if inner else 1, subject=subject, field=f"{field}.minMember"),
+                min_sets=_optional_count(one.min_sub_group, subject=subject, field=f"{field}.minSubGroup"),
+                topology=_kai_topology(one.topology_constraint),
+            )
+        )
+    root = PodSet(
+        min_pods=count(spec.min_member, 0 if given else 1, subject=subject, field="spec.minMember"),
+        min_sets=_optional_count(spec.min_sub_group, subject=subject, field="spec.minSubGroup"),
+        topology=_kai_topology(spec.topology_constraint),
+    )
+    tree = ordered(sets, root=root, subject=subject, field="spec.subGroups")
+    check_minimums(tree, subject=subject, field="spec.subGroups")
+    kept = {
+        name: json.dumps(value)
+        for name, value in (
+            ("markUnschedulable", spec.mark_unschedulable),
+            ("schedulingBackoff", spec.scheduling_backoff),
+        )
+        if value is not None
+    }
+    return group_source(
+        wire,
+        KAI_POD_GROUP,
+        (GroupTemplate(sets=tree),),
+        queue=spec.queue,
+        priority_class=spec.priority_class_name,
+        preemptible=preemptible(spec.preemptibility, subject=subject, field="spec.preemptibility"),
+        kai=True,
+        staleness_grace_us=duration(spec.staleness_grace_period, subject=subject, field="spec.stalenessGracePeriod"),
+        preemption_delay_us=duration(spec.preemption_delay, subject=subject, field="spec.preemptionDelay"),
+        kept=kept,
+    )
+
+
+def normalize_sigs_pod_group(wire: SigsPodGroup) -> GroupSource:
+    """Reduce a `scheduling.sigs.k8s.io` PodGroup, with Koordinator's annotations.
+
+    As in Koordinator, an annotation with no valid value counts as absent.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    return _sigs(wire, SIGS_POD_GROUP)
+
+
+def normalize_x_pod_group(wire: SigsPodGroup) -> GroupSource:
+    """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    return _sigs(wire, X_POD_GROUP)
+
+
+def _sigs(wire: SigsPodGroup, kind: str) -> GroupSource:
+    subject = _subject(wire)
+    annotations = wire.metadata.annotations or {}
+    least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
+    kept = {
+        name: annotations[f"{GANG}/{name}"]
+        for name in ("mode", "total-number", "waiting-time", "network-topology-spec")
+        if f"{GANG}/{name}" in annotations
+    }
+    timeout = wire.spec.schedule_timeout_seconds
+    if timeout is not None:
+        kept["scheduleTimeoutSeconds"] = str(timeout)
+    # Without any word of Koordinator's, what runs counts: the scheduler-plugins count all assigned pods.
+    koordinator = any(name.startswith(GANG) for name in annotations)
+    return group_source(
+        wire,
+        kind,
+        (GroupTemplate(sets=(PodSet(min_pods=least),)),),
+        together=gang_group(annotations),
+        match_policy=match_policy(annotations) if koordinator else MatchPolicy.WAITING_AND_RUNNING,
+        kept=kept,
+    )
+
+
+def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
+    """Reduce a `scheduling.volcano.sh` PodGroup.
+
+    As in Volcano, minimums of tasks count only where `minMember` is no less than their sum; a smaller one means the
+    job may start with any of its pods.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    subject = _subject(wire)
+    least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
+    tasks = {
+        name: count(number, 0, subject=subject, field=f"spec.minTaskMember[{name}]")
+        for name, number in sorted((spec.min_task_member or {}).items())
+    }
+    binding = least >= sum(tasks.values())
+    rules = tuple(
+        _rule(one, subject=subject, field=f"spec.subGroupPolicy[{index}]")
+        for index, one in enumerate(spec.sub_group_policy or ())
+    )
+    names = [rule.name for rule in rules]
+    if len(set(names)) < len(names) or "" in names:
+        raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
+    sets = [PodSet(min_pods=least)]
+    if tasks or rules:
+        sets += [PodSet(name, min_pods=number if binding else 0) for name, number in tasks.items()]
+        sets.append(PodSet(REST))
+    kept = {"networkTopology": _text(spec.network_topology)} if spec.network_topology is not None else {}
+    annotations = wire.metadata.annotations or {}
+    return group_source(
+        wire,
+        VOLCANO_POD_GROUP,
+        (GroupTemplate(sets=tuple(sets), rules=rules),),
+        queue=spec.queue,
+        priority_class=spec.priority_class_name,
+        preemptible=_PREEMPTABLE.get(annotations.get(VOLCANO_PREEMPTABLE, "")),
+        kept=kept,
+    )
+
+
+def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
+    selector = one.label_selector
+    requirements = []
+    for index, expression in enumerate(selector.match_expressions or () if selector is not None else ()):
+        if expression.operator not in OPERATORS:
+            where = f"{field}.labelSelector.matchExpressions[{index}].operator"
+            raise InvalidObject(subject, where, expression.operator, "is none of " + ", ".join(OPERATORS))
+        requirements.append(Requirement(expression.key, expression.operator, tuple(sorted(expression.values or ()))))
+    return SetRule(
+        name=one.name,
+        min_pods=count(one.sub_group_size, 1, subject=subject, field=f"{field}.subGroupSize"),
+        min_sets=count(one.min_sub_groups, 0, subject=subject, field=f"{field}.minSubGroups"),
+        match_labels=(selector.match_labels or {}) if selector is not None else {},
+        requirements=tuple(requirements),
+        label_keys=tuple(one.match_label_keys or ()),
+    )
+
+
+def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
+    """Reduce a `scheduling.k8s.io` PodGroup.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    subject = _subject(wire)
+    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
+    root = PodSet(
+        min_pods=_min_count(spec.scheduling_policy, subject=subject, field="spec.schedulingPolicy"),
+        topology=TopologyConstraint(required=keys[0]) if keys else None,
+    )
+    return group_source(
+        wire,
+        NATIVE_POD_GROUP,
+        (GroupTemplate(sets=(root,)),),
+        priority_class=spec.priority_class_name,
+        priority=spec.priority,
+        kept={"disruptionMode": _text(spec.disruption_mode)} if spec.disruption_mode is not None else {},
+    )
+
+
+def normalize_workload(wire: WorkloadObject) -> GroupSource:
+    """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = _subject(wire)
+    templates: list[GroupTemplate] = []
+    for index, one in enumerate(wire.spec.pod_groups or ()):
+        field = f"spec.podGroups[{index}]"
+        if not one.name or one.name in (template.name for template in templates):
+            raise InvalidObject(subject, f"{field}.name", one.name, "is there twice or empty")
+        root = PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy"))
+        templates.append(GroupTemplate(one.name, (root,)))
+    return group_source(wire, WORKLOAD, tuple(templates))
+
+
+def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:
+    if policy.gang is None:
+        return 0
+    return count(policy.gang.min_count, 1, subject=subject, field=f"{field}.gang.minCount")
+
+
+def _optional_count(value: int | None, *, subject: str, field: str) -> int | None:
+    return None if value is None else count(value, 0, subject=subject, field=field)
+
+
+def _kai_topology(said: KaiTopologyConstraint | None) -> TopologyConstraint | None:
+    if said is None:
+        return None
+    found = TopologyConstraint(
+        said.topology or "", said.required_topology_level or "", said.preferred_topology_level or ""
+    )
+    return None if found == TopologyConstraint() else found
+
+
+def _subject(wire: KubernetesObject) -> str:
+    kind = "Workload" if isinstance(wire, WorkloadObject) else "PodGroup"
+    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
+
+
+def _text(raw: msgspec.Raw) -> str:
+    """Return JSON with its keys in order, so that it differs only where it says something else."""
+    return json.dumps(msgspec.json.decode(raw), sort_keys=True)

@@ -1,0 +1,97 @@
+"""What all objects that group pods have in common, on their way from the wire into the model."""
+
+from typing import Any
+
+from kaicore.errors import InvalidObject
+from kaicore.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
+from kaicore.groups.queue_names import KAI_QUEUE_LABEL, queue_name
+from kaicore.k8s.normalize_fields import controller, seconds
+from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.resources import subject_of
+from kaicore.model.duration import parse_duration
+from kaicore.model.group_source import GroupSource, GroupTemplate
+
+PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
+MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
+
+#: Largest count that is believed, as in the schemas of these kinds.
+_MOST = 2**31 - 1
+
+_PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
+
+
+def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], **said: Any) -> GroupSource:
+    """Return the source that an object is.
+
+    Args:
+        wire: the object; its labels and annotations may name queue, priority class, preemptibility and delay.
+        kind: with its API group.
+        templates: the groups that it stands for.
+        said: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
+
+    Raises:
+        InvalidObject: naming the label or annotation that says something impossible.
+    """
+    metadata = wire.metadata
+    subject = subject_of(kind.partition(".")[0], metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    found: dict[str, Any] = {
+        "queue": queue_name(labels, annotations, namespace=metadata.namespace),
+        "priority_class": labels.get(PRIORITY_CLASS_LABEL, ""),
+        "preemptible": preemptible(
+            labels.get(PREEMPTIBILITY_LABEL), subject=subject, field=f"metadata.labels[{PREEMPTIBILITY_LABEL}]"
+        ),
+        "preemption_delay_us": duration(
+            annotations.get(PREEMPTION_DELAY_ANNOTATION),
+            subject=subject,
+            field=f"metadata.annotations[{PREEMPTION_DELAY_ANNOTATION}]",
+        ),
+        "kai": KAI_QUEUE_LABEL in labels,
+    }
+    found |= {name: value for name, value in said.items() if value not in (None, "")}
+    return GroupSource(
+        kind=kind,
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        owner=controller(metadata),
+        templates=templates,
+        **found,
+    )
+
+
+def preemptible(said: str | None, *, subject: str, field: str) -> bool | None:
+    """Return whether a group may be preempted, None where nothing is said.
+
+    Raises:
+        InvalidObject: it is neither of the two words there are.
+    """
+    if (said or "") not in _PREEMPTIBILITIES:
+        raise InvalidObject(subject, field, said, "is neither preemptible nor non-preemptible")
+    return _PREEMPTIBILITIES[said or ""]
+
+
+def duration(text: str | None, *, subject: str, field: str) -> int | None:
+    """Return a duration in microseconds, None for none.
+
+    Raises:
+        InvalidObject: it is no duration.
+    """
+    return parse_duration(text, subject=subject, field=field) if text else None
+
+
+def count(value: int | None, default: int, *, subject: str, field: str) -> int:
+    """Return how many; the default where nothing is said.
+
+    Raises:
+        InvalidObject: it is negative, or more than 32 bits hold.
+    """
+    if value is None:
+        return default
+    if not 0 <= value <= _MOST:
+        raise InvalidObject(subject, field, value, "is no count")
+    return value
