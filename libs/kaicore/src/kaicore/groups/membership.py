@@ -26,6 +26,7 @@ from kaicore.groups.kinds import (
     X_POD_GROUP,
 )
 from kaicore.groups.selecting import matches
+from kaicore.groups.tree import leaves
 from kaicore.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.model.pod import Owner, Pod
 
@@ -126,7 +127,7 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     if found is None:
         problem = f"{kind} {pod.namespace}/{name} has no pod group {template}"
         return Membership(group, source=key, problem=problem, looked_at=(key,))
-    pod_set, problem = _pod_set(pod, kind, found)
+    pod_set, problem = _pod_set(pod, key, found)
     return Membership(group, pod_set, key, template, problem, (key,))
 
 
@@ -172,27 +173,28 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
             instance = template = ""
     found = source.template(template) or source.templates[0]
     group = f"{key}:{instance}" if instance else key
-    pod_set, problem = _pod_set(pod, kind, found)
+    pod_set, problem = _pod_set(pod, key, found)
     return Membership(group, pod_set, key, found.name, problem, looked_at)
 
 
-def _pod_set(pod: Pod, kind: str, template: GroupTemplate) -> tuple[str, str]:
+def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, str]:
     """Return the set that a pod counts for, and what is wrong with that."""
-    names = {one.name for one in template.sets}
-    if not template.rules and len(names) == 1:
+    if not template.rules and len(template.sets) == 1:
         return "", ""
+    names = {one.name for one in leaves(template.sets)} - {""}
     for rule in template.rules:
         if matches(pod.labels, rule.match_labels, rule.requirements):
             values = [pod.labels.get(label) for label in rule.label_keys]
             if None not in values:
                 return ".".join((rule.name, *(value or "" for value in values or ("0",)))), ""
+    kind, _, name = key.partition("/")
     wanted = _set_name(pod, kind)
     if wanted in names:
         return wanted, ""
     if REST in names:
         return REST, ""
     said = f"sub-group {wanted} is not one" if wanted else "it names no sub-group"
-    return "", f"{said} of {kind} {pod.namespace}: {', '.join(sorted(name for name in names if name))}"
+    return "", f"{said} of {kind} {name}: {', '.join(sorted(names))}"
 
 
 def _set_name(pod: Pod, kind: str) -> str:

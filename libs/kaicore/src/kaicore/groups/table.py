@@ -85,6 +85,8 @@ class GroupTable:
         self._dependents: dict[str, set[str]] = {}
         #: Groups that are made of a source.
         self._made_of: dict[str, set[str]] = {}
+        #: Groups about which something has changed: whether they are to be made anew, or only to be judged.
+        self._unsettled: dict[str, bool] = {}
 
     def pods_of(self, key: str) -> frozenset[str]:
         """Return the uids of a group's pods, those that cannot be decided on included."""
@@ -119,8 +121,8 @@ class GroupTable:
             del self._priorities[name]
         else:
             self._priorities[name] = value
-        for key in list(self.groups):
-            self._make(key, now)
+        self._unsettled = dict.fromkeys(self.groups, True)
+        self._settle(now)
 
     def pod_seen(self, pod: Pod, *, active: bool, now: int) -> Membership:
         """Take in a pod that is new or has changed, or that was given a node or lost it.
@@ -137,14 +139,16 @@ class GroupTable:
                 self._restand(before, pod, active=active, now=now)
             return before.place
         place = membership(pod, self.sources.get)
-        self._put(pod, place, active=active, now=now)
+        self._put(pod, place, active=active)
+        self._settle(now)
         return place
 
     def pod_gone(self, uid: str, *, now: int) -> None:
         """Take in that a pod is gone."""
         member = self._members.get(uid)
         if member is not None:
-            self._take(member, now)
+            self._take(member)
+            self._settle(now)
 
     # Inside.
 
@@ -155,15 +159,15 @@ class GroupTable:
             place = membership(member.pod, self.sources.get)
             if place != member.place:
                 moved.append(uid)
-                self._put(member.pod, place, active=member.active, now=now)
-        for group in sorted(self._made_of.get(key, set()) | {key}):
-            self._make(group, now)
+                self._put(member.pod, place, active=member.active)
+        self._unsettled |= dict.fromkeys(self._made_of.get(key, set()) | {key}, True)
+        self._settle(now)
         return tuple(moved)
 
-    def _put(self, pod: Pod, place: Membership, *, active: bool, now: int) -> None:
+    def _put(self, pod: Pod, place: Membership, *, active: bool) -> None:
         before = self._members.get(pod.uid)
         if before is not None:
-            self._take(before, now, moves_to=place.group)
+            self._take(before, moves_to=place.group)
         self._members[pod.uid] = _Member(pod, place, active)
         for key in place.looked_at:
             self._dependents.setdefault(key, set()).add(pod.uid)
@@ -176,13 +180,10 @@ class GroupTable:
             insort(pods.ages, _age(pod))
             news = news or pods.ages[0].uid == pod.uid or place.pod_set not in pods.sets
             pods.sets[place.pod_set] = pods.sets.get(place.pod_set, 0) + 1
-        if news:
-            self._make(place.group, now)
-        else:
-            self._judge(place.group, now)
+        self._unsettled[place.group] = self._unsettled.get(place.group, False) or news
 
-    def _take(self, member: _Member, now: int, *, moves_to: str = "") -> None:
-        """Take a pod out of its group; what follows for the group is not worked out if it comes back to it."""
+    def _take(self, member: _Member, *, moves_to: str = "") -> None:
+        """Take a pod out of its group; how the group fares is not forgotten if the pod comes back to it."""
         pod, place, active = member
         del self._members[pod.uid]
         for key in place.looked_at:
@@ -205,10 +206,7 @@ class GroupTable:
             return
         if not pods.uids:
             del self._pods[place.group], self.standings[place.group]
-        if news:
-            self._make(place.group, now)
-        else:
-            self._judge(place.group, now)
+        self._unsettled[place.group] = self._unsettled.get(place.group, False) or news
 
     def _restand(self, before: _Member, pod: Pod, *, active: bool, now: int) -> None:
         """Count a pod anew that only runs, ends, is given a node or loses it."""
@@ -218,7 +216,14 @@ class GroupTable:
         _stand(standing, pod, place.pod_set, active=active, sign=1)
         self._judge(place.group, now)
 
-    def _make(self, key: str, now: int) -> None:
+    def _settle(self, now: int) -> None:
+        for key, anew in sorted(self._unsettled.items()):
+            if anew:
+                self._make(key)
+            self._judge(key, now)
+        self._unsettled.clear()
+
+    def _make(self, key: str) -> None:
         """Make a group anew, or end it."""
         pods = self._pods.get(key)
         oldest = self._members[pods.ages[0].uid] if pods is not None and pods.ages else None
@@ -227,7 +232,6 @@ class GroupTable:
         if oldest is None and (source is None or source.kind not in POD_GROUPS):
             if self.groups.pop(key, None) is not None:
                 self._forget(key)
-            self._judge(key, now)
             return
         self.groups[key] = make_group(
             place,
@@ -238,7 +242,6 @@ class GroupTable:
         )
         if place.source:
             self._made_of.setdefault(place.source, set()).add(key)
-        self._judge(key, now)
 
     def _forget(self, key: str) -> None:
         source = key.partition(":")[0]

@@ -37,7 +37,7 @@ def normalize_job(wire: JobObject) -> GroupSource:
     Raises:
         InvalidObject: the annotation is no count.
     """
-    subject = _subject("Job", wire)
+    subject = _subject(JOB, wire)
     text = (wire.metadata.annotations or {}).get(MIN_MEMBER_ANNOTATION, "1")
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
         raise InvalidObject(subject, f"metadata.annotations[{MIN_MEMBER_ANNOTATION}]", text, "is no count of 1 or more")
@@ -51,7 +51,7 @@ def normalize_jobset(wire: JobSetObject) -> GroupSource:
         InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
-    subject = _subject("JobSet", wire)
+    subject = _subject(JOBSET, wire)
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
     templates = []
@@ -91,7 +91,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, kind: str) -> GroupSource:
         InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
-    subject = _subject(kind.partition(".")[0], wire)
+    subject = _subject(kind, wire)
     where, replicas = spec.replica_specs
     if not replicas:
         raise InvalidObject(subject, where, None, "has no replicas")
@@ -131,7 +131,7 @@ def normalize_ray_cluster(wire: RayClusterObject) -> GroupSource:
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    subject = _subject("RayCluster", wire)
+    subject = _subject(RAY_CLUSTER, wire)
     sets = _ray_sets(wire.spec, subject=subject, field="spec")
     labels = wire.metadata.labels or {}
     return group_source(wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL))
@@ -143,7 +143,7 @@ def normalize_ray_job(wire: RayJobObject) -> GroupSource:
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    subject = _subject("RayJob", wire)
+    subject = _subject(RAY_JOB, wire)
     cluster = wire.spec.ray_cluster_spec
     sets: tuple[PodSet, ...] = (PodSet(min_pods=1),)
     if cluster is not None:
@@ -173,7 +173,7 @@ def normalize_leader_worker_set(wire: LeaderWorkerSetObject) -> GroupSource:
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    subject = _subject("LeaderWorkerSet", wire)
+    subject = _subject(LEADER_WORKER_SET, wire)
     size = count(wire.spec.leader_worker_template.size, 1, subject=subject, field="spec.leaderWorkerTemplate.size")
     if not size:
         raise InvalidObject(subject, "spec.leaderWorkerTemplate.size", size, "is no count of 1 or more")

@@ -47,7 +47,7 @@ def normalize_kai_pod_group(wire: KaiPodGroup) -> GroupSource:
         InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
-    subject = _subject(wire)
+    subject = _subject(KAI_POD_GROUP, wire)
     given = spec.sub_groups or []
     parents = {one.parent for one in given}
     if spec.min_member is not None and spec.min_sub_group is not None:
@@ -121,7 +121,7 @@ def normalize_x_pod_group(wire: SigsPodGroup) -> GroupSource:
 
 
 def _sigs(wire: SigsPodGroup, kind: str) -> GroupSource:
-    subject = _subject(wire)
+    subject = _subject(kind, wire)
     annotations = wire.metadata.annotations or {}
     least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
     kept = {
@@ -154,7 +154,7 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
         InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
-    subject = _subject(wire)
+    subject = _subject(VOLCANO_POD_GROUP, wire)
     least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
     tasks = {
         name: count(number, 0, subject=subject, field=f"spec.minTaskMember[{name}]")
@@ -210,7 +210,7 @@ def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
         InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
-    subject = _subject(wire)
+    subject = _subject(NATIVE_POD_GROUP, wire)
     keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
     root = PodSet(
         min_pods=_min_count(spec.scheduling_policy, subject=subject, field="spec.schedulingPolicy"),
@@ -232,7 +232,7 @@ def normalize_workload(wire: WorkloadObject) -> GroupSource:
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    subject = _subject(wire)
+    subject = _subject(WORKLOAD, wire)
     templates: list[GroupTemplate] = []
     for index, one in enumerate(wire.spec.pod_groups or ()):
         field = f"spec.podGroups[{index}]"
@@ -262,8 +262,7 @@ def _kai_topology(said: KaiTopologyConstraint | None) -> TopologyConstraint | No
     return None if found == TopologyConstraint() else found
 
 
-def _subject(wire: KubernetesObject) -> str:
-    kind = "Workload" if isinstance(wire, WorkloadObject) else "PodGroup"
+def _subject(kind: str, wire: KubernetesObject) -> str:
     return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 

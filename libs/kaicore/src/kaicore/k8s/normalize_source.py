@@ -33,7 +33,7 @@ def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTempla
         InvalidObject: naming the label or annotation that says something impossible.
     """
     metadata = wire.metadata
-    subject = subject_of(kind.partition(".")[0], metadata.namespace, metadata.name)
+    subject = subject_of(kind, metadata.namespace, metadata.name)
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     labels, annotations = metadata.labels or {}, metadata.annotations or {}

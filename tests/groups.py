@@ -1,0 +1,92 @@
+"""Objects of workload APIs as people write them, and what becomes of them."""
+
+from typing import Any
+
+import msgspec
+import yaml
+from kaicore.events import payloads
+from kaicore.k8s.group_kinds import group_kind
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.resources import PODS
+from kaicore.model.group import Group, PodSet
+from kaicore.model.group_source import GroupSource
+from kaicore.model.pod import Pod, PriorityClass
+
+from tests.factory import Cluster
+
+Json = dict[str, Any]
+
+
+def documents(text: str) -> list[Json]:
+    """Objects as they come from an API server: with namespace and uid."""
+    found = []
+    for document in yaml.safe_load_all(text):
+        metadata = {"namespace": "default", "uid": f"uid-{document['metadata']['name']}", "resourceVersion": "1"}
+        found.append({**document, "metadata": metadata | document["metadata"]})
+    return found
+
+
+def source(text: str) -> GroupSource:
+    """The one object of a text, as a source of groups."""
+    (document,) = documents(text)
+    return source_of(document)
+
+
+def source_of(document: Json) -> GroupSource:
+    """An object as a source of groups."""
+    found = group_kind(document["apiVersion"], document["kind"])
+    assert found is not None, document["kind"]
+    kind, resource = found
+    model = kind.normalize(resource.at(resource.versions[-1]).decode(msgspec.json.encode(document)))
+    assert isinstance(model, GroupSource)
+    return model
+
+
+def read_pod(document: Json) -> Pod:
+    """A pod of a text; it asks for nothing unless it says so."""
+    given = {**document, "spec": {"schedulerName": "kai-ledger", "containers": [{"name": "main"}]} | document["spec"]}
+    return normalize_pod(PODS.decode(msgspec.json.encode(given)))
+
+
+class World(Cluster):
+    """A cluster to which objects are applied as text."""
+
+    def apply(self, text: str) -> None:
+        """See the objects of a text, in its order."""
+        for document in documents(text):
+            match document["kind"]:
+                case "Pod":
+                    self.add_pod(read_pod(document))
+                case "PriorityClass":
+                    name, value = document["metadata"]["name"], document["value"]
+                    observed = PriorityClass(uid=name, name=name, resource_version="1", value=value)
+                    self.record(f"priorityclass/{name}", payloads.PriorityClassObserved(observed))
+                case _:
+                    found = source_of(document)
+                    self.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+
+    def remove(self, kind: str, name: str) -> None:
+        """See an object go."""
+        found = self.state.group_table.sources[f"{kind}/default/{name}"]
+        gone = payloads.GroupSourceDeleted(kind, found.uid, found.namespace, found.name)
+        self.record(f"group/{found.key}", gone)
+
+    def group_of(self, pod: str) -> Group:
+        """The group of a pod."""
+        return self.state.groups[self.state.pods[f"uid-{pod}"].group]
+
+
+def shape(sets: tuple[PodSet, ...]) -> str:
+    """A tree in one line: `(a>=1 (b>=2 c>=3)/1)/all>=4`; `/n` is how many sub-groups, `>=n` how many pods."""
+    below: dict[str, list[PodSet]] = {}
+    for one in sets[1:]:
+        below.setdefault(one.parent, []).append(one)
+
+    def told(one: PodSet) -> str:
+        least = f">={one.min_pods}" if one.min_pods else ""
+        if one.name not in below:
+            return f"{one.name}{least}"
+        inside = " ".join(told(child) for child in below[one.name])
+        return f"{one.name}({inside})/{'all' if one.min_sets is None else one.min_sets}{least}"
+
+    return told(sets[0])
