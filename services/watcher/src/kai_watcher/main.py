@@ -38,7 +38,7 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
                 batch=settings.batch,
                 buffer=settings.buffer,
                 snapshot_every=settings.snapshot_events,
-                recheck_s=settings.topology_recheck_s,
+                recheck_s=settings.recheck_s,
                 reflector=ReflectorOptions(page=settings.page),
             ),
         )

@@ -15,4 +15,4 @@ class WatcherSettings(ServiceSettings):
     buffer: int = Field(20_000, ge=1, description="facts that may wait for the log before reading stops")
     page: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
     snapshot_events: int = Field(50_000, ge=1, description="facts between two snapshots of what is known")
-    topology_recheck_s: int = Field(30, ge=1, description="how often to look for a missing NodeResourceTopology CRD")
+    recheck_s: int = Field(30, ge=1, description="how often to look for kinds that the cluster does not serve yet")

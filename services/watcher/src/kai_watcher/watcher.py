@@ -17,12 +17,12 @@ from kaicore.events.envelope import Unit, UnitOutcome
 from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts, said_again
+from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.normalize_fields import changed_at
-from kaicore.k8s.objects import TopologyObject
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
 from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
-from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, ObjectT, Resource
+from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES, ObjectT, OptionalResource, Resource
 from kaicore.log.outbox import Outbox
 from kaicore.log.port import EventLog
 from kaicore.numa.pod_policy import malformed_annotations
@@ -33,7 +33,7 @@ from kai_watcher.claim import claim
 from kai_watcher.first_lists import FirstLists
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.topologies import follow_topologies
+from kai_watcher.optional_resources import follow_optional
 
 #: Conditions of readiness.
 LOG, API, LISTS = "log", "api", "lists"
@@ -51,7 +51,7 @@ class WatcherOptions:
         batch: facts per append at most.
         buffer: facts that may wait for the log before reading from the API server stops.
         snapshot_every: facts between two snapshots of what is known.
-        recheck_s: how often a cluster without NodeResourceTopologies is asked for them.
+        recheck_s: how often a cluster is asked for optional kinds that it does not have.
         log_retry_s: how long a log that did not answer is left alone.
         flush_s: how long the log is given, in the end, to take what it does not have yet.
         reflector: how kinds are followed.
@@ -143,7 +143,8 @@ class Watcher:
                 self._joined(appending),
                 self._follow(NODE, NODES),
                 self._follow(PRIORITY_CLASS, PRIORITY_CLASSES),
-                self._follow_topologies(),
+                self._follow_optional(TOPOLOGY, TOPOLOGIES),
+                *(self._follow_optional(kind, resource) for kind, resource in GROUP_KINDS),
                 self._follow(POD, PODS),
                 self._save_snapshots(),
             )
@@ -177,21 +178,21 @@ class Watcher:
         )
         await reflector.run()
 
-    async def _follow_topologies(self) -> None:
-        await follow_topologies(
+    async def _follow_optional(self, kind: Kind[ObjectT], resource: OptionalResource[ObjectT]) -> None:
+        async def absent(*, sure: bool) -> None:
+            changes: list[Change[ObjectT]] = []
+            if sure:
+                changes = [Gone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
+            await self._take(kind, changes, listed=True)
+
+        await follow_optional(
             self._client,
-            lambda resource: self._follow(TOPOLOGY, resource),
-            self._topologies_absent,
+            resource,
+            lambda served: self._follow(kind, served),
+            absent,
             observer=self,
             recheck_s=self._options.recheck_s,
         )
-
-    async def _topologies_absent(self, *, sure: bool) -> None:
-        changes: list[Change[TopologyObject]] = []
-        if sure:
-            known = self._facts.uids(TOPOLOGY.name)
-            changes = [Gone(key, uid, "", missed=True) for key, uid in known.items()]
-        await self._take(TOPOLOGY, changes, listed=True)
 
     async def _save_snapshots(self) -> None:
         while True:

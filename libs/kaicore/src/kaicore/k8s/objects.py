@@ -125,6 +125,18 @@ class ApiGroup(Wire):
     versions: list[GroupVersion] | None = None
 
 
+class ApiResource(Wire):
+    """A served resource; `name` is what it is called in paths."""
+
+    name: str = ""
+
+
+class ApiResources(Wire):
+    """The served resources of a version of a group."""
+
+    resources: list[ApiResource] | None = None
+
+
 # Pods.
 
 
