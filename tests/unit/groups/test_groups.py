@@ -9,7 +9,7 @@ from kaicore.events import payloads
 from kaicore.model.group import Group, MatchPolicy
 from kaicore.state.snapshot import decode_state, encode_state
 
-from tests.groups import World, documents, read_pod, shape
+from tests.groups import World, shape
 
 GANG_EXAMPLES = """
 apiVersion: scheduling.sigs.k8s.io/v1alpha1
@@ -341,33 +341,6 @@ def test_a_priority_class_may_come_late_and_change(world: World) -> None:
     assert world.group_of("p").priority == 7
 
 
-def test_since_when_a_gang_is_short(world: World) -> None:
-    world.apply(GANG_EXAMPLES)
-    key = "PodGroup.scheduling.sigs.k8s.io/default/gang-example2"
-    names = ["a", "b"]
-    for name in names:
-        world.apply(pod(name, labels="pod-group.scheduling.sigs.k8s.io: gang-example2"))
-    standings = world.state.group_table.standings
-
-    def run(name: str, **status: str) -> None:
-        (document,) = documents(
-            pod(name, labels="pod-group.scheduling.sigs.k8s.io: gang-example2", spec="nodeName: n1")
-        )
-        world.add_pod(read_pod({**document, "status": status}))
-
-    assert (standings[key].total_active, standings[key].short_since) == (0, 0)
-    run("a")
-    assert (standings[key].total_active, standings[key].short_since) == (1, world.now)
-    assert not standings[key].satisfied_once
-    run("b")
-    assert (standings[key].total_active, standings[key].short_since, standings[key].satisfied_once) == (2, 0, True)
-    run("b", phase="Failed")
-    assert (standings[key].total_active, standings[key].short_since) == (1, world.now)
-    # What has done its work is missed by nobody.
-    run("b", phase="Succeeded")
-    assert (standings[key].short_since, standings[key].succeeded) == (0, 1)
-
-
 def everything() -> list[str]:
     """Objects of all kinds, each a text of its own, pods and objects named alike in many ways."""
     gang = 'gang.scheduling.koordinator.sh/name: g{}, gang.scheduling.koordinator.sh/min-available: "{}"'
@@ -401,7 +374,6 @@ def test_groups_depend_on_what_there_is_and_not_on_how_it_came_about(seed: int) 
     restored = decode_state(encode_state(world.state))
     assert encode_state(restored) == encode_state(world.state)
     assert seen(restored.groups) == seen(world.state.groups)
-    assert restored.group_table.standings == world.state.group_table.standings
     # And so are the groups of a cluster where all this was there from the start.
     fresh = World()
     for source in world.state.group_table.sources.values():
@@ -413,8 +385,6 @@ def test_groups_depend_on_what_there_is_and_not_on_how_it_came_about(seed: int) 
     assert seen(fresh.state.groups) == seen(world.state.groups)
     members = {uid: (entry.group, entry.pod_set, entry.group_problem) for uid, entry in world.state.pods.items()}
     assert {uid: (one.group, one.pod_set, one.group_problem) for uid, one in fresh.state.pods.items()} == members
-    active = {key: one.active for key, one in world.state.group_table.standings.items()}
-    assert {key: one.active for key, one in fresh.state.group_table.standings.items()} == active
 
 
 def seen(groups: dict[str, Group]) -> dict[str, str]:

@@ -76,7 +76,7 @@ class ClusterState:
         self.versions: dict[str, int] = {}
         #: Pods by uid on each node that has any.
         self.on_node: dict[str, set[str]] = {}
-        #: Which pods belong together, and how their groups fare.
+        #: Which pods belong together.
         self.group_table = GroupTable()
         #: Uids of pods without a node that nobody has decided on.
         self.waiting: set[str] = set()
@@ -123,6 +123,8 @@ class ClusterState:
         self.position = event.position
         self.recorded_at = event.recorded_at
         _HANDLERS[type(payload)](self, payload, event)
+        if self.group_table.changed:
+            self._groups_changed()
 
     def fold_all(self, events: Iterable[Event]) -> "ClusterState":
         """Take in events in order; returns the state itself."""
@@ -234,20 +236,25 @@ class ClusterState:
     # Facts about groups.
 
     def _group_source_observed(self, payload: payloads.GroupSourceObserved, _: Event) -> None:
-        self._moved(self.group_table.source_seen(payload.source, now=self.recorded_at))
+        self._moved(self.group_table.source_seen(payload.source))
 
     def _group_source_deleted(self, payload: payloads.GroupSourceDeleted, _: Event) -> None:
         key = source_key(payload.kind, payload.namespace, payload.name)
-        self._moved(self.group_table.source_gone(key, payload.uid, now=self.recorded_at))
+        self._moved(self.group_table.source_gone(key, payload.uid))
 
     def _moved(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self._regroup(self.pods[uid])
         self.stirred += 1
 
+    def _groups_changed(self) -> None:
+        """Groups are new, have changed or are gone."""
+        self.group_table.changed.clear()
+        self.stirred += 1
+
     def _regroup(self, entry: PodEntry) -> None:
-        """Tell the groups what has become of a pod."""
-        place = self.group_table.pod_seen(entry.pod, active=entry.charged and not entry.releasing, now=self.recorded_at)
+        """Find out where a pod belongs now."""
+        place = self.group_table.pod_seen(entry.pod)
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
 
     # Facts about pods.
@@ -303,7 +310,7 @@ class ClusterState:
         self.healing.ends(entry)
         del self.pods[payload.uid]
         self._unclass(entry)
-        self.group_table.pod_gone(payload.uid, now=self.recorded_at)
+        self.group_table.pod_gone(payload.uid)
         self.waiting.discard(payload.uid)
         self.versions.pop(f"pod/{payload.uid}", None)
 
@@ -316,7 +323,6 @@ class ClusterState:
         entry.stage, entry.node = Stage.FINISHED, payload.node
         self.healing.ends(entry)
         self._set_waiting(entry)
-        self._regroup(entry)
         by_class = self.rejections.setdefault(payload.node, {})
         before = by_class.get(entry.class_key, Rejection())
         by_class[entry.class_key] = Rejection(self.changes.get(payload.node, 0), before.count + 1, payload.reason)
@@ -357,7 +363,6 @@ class ClusterState:
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
         self._set_releasing(entry)
         self._set_waiting(entry)
-        self._regroup(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
         """The charge itself is in `PodPlaced`; this raises the version of the node's stream."""
@@ -380,7 +385,6 @@ class ClusterState:
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
         self._set_waiting(entry)
-        self._regroup(entry)
 
     def _heal_requested(self, payload: payloads.HealRequested, event: Event) -> None:
         self.tally.heal_requests += 1
@@ -416,11 +420,11 @@ class ClusterState:
     def _priority_class_observed(self, payload: payloads.PriorityClassObserved, _: Event) -> None:
         self.priority_classes[payload.priority_class.name] = payload
         found = payload.priority_class
-        self.group_table.priority_class(found.name, found.value, now=self.recorded_at)
+        self.group_table.priority_class(found.name, found.value)
 
     def _priority_class_deleted(self, payload: payloads.PriorityClassDeleted, _: Event) -> None:
         if self.priority_classes.pop(payload.name, None) is not None:
-            self.group_table.priority_class(payload.name, None, now=self.recorded_at)
+            self.group_table.priority_class(payload.name, None)
 
     def _watcher_started(self, payload: payloads.WatcherStarted, _: Event) -> None:
         """Who watches does not matter to the state."""

@@ -50,7 +50,6 @@ class _StateRecord(msgspec.Struct):
     healed: dict[str, Healed]
     config_digest: str
     group_sources: list[GroupSource]
-    group_standings: list[tuple[str, bool, int]]
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -104,7 +103,6 @@ def encode_state(state: ClusterState) -> bytes:
             healed=state.healing.healed,
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
-            group_standings=state.group_table.known_standings(),
         )
     )
 
@@ -123,10 +121,10 @@ def decode_state(body: bytes) -> ClusterState:
     state.tally = record.tally
     state.healing.healed, state.config_digest = record.healed, record.config_digest
     for source in record.group_sources:
-        state.group_table.source_seen(source, now=record.recorded_at)
+        state.group_table.source_seen(source)
     for item in record.priority_classes:
         found = item.priority_class
-        state.group_table.priority_class(found.name, found.value, now=record.recorded_at)
+        state.group_table.priority_class(found.name, found.value)
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
     for pod_class, identity, references in record.classes:
         state.restore_class(pod_class, identity, references)
@@ -142,5 +140,4 @@ def decode_state(body: bytes) -> ClusterState:
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore_pod(entry)
-    state.group_table.restore_standings(record.group_standings)
     return state
