@@ -20,7 +20,8 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
-_DEFINITION = Path(__file__).parent.parent / "deploy/k8s/crds/noderesourcetopologies.yaml"
+_CRDS = Path(__file__).parent.parent / "deploy/k8s/crds"
+_DEFINITION = _CRDS / "noderesourcetopologies.yaml"
 
 
 class Api:
@@ -64,6 +65,28 @@ class Api:
                 if version["name"] in versions
             ]
         await self.client.post(DEFINITIONS, document)
+
+    async def install_pod_groups(self, group: str, *, status: bool = True) -> str:
+        """Serve PodGroups of an API group, with a status subresource or without; return where they are."""
+        document = yaml.safe_load((_CRDS / f"podgroups/{group}.yaml").read_text())
+        (version,) = document["spec"]["versions"]
+        if not status:
+            del version["subresources"]
+        await self.client.post(DEFINITIONS, document)
+        return f"/apis/{group}/{version['name']}/namespaces/default/podgroups"
+
+    async def install(self, group: str, version: str, kind: str) -> str:
+        """Serve a kind of which anything goes; return where its objects are."""
+        plural = f"{kind.lower()}s"
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        spec = {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        }
+        await self.client.post(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+        return f"/apis/{group}/{version}/namespaces/default/{plural}"
 
     async def pod(self, name: str, *, node: str = "", labels: dict[str, str] | None = None, **spec: Any) -> Json:
         """Create a pod with a whole CPU, on a node already if one is named."""

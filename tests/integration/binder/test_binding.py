@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kai_binder.outcomes import outcome_unit
-from kai_binder.projection import Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, Projection
 from kaicore.errors import LogUnavailable
 from kaicore.events.envelope import Unit, UnitOutcome
 from kaicore.events.payloads import BindFailed, PodBound
@@ -208,9 +208,10 @@ async def test_a_snapshot_is_only_a_cache(scene: Scene) -> None:
     binder = scene.start()
     await scene.outcomes(2)
     await binder.stop()
-    snapshot = await scene.log.load_snapshot(scene.cluster, name="binder", schema="binder-3")
+    snapshot = await scene.log.load_snapshot(scene.cluster, name="binder", schema=SNAPSHOT_SCHEMA)
     assert snapshot is not None
-    await scene.log.save_snapshot(scene.cluster, type(snapshot)("binder", snapshot.position, "binder-3", b"nonsense"))
+    broken = type(snapshot)("binder", snapshot.position, SNAPSHOT_SCHEMA, b"nonsense")
+    await scene.log.save_snapshot(scene.cluster, broken)
     await scene.decide((c, "n1"))
     scene.start()
     assert set(await scene.outcomes(3)) == {"a", "b", "c"}

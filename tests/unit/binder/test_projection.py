@@ -1,6 +1,6 @@
 """What the log says is left to do."""
 
-from kai_binder.projection import Decision, Observation, Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, Decision, Observation, Projection
 from kaicore.events.envelope import Event
 from kaicore.events.payloads import BindFailed, PlacementObserved, PodBound, PodDeleted, PodObserved, PodPlaced
 from kaicore.log.port import Snapshot
@@ -112,4 +112,4 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
 
 def test_a_snapshot_that_cannot_be_read_is_none() -> None:
     assert Projection.restored(None).position == 0
-    assert Projection.restored(Snapshot("binder", 7, "binder-3", b"nonsense")).position == 0
+    assert Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense")).position == 0

@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from kaicore.bus.port import Bus
@@ -48,7 +49,7 @@ from kai_binder.projection import (
     Observation,
     Projection,
 )
-from kai_binder.side_writes import SideWrites, observed_annotation, scheduled_event
+from kai_binder.side_writes import SideWrites, group_status, observed_annotation, scheduled_event
 
 #: Conditions of readiness.
 LOG, API = "log", "api"
@@ -66,6 +67,8 @@ class BinderOptions:
         give_up_s: how long a binding is tried before the pod is given back.
         evict_give_up_s: how long an eviction is tried, against a disruption budget too.
         annotations: whether observed placements are written on pods.
+        group_statuses: whether it is written into PodGroups how they fare.
+        empty_groups: whether into those without any pods too, which might be another scheduler's.
         scheduled_events: whether each bound pod is told of by a Kubernetes event.
         side_writes_per_s: such annotations and events per second at most.
         snapshot_events: events between two snapshots.
@@ -77,6 +80,8 @@ class BinderOptions:
     give_up_s: float = 60.0
     evict_give_up_s: float = 120.0
     annotations: bool = True
+    group_statuses: bool = True
+    empty_groups: bool = False
     scheduled_events: bool = False
     side_writes_per_s: float = 100.0
     snapshot_events: int = 20_000
@@ -156,6 +161,7 @@ class Binder:
             self._take(observation)
         for eviction in projection.evictions.values():
             self._take(eviction)
+        self._tell_groups()
         appending = asyncio.ensure_future(self._outbox.run())
         try:
             await run_together(
@@ -179,7 +185,7 @@ class Binder:
     async def _recall(self) -> Projection:
         head = (await self._log.head(self._cluster)).position
         snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, upto=head)
-        projection = Projection.restored(snapshot)
+        projection = Projection.restored(snapshot, empty_groups=self._options.empty_groups)
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
@@ -195,6 +201,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
+                self._tell_groups()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -210,6 +217,12 @@ class Binder:
                 self._side_writes.add(observed_annotation(work, then=lambda: self._projection.written(work)))
             else:
                 self._projection.written(work)
+
+    def _tell_groups(self) -> None:
+        groups = self._projection.groups
+        for status in groups.news():
+            if self._options.group_statuses:
+                self._side_writes.add(group_status(status, then=partial(groups.told, status)))
 
     def _give_out(self, turn: Decision | None) -> None:
         if turn is not None:

@@ -43,6 +43,8 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     give_up_s=settings.give_up_s,
                     evict_give_up_s=settings.evict_give_up_s,
                     annotations=settings.annotations,
+                    group_statuses=settings.group_statuses,
+                    empty_groups=settings.empty_groups,
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,
                     snapshot_events=settings.snapshot_events,

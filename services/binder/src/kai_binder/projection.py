@@ -1,4 +1,4 @@
-"""What the log says is left to do: decisions and evictions without an outcome, and observed placements to be written.
+"""What the log says is left to do: decisions and evictions without an outcome, placements and statuses to be written.
 
 Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
 """
@@ -13,21 +13,29 @@ from kaicore.events.envelope import Event
 from kaicore.log.port import Snapshot
 from kaicore.model.placement import encode_annotation
 
+from kai_binder import group_statuses
+from kai_binder.group_statuses import GroupStatuses
+
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-3"
+SNAPSHOT_SCHEMA = "binder-4"
 
 #: The events that matter here.
-EVENT_TYPES = (
-    "BindFailed",
-    "EvictionFailed",
-    "HealRequested",
-    "PlacementObserved",
-    "PodBound",
-    "PodDeleted",
-    "PodEvicted",
-    "PodPlaced",
+EVENT_TYPES = tuple(
+    sorted(
+        {
+            "BindFailed",
+            "EvictionFailed",
+            "HealRequested",
+            "PlacementObserved",
+            "PodBound",
+            "PodDeleted",
+            "PodEvicted",
+            "PodPlaced",
+            *group_statuses.EVENT_TYPES,
+        }
+    )
 )
 
 
@@ -90,6 +98,7 @@ class _Record(msgspec.Struct):
     decisions: list[Decision]
     observations: list[Observation]
     evictions: list[Eviction]
+    groups: group_statuses.Record
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -99,7 +108,10 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 class Projection:
     """What is left to do, by the pod's uid."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, empty_groups: bool = False) -> None:
+        """Args: empty_groups: whether PodGroups without any pods are ours too."""
+        #: How PodGroups fare.
+        self.groups = GroupStatuses(empty_groups=empty_groups)
         #: Decisions without an outcome.
         self.decisions: dict[str, Decision] = {}
         #: Observations that may not be on their pods yet.
@@ -114,7 +126,10 @@ class Projection:
         self.position = event.position
         if event.type not in EVENT_TYPES:
             return None
-        match decode_payload(event):
+        payload = decode_payload(event)
+        if event.type in group_statuses.EVENT_TYPES:
+            self.groups.fold(payload, recorded_at=event.recorded_at)
+        match payload:
             case payloads.PodPlaced() as placed:
                 decision = self.decisions[placed.uid] = _decision(event, placed)
                 return decision
@@ -160,13 +175,18 @@ class Projection:
 
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
-        record = _Record(list(self.decisions.values()), list(self.observations.values()), list(self.evictions.values()))
+        record = _Record(
+            list(self.decisions.values()),
+            list(self.observations.values()),
+            list(self.evictions.values()),
+            self.groups.record(),
+        )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
     @classmethod
-    def restored(cls, snapshot: Snapshot | None) -> Self:
+    def restored(cls, snapshot: Snapshot | None, *, empty_groups: bool = False) -> Self:
         """Return what a snapshot holds; an empty projection for none, and for one that cannot be read."""
-        projection = cls()
+        projection = cls(empty_groups=empty_groups)
         if snapshot is not None:
             try:
                 record = _decoder.decode(snapshot.body)
@@ -175,6 +195,7 @@ class Projection:
             projection.decisions = {decision.uid: decision for decision in record.decisions}
             projection.observations = {observation.uid: observation for observation in record.observations}
             projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
+            projection.groups = GroupStatuses.restored(record.groups, empty_groups=empty_groups)
             projection.position = snapshot.position
         return projection
 

@@ -16,6 +16,10 @@ class BinderSettings(ServiceSettings):
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
     evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
     annotations: bool = Field(True, description="write observed placements on pods")
+    group_statuses: bool = Field(True, description="write into PodGroups how they fare")
+    empty_groups: bool = Field(
+        False, description="also into those without pods; set it where no other scheduler uses PodGroups"
+    )
     scheduled_events: bool = Field(False, description="tell of each bound pod by a Kubernetes event")
     side_writes_per_s: float = Field(100.0, gt=0, description="such annotations and events per second at most")
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")

@@ -1,20 +1,22 @@
-"""Writes that can wait: observed placements as annotations, and events for people who ask kubectl.
+"""Writes that can wait: observed placements as annotations, statuses of groups, and events for people who ask kubectl.
 
 They tell what the log knows anyway, so they give way to bindings, keep to a rate, and are given up rather than piled
-up. Of several of one kind about one pod only the last is written.
+up. Of several of one kind about one object only the last is written.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.k8s.client import KubeClient
+from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
+from kai_binder.group_statuses import GroupStatus
 from kai_binder.projection import Decision, Observation
 
 #: Most writes that wait; further ones push out the oldest.
@@ -23,18 +25,21 @@ MAX_WAITING = 100_000
 #: Seconds until a write is tried again that was not answered.
 _RETRY_S = 1.0
 
+_NOT_FOUND = 404
+
 
 @dataclass(frozen=True, slots=True)
 class SideWrite:
-    """A write about a pod.
+    """A write about an object.
 
     Attributes:
-        kind: `annotation` or `event`.
-        uid: of the pod.
+        kind: `annotation`, `event` or `group-status`.
+        uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
         body: what.
         then: called when it is done with, however.
+        otherwise: where else, one after the other, if there is no such place.
     """
 
     kind: str
@@ -43,6 +48,7 @@ class SideWrite:
     path: str
     body: dict[str, Any]
     then: Callable[[], None] = lambda: None
+    otherwise: tuple[str, ...] = ()
 
 
 def observed_annotation(observation: Observation, *, then: Callable[[], None]) -> SideWrite:
@@ -73,6 +79,17 @@ def scheduled_event(decision: Decision, *, now: int) -> SideWrite:
         "count": 1,
     }
     return SideWrite("event", decision.uid, "POST", f"/api/v1/namespaces/{decision.namespace}/events", body)
+
+
+def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
+    """Return the write of a PodGroup's status: to its status subresource, or to itself where it has none."""
+    resource = next(resource for kind, resource in GROUP_KINDS if kind.name == status.kind)
+    paths = []
+    for version in resource.versions:
+        served = f"/apis/{resource.group}/{version}/namespaces/{status.namespace}/{resource.plural}/{status.name}"
+        paths += [f"{served}/status", served]
+    body = {"status": status.status}
+    return SideWrite("group-status", status.uid, "PATCH", paths[0], body, then, tuple(paths[1:]))
 
 
 class SideWritesObserver(Protocol):
@@ -132,7 +149,12 @@ class SideWrites:
             # Unless there is something newer to write by now.
             self._waiting.setdefault((write.kind, write.uid), write)
             await asyncio.sleep(_RETRY_S)
-        except ApiStatus:
+        except ApiStatus as error:
+            if error.code == _NOT_FOUND and write.otherwise:
+                self._waiting.setdefault(
+                    (write.kind, write.uid), replace(write, path=write.otherwise[0], otherwise=write.otherwise[1:])
+                )
+                return
             # The pod is gone, is another one, or is not ours to write on: none of it passes.
             self._end(write, "refused")
         else:

@@ -1,0 +1,256 @@
+"""How PodGroups fare, as their statuses are to say it: folded from the log like all that is left to do.
+
+Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded. What a
+status should say is worked out when it is asked for, once for all that happened since.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Self
+
+import msgspec
+from kaicore.engine.pod_class import class_identity, pod_class
+from kaicore.engine.reasons import render
+from kaicore.events import payloads
+from kaicore.events.payloads import Payload, Reason
+from kaicore.groups.kinds import POD_GROUPS
+from kaicore.groups.membership import named_membership
+from kaicore.groups.status import PodState, census, status_document, verdict
+from kaicore.groups.table import GroupTable
+from kaicore.model.group import Group
+from kaicore.model.group_source import GroupSource, source_key
+from kaicore.model.pod import Pod
+
+#: The events that matter here.
+EVENT_TYPES = (
+    "BindFailed",
+    "ConfigRecorded",
+    "CycleCompleted",
+    "GroupSourceDeleted",
+    "GroupSourceObserved",
+    "PodDeleted",
+    "PodObserved",
+    "PodPlaced",
+)
+
+#: So many reasons are told; the first ones are of most nodes.
+_MOST_REASONS = 3
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """What the status of a PodGroup should say; `status` is a part of the object, to be merged into it."""
+
+    key: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    status: dict[str, Any]
+    digest: bytes
+
+
+class _Known(msgspec.Struct):
+    """A pod of a PodGroup; `node` is where it is or is decided to be."""
+
+    pod: Pod
+    node: str = ""
+    pod_class: str = ""
+
+
+class _Standing(msgspec.Struct):
+    """What was last told of a group, and since when it has, or has not, what it asks for."""
+
+    scheduled: bool
+    since: int
+    told: bytes = b""
+
+
+class Record(msgspec.Struct):
+    """All of it, for a snapshot."""
+
+    sources: list[GroupSource] = []
+    pods: list[_Known] = []
+    names: list[str] = []
+    reasons: dict[str, tuple[Reason, ...]] = {}
+    standings: dict[str, _Standing] = {}
+
+
+class GroupStatuses:
+    """The statuses of a cluster's PodGroups."""
+
+    def __init__(self, *, empty_groups: bool = False) -> None:
+        """Args: empty_groups: whether PodGroups without any pods are ours too."""
+        self._empty_groups = empty_groups
+        self._table = GroupTable()
+        self._pods: dict[str, _Known] = {}
+        #: `schedulerName`s that are ours.
+        self._names: set[str] = set()
+        #: Why pods of a class were last not placed.
+        self._reasons: dict[str, tuple[Reason, ...]] = {}
+        self._of_class: dict[str, set[str]] = {}
+        self._standings: dict[str, _Standing] = {}
+        #: Groups of which something has changed.
+        self._due: set[str] = set()
+        self._now = 0
+
+    def fold(self, payload: Payload, *, recorded_at: int) -> None:
+        """Take in what an event says, recorded at microseconds since the epoch."""
+        self._now = recorded_at
+        match payload:
+            case payloads.PodObserved(pod):
+                self._pod_seen(pod)
+            case payloads.PodPlaced(uid, node=node):
+                self._node(uid, node)
+            case payloads.BindFailed(uid):
+                self._node(uid, "")
+            case payloads.PodDeleted(uid):
+                self._forget(uid)
+            case payloads.GroupSourceObserved(source) if source.kind in POD_GROUPS:
+                self._table.source_seen(source)
+                # Another one of the name may have a status of its own.
+                self._due.add(source.key)
+            case payloads.GroupSourceDeleted(kind, uid, namespace, name):
+                self._table.source_gone(source_key(kind, namespace, name), uid)
+            case payloads.CycleCompleted(pending=pending):
+                for item in pending:
+                    self._reasons[item.pod_class] = item.reasons
+                    self._due.update(map(self._group_of, self._of_class.get(item.pod_class, ())))
+            case payloads.ConfigRecorded(config=config):
+                name = str(config.get("scheduler_name", ""))
+                if name not in self._names:
+                    self._names.add(name)
+                    self._due.update(self._table.groups)
+            case _:
+                pass
+        self._due |= self._table.changed
+        self._table.changed.clear()
+
+    def news(self) -> Iterator[GroupStatus]:
+        """Yield the statuses that are to be written, each of them until it was `told`."""
+        due, self._due = self._due, set()
+        for key in sorted(due):
+            group = self._table.groups.get(key)
+            if group is None or not group.uid:
+                self._standings.pop(key, None)
+            elif self._is_ours(key):
+                found = self._status(key, group)
+                if found.digest != self._standings[key].told:
+                    yield found
+
+    def told(self, status: GroupStatus) -> None:
+        """Take note that a status was written, or never will be."""
+        standing = self._standings.get(status.key)
+        if standing is not None:
+            standing.told = status.digest
+
+    # Inside.
+
+    def _status(self, key: str, group: Group) -> GroupStatus:
+        pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
+        counted = census(PodState(self._set_of(known), known.pod.phase, bool(known.node)) for known in pods)
+        found = verdict(group, counted, why=self._why(pods))
+        standing = self._standings.get(key)
+        if standing is None or standing.scheduled != found.scheduled:
+            told = standing.told if standing is not None else b""
+            standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
+        since = datetime.fromtimestamp(standing.since // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = status_document(group, counted, found, since=since)
+        digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
+        return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
+
+    def _why(self, pods: list[_Known]) -> str:
+        """Say why pods of a group were not placed; what keeps the group as a whole goes before what keeps its pods."""
+        problems = sorted({place.problem for known in pods if (place := self._table.place_of(known.pod.uid))} - {""})
+        if problems:
+            return problems[0]
+        for name in sorted({known.pod_class for known in pods if not known.node} - {""}):
+            reasons = self._reasons.get(name, ())
+            if reasons:
+                return "; ".join(render(reason) for reason in reasons[:_MOST_REASONS])
+        return ""
+
+    def _is_ours(self, key: str) -> bool:
+        uids = self._table.pods_of(key)
+        if not uids:
+            return self._empty_groups or key in self._standings
+        return any(self._pods[uid].pod.scheduler_name in self._names for uid in uids)
+
+    def _set_of(self, known: _Known) -> str:
+        place = self._table.place_of(known.pod.uid)
+        return place.pod_set if place is not None else ""
+
+    def _group_of(self, uid: str) -> str:
+        place = self._table.place_of(uid)
+        return place.group if place is not None else ""
+
+    def _pod_seen(self, pod: Pod) -> None:
+        place = named_membership(pod, self._table.sources.get)
+        if place is None:
+            self._forget(pod.uid)
+            return
+        before = self._pods.get(pod.uid)
+        known = _Known(pod, pod.node_name or (before.node if before is not None else ""))
+        self._put(known)
+        self._table.pod_seen(pod)
+        self._due.add(place.group)
+
+    def _put(self, known: _Known) -> None:
+        uid = known.pod.uid
+        before = self._pods.get(uid)
+        if before is not None:
+            self._unclass(before)
+        self._pods[uid] = known
+        if not known.node and not known.pod.finished:
+            known.pod_class = pod_class(known.pod, class_identity(known.pod)).key
+            self._of_class.setdefault(known.pod_class, set()).add(uid)
+
+    def _node(self, uid: str, node: str) -> None:
+        known = self._pods.get(uid)
+        if known is not None:
+            self._put(_Known(known.pod, node))
+            self._due.add(self._group_of(uid))
+
+    def _forget(self, uid: str) -> None:
+        known = self._pods.get(uid)
+        if known is not None:
+            self._due.add(self._group_of(uid))
+            self._unclass(known)
+            del self._pods[uid]
+            self._table.pod_gone(uid)
+
+    def _unclass(self, known: _Known) -> None:
+        uids = self._of_class.get(known.pod_class)
+        if uids is not None:
+            uids.discard(known.pod.uid)
+            if not uids:
+                del self._of_class[known.pod_class]
+                self._reasons.pop(known.pod_class, None)
+
+    # For snapshots.
+
+    def record(self) -> Record:
+        """Return all of it."""
+        return Record(
+            list(self._table.sources.values()),
+            list(self._pods.values()),
+            sorted(self._names),
+            self._reasons,
+            self._standings,
+        )
+
+    @classmethod
+    def restored(cls, record: Record, *, empty_groups: bool) -> Self:
+        """Return what was recorded; everything is due, for nobody knows what was written since."""
+        found = cls(empty_groups=empty_groups)
+        for source in record.sources:
+            found._table.source_seen(source)
+        for known in record.pods:
+            found._put(known)
+            found._table.pod_seen(known.pod)
+        found._names, found._reasons, found._standings = set(record.names), record.reasons, record.standings
+        found._table.changed.clear()
+        found._due.update(found._table.groups)
+        return found

@@ -1,0 +1,82 @@
+"""Objects that say how pods belong together, of which a cluster may serve any or none."""
+
+from typing import Any
+
+from kaicore.state.cluster_state import ClusterState
+
+from tests.groups import shape
+from tests.integration.watcher.conftest import World
+from tests.kube import Json
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+OWNED = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+
+
+def group(name: str, **spec: Any) -> Json:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def state(world: World) -> ClusterState:
+    return ClusterState(world.cluster).fold_all(await world.events())
+
+
+async def test_pod_groups_and_owners_become_groups(world: World) -> None:
+    groups = await world.api.install_pod_groups("scheduling.run.ai")
+    pytorch = await world.api.install("kubeflow.org", "v1", "PyTorchJob")
+    sub_groups = [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 3}]
+    await world.api.post(groups, group("g", queue="team-a", subGroups=sub_groups))
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 2}}
+    await world.api.post(pytorch, group("t", pytorchReplicaSpecs=replicas, anything="else"))
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+    job = await world.api.post(JOBS, group("j", template=template))
+    container = {"name": "main", "image": "x"}
+    for name, meta in (
+        ("p", {"annotations": {"pod-group-name": "g"}, "labels": {"kai.scheduler/subgroup-name": "b"}}),
+        ("q", {"ownerReferences": [{**OWNED, "name": "j", "uid": job["metadata"]["uid"]}]}),
+    ):
+        pod = {"metadata": {"name": name, **meta}, "spec": {"containers": [container]}}
+        await world.api.post("/api/v1/namespaces/default/pods", pod)
+    await world.start().ready()
+    await world.converged()
+    found = await state(world)
+    assert {key: shape(one.sets) for key, one in found.groups.items()} == {
+        "PodGroup.scheduling.run.ai/default/g": "(a>=1 b>=3)/all",
+        "Job.batch/default/j": ">=1",
+    }
+    assert "PyTorchJob.kubeflow.org/default/t" in found.group_table.sources
+    # What changes is told, and what ends.
+    await world.api.merge(f"{groups}/g", {"spec": {"queue": "team-b"}, "status": {"phase": "Pending"}})
+    await world.converged()
+    assert (await state(world)).groups["PodGroup.scheduling.run.ai/default/g"].queue == "team-b"
+    await world.api.client.delete(f"{groups}/g")
+    await world.converged()
+    found = await state(world)
+    assert list(found.groups) == ["Job.batch/default/j"]
+    assert [entry.group_problem for entry in found.pods.values() if entry.group_problem] == [
+        "PodGroup.scheduling.run.ai default/g does not exist"
+    ]
+
+
+async def test_kinds_that_are_served_later_or_no_more(world: World) -> None:
+    watcher = await world.start().ready()
+    groups = await world.api.install_pod_groups("scheduling.sigs.k8s.io")
+    await world.api.post(groups, group("g", minMember=2))
+    await world.until(lambda events: "GroupSourceObserved" in [event.type for event in events])
+    await world.converged()
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await world.api.client.delete(f"{definitions}/podgroups.scheduling.sigs.k8s.io")
+    await world.until(lambda events: "GroupSourceDeleted" in [event.type for event in events])
+    assert watcher.health.ready
+
+
+async def test_what_is_malformed_is_told_once_and_the_rest_goes_on(world: World) -> None:
+    jobs = await world.api.install("kubeflow.org", "v1", "TFJob")
+    await world.api.post(jobs, group("bad", tfReplicaSpecs={"Worker": {"replicas": "many"}}))
+    await world.api.post(jobs, group("good", tfReplicaSpecs={"Worker": {"replicas": 2}}))
+    watcher = await world.start().ready()
+    await world.converged()
+    assert list((await state(world)).group_table.sources) == ["TFJob.kubeflow.org/default/good"]
+    assert watcher.metric("refused_objects_total", kind="TFJob.kubeflow.org") == 1
+    # The next version gets its chance.
+    await world.api.merge(f"{jobs}/bad", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    await world.until(lambda events: sum(event.type == "GroupSourceObserved" for event in events) == 2)
