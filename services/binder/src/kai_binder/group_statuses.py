@@ -1,7 +1,7 @@
 """How PodGroups fare, as their statuses are to say it: folded from the log like all that is left to do.
 
-Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded. What a
-status should say is worked out when it is asked for, once for all that happened since.
+Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded. A
+status is worked out when it is asked for, once for all that happened since.
 """
 
 from collections.abc import Iterator

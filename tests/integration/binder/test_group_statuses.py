@@ -1,0 +1,164 @@
+"""How PodGroups fare is written into them, on a simulated API server."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.pod_class import class_identity, pod_class
+from kaicore.events.payloads import (
+    ClassPending,
+    ConfigRecorded,
+    CycleCompleted,
+    GroupSourceObserved,
+    PodObserved,
+    Reason,
+)
+from kaicore.k8s.group_kinds import GROUP_KINDS
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.resources import PODS as POD_RESOURCE
+
+from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.kube import PODS, Json
+
+SIGS, VOLCANO, KAI = "scheduling.sigs.k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
+
+
+class Groups:
+    """A scene with PodGroups of one dialect, and the facts that a watcher would record of them."""
+
+    def __init__(self, scene: Scene, group: str, path: str) -> None:
+        self.scene = scene
+        self.path = path
+        self._kind, self._resource = next(
+            (kind, resource) for kind, resource in GROUP_KINDS if kind.name == f"PodGroup.{group}"
+        )
+
+    async def configured(self, name: str = "kai-ledger") -> None:
+        """A scheduler of this name has begun."""
+        config = EngineConfig(scheduler_name=name)
+        await self.scene.append(("config", ConfigRecorded(config.digest(), "default", config.document())))
+
+    async def group(self, name: str, **spec: object) -> Json:
+        """Make a group, and record it."""
+        made = await self.scene.api.post(self.path, {"metadata": {"name": name}, "spec": spec})
+        source = self._kind.normalize(self._resource.at(self._resource.versions[0]).decode(msgspec.json.encode(made)))
+        await self.scene.append((name, GroupSourceObserved(source)))
+        return made
+
+    async def pod(self, name: str, *, group: str, **labels: str) -> Json:
+        """Make a pod of a group, and record it."""
+        made = await self.scene.api.pod(name, labels={"pod-group.scheduling.sigs.k8s.io": group, **labels})
+        await self.saw(made)
+        return made
+
+    async def saw(self, made: Json, **status: str) -> None:
+        """Record a pod, with a status of its own if given."""
+        told = POD_RESOURCE.decode(json.dumps({**made, "status": status} if status else made))
+        await self.scene.append((made["metadata"]["uid"], PodObserved(normalize_pod(told))))
+
+    async def why(self, made: Json, reason: Reason) -> None:
+        """A cycle left pods of this one's class unplaced."""
+        model = normalize_pod(POD_RESOURCE.decode(json.dumps(made)))
+        key = pod_class(model, class_identity(model)).key
+        cycle = CycleCompleted("default/1", "default", 0, "", "1", 0, "", 1, 0, (ClassPending(key, 1, (reason,)),))
+        await self.scene.append(("cycle", cycle))
+
+    async def until(self, name: str, holds: Callable[[Json], object]) -> Json:
+        """Wait until something holds for a group's status."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds((found := await self.scene.api.get(f"{self.path}/{name}")).get("status", {})):
+                version = found["metadata"]["resourceVersion"]
+                async with self.scene.api.client.watch(self.path, resource_version=version, timeout_s=5) as chunks:
+                    async for _ in chunks:
+                        break
+        return found["status"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def groups(scene: Scene) -> Groups:
+    return Groups(scene, SIGS, await scene.api.install_pod_groups(SIGS))
+
+
+def condition(status: Json) -> tuple[str, str]:
+    (found,) = status["conditions"]
+    return found["status"], found["reason"]
+
+
+async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene) -> None:
+    scene.start()
+    await groups.configured()
+    await groups.group("g", minMember=2)
+    a = await groups.pod("a", group="g")
+    status = await groups.until("g", lambda status: status.get("phase"))
+    assert (status["phase"], condition(status)) == ("Pending", ("False", "NotEnoughPods"))
+    b = await groups.pod("b", group="g")
+    await groups.why(b, Reason("InsufficientResource", nodes=3, example="n1", resource="nvidia.com/gpu", need=1))
+    status = await groups.until("g", lambda status: "nvidia.com/gpu" in status["conditions"][0]["message"])
+    assert (status["phase"], condition(status)) == ("PreScheduling", ("False", "Unschedulable"))
+    assert status["conditions"][0]["message"].startswith(
+        "2 wait, 2 must start together: 3 nodes short of nvidia.com/gpu"
+    )
+    await scene.decide((a, "n1"), (b, "n2"))
+    status = await groups.until("g", lambda status: status["phase"] == "Scheduled")
+    assert condition(status) == ("True", "Scheduled")
+    for made in (a, b):
+        await groups.saw(await scene.api.get(f"{PODS}/{made['metadata']['name']}"), phase="Running")
+    status = await groups.until("g", lambda status: status["phase"] == "Running")
+    assert (status["running"], status["scheduled"]) == (2, 2)
+    for made in (a, b):
+        await groups.saw(await scene.api.get(f"{PODS}/{made['metadata']['name']}"), phase="Succeeded")
+    status = await groups.until("g", lambda status: status["phase"] == "Finished")
+    assert (status["running"], status["succeeded"]) == (0, 2)
+
+
+async def test_another_schedulers_groups_are_left_alone(groups: Groups, scene: Scene) -> None:
+    binder = scene.start()
+    await groups.configured("somebody-else")
+    await groups.group("theirs", minMember=1)
+    await groups.pod("a", group="theirs")
+    await groups.group("nobodys", minMember=1)
+    await groups.configured()
+    await groups.until("theirs", lambda status: status.get("phase"))
+    assert "status" not in await scene.api.get(f"{groups.path}/nobodys")
+    await binder.stop()
+    # Volcano's jobs make their pods when their group is let in, so an operator may say that all groups are ours.
+    scene.start(empty_groups=True)
+    await groups.until("nobodys", lambda status: status.get("phase"))
+
+
+@pytest.mark.parametrize("subresource", [True, False])
+async def test_with_and_without_a_status_subresource(scene: Scene, subresource: bool) -> None:
+    path = await scene.api.install_pod_groups(VOLCANO, status=subresource)
+    groups = Groups(scene, VOLCANO, path)
+    scene.start(empty_groups=True)
+    await groups.group("g", minMember=2)
+    status = await groups.until("g", lambda status: status.get("phase"))
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Inqueue", "NotEnoughTasks")
+
+
+async def test_a_binder_goes_on_where_another_ended(groups: Groups, scene: Scene) -> None:
+    binder = scene.start(snapshot_events=1)
+    await groups.configured()
+    await groups.group("g", minMember=1)
+    a = await groups.pod("a", group="g")
+    await groups.until("g", lambda status: status.get("phase"))
+    await binder.stop()
+    # The next one knows from the snapshot what the status says, and from the log what it should say now.
+    scene.start()
+    await scene.decide((a, "n1"))
+    await groups.until("g", lambda status: status["phase"] == "Scheduled")
+
+
+async def test_it_can_be_left_out(groups: Groups, scene: Scene) -> None:
+    binder = scene.start(group_statuses=False)
+    await groups.configured()
+    await groups.group("g", minMember=1)
+    a = await groups.pod("a", group="g")
+    await scene.decide((a, "n1"))
+    await scene.outcomes(1)
+    await binder.stop()
+    assert "status" not in await scene.api.get(f"{groups.path}/g")
+    assert binder.metric("side_writes_total", kind="group-status", result="written") == 0
