@@ -389,3 +389,15 @@ def test_groups_depend_on_what_there_is_and_not_on_how_it_came_about(seed: int) 
 
 def seen(groups: dict[str, Group]) -> dict[str, str]:
     return {key: json.dumps(msgspec.to_builtins(groups[key]), sort_keys=True) for key in sorted(groups)}
+
+
+def test_a_pod_of_its_own_and_its_successor(world: World) -> None:
+    world.apply(pod("p"))
+    (document,) = documents(pod("p"))
+    successor = read_pod({**document, "metadata": document["metadata"] | {"uid": "uid-second"}})
+    world.add_pod(successor)
+    world.record("pod/uid-p", payloads.PodDeleted("uid-p", "default", "p"))
+    assert world.state.groups["Pod/default/p"].uid == "uid-second"
+    assert world.state.group_table.pods_of("Pod/default/p") == {"uid-second"}
+    world.delete_pod(successor)
+    assert world.state.groups == {}

@@ -55,6 +55,8 @@ class GroupTable:
         self._priorities: dict[str, int] = {}
         self._members: dict[str, _Member] = {}
         self._pods: dict[str, _Pods] = {}
+        #: Uids of pods that are groups of their own, of which there are many.
+        self._alone: dict[str, str] = {}
         #: Pods that depend on a source, whether it is there or not.
         self._dependents: dict[str, set[str]] = {}
         #: Groups that are made of a source.
@@ -64,6 +66,8 @@ class GroupTable:
 
     def pods_of(self, key: str) -> frozenset[str]:
         """Return the uids of a group's pods, those that cannot be decided on included."""
+        if key in self._alone:
+            return frozenset((self._alone[key],))
         found = self._pods.get(key)
         return frozenset(found.uids) if found is not None else frozenset()
 
@@ -95,7 +99,7 @@ class GroupTable:
             del self._priorities[name]
         else:
             self._priorities[name] = value
-        self._unsettled |= self.groups.keys()
+        self._unsettled |= self.groups.keys() - self._alone.keys()
         self._settle()
 
     def pod_seen(self, pod: Pod) -> Membership:
@@ -135,6 +139,11 @@ class GroupTable:
         if before is not None:
             self._take(before)
         self._members[pod.uid] = _Member(pod, place)
+        if _is_alone(place):
+            self._alone[place.group] = pod.uid
+            self.groups[place.group] = make_group(place, None, pod, priority_of=self._priorities.get)
+            self.changed.add(place.group)
+            return
         for key in place.looked_at:
             self._dependents.setdefault(key, set()).add(pod.uid)
         pods = self._pods.setdefault(place.group, _Pods())
@@ -149,6 +158,12 @@ class GroupTable:
     def _take(self, member: _Member) -> None:
         pod, place = member
         del self._members[pod.uid]
+        if _is_alone(place):
+            # Unless there is another one of the name by now.
+            if self._alone.get(place.group) == pod.uid:
+                del self._alone[place.group], self.groups[place.group]
+                self.changed.add(place.group)
+            return
         for key in place.looked_at:
             dependents = self._dependents[key]
             dependents.discard(pod.uid)
@@ -204,6 +219,10 @@ class GroupTable:
             made.discard(key)
             if not made:
                 del self._made_of[source]
+
+
+def _is_alone(place: Membership) -> bool:
+    return not place.looked_at
 
 
 def _age(pod: Pod) -> _Age:
