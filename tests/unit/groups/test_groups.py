@@ -9,7 +9,7 @@ from kaicore.events import payloads
 from kaicore.model.group import Group, MatchPolicy
 from kaicore.state.snapshot import decode_state, encode_state
 
-from tests.groups import World, shape
+from tests.groups import World, documents, read_pod, shape
 
 GANG_EXAMPLES = """
 apiVersion: scheduling.sigs.k8s.io/v1alpha1

@@ -232,7 +232,8 @@ def _age(pod: Pod) -> _Age:
 def _says_the_same(before: Pod, pod: Pod) -> bool:
     """Tell whether all that groups depend on is as it was."""
     return before is pod or (
-        before.labels == pod.labels
+        before.created_at == pod.created_at
+        and before.labels == pod.labels
         and before.annotations == pod.annotations
         and before.owner == pod.owner
         and before.workload == pod.workload
