@@ -224,6 +224,17 @@ def test_why_a_pod_cannot_be_decided_on(world: World, objects: str, problem: str
     assert world.state.group_table.pods_of(entry.group) == {"uid-p"}
 
 
+def test_a_pod_whose_owner_was_replaced_is_on_its_own(world: World) -> None:
+    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, uid: UID}\nspec: {}\n"
+    world.apply(pod("p", owner="batch/v1/Job/j"))
+    assert world.state.pods["uid-p"].group_problem == "its owner Job.batch/default/j is not known"
+    world.apply(job.replace("UID", "uid-j"))
+    assert world.state.pods["uid-p"].group == "Job.batch/default/j"
+    world.apply(job.replace("UID", "second"))
+    assert (world.state.pods["uid-p"].group, world.state.pods["uid-p"].group_problem) == ("Pod/default/p", "")
+    assert list(world.state.groups) == ["Pod/default/p"]
+
+
 def test_groups_come_and_go_with_their_objects(world: World) -> None:
     world.apply(pod("p", labels="pod-group.scheduling.sigs.k8s.io: gang-example1"))
     assert world.state.groups == {}

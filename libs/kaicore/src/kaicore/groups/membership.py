@@ -146,12 +146,13 @@ def _owned(pod: Pod, find: FindSource) -> Membership:
         source = find(key)
         looked_at.append(key)
         if source is not None and source.uid != owner.uid:
-            source = None
+            # Another one of the name: the owner is gone, and the pod is about to follow it.
+            break
         top = key
         owner = source.owner if source is not None else None
     if top:
         return _of_owner(pod, find, top, looked_at=tuple(looked_at))
-    return Membership(source_key(POD, pod.namespace, pod.name))
+    return Membership(source_key(POD, pod.namespace, pod.name), looked_at=tuple(looked_at))
 
 
 def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...]) -> Membership:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from kaicore.groups.kinds import POD_GROUPS
 from kaicore.groups.making import make_group
-from kaicore.groups.membership import Membership, membership
+from kaicore.groups.membership import POD, Membership, membership
 from kaicore.model.group import Group
 from kaicore.model.group_source import GroupSource
 from kaicore.model.pod import Pod
+
+_ALONE = f"{POD}/"
 
 
 class _Age(NamedTuple):
@@ -139,13 +141,13 @@ class GroupTable:
         if before is not None:
             self._take(before)
         self._members[pod.uid] = _Member(pod, place)
+        for key in place.looked_at:
+            self._dependents.setdefault(key, set()).add(pod.uid)
         if _is_alone(place):
             self._alone[place.group] = pod.uid
             self.groups[place.group] = make_group(place, None, pod, priority_of=self._priorities.get)
             self.changed.add(place.group)
             return
-        for key in place.looked_at:
-            self._dependents.setdefault(key, set()).add(pod.uid)
         pods = self._pods.setdefault(place.group, _Pods())
         pods.uids.add(pod.uid)
         if place.problem:
@@ -158,17 +160,17 @@ class GroupTable:
     def _take(self, member: _Member) -> None:
         pod, place = member
         del self._members[pod.uid]
+        for key in place.looked_at:
+            dependents = self._dependents[key]
+            dependents.discard(pod.uid)
+            if not dependents:
+                del self._dependents[key]
         if _is_alone(place):
             # Unless there is another one of the name by now.
             if self._alone.get(place.group) == pod.uid:
                 del self._alone[place.group], self.groups[place.group]
                 self.changed.add(place.group)
             return
-        for key in place.looked_at:
-            dependents = self._dependents[key]
-            dependents.discard(pod.uid)
-            if not dependents:
-                del self._dependents[key]
         pods = self._pods[place.group]
         pods.uids.discard(pod.uid)
         if not pods.uids:
@@ -222,7 +224,7 @@ class GroupTable:
 
 
 def _is_alone(place: Membership) -> bool:
-    return not place.looked_at
+    return place.group.startswith(_ALONE)
 
 
 def _age(pod: Pod) -> _Age:

@@ -14,11 +14,17 @@ import msgspec
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
 from kaicore.errors import InvalidObject
+from kaicore.groups.kinds import OWNER_KINDS
+from kaicore.groups.membership import membership
 from kaicore.k8s import kinds
+from kaicore.k8s.group_kinds import group_kind
+from kaicore.k8s.kinds import Kind
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
 from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner, suffix
+from kaicore.model.group import PodSet
+from kaicore.model.group_source import GroupSource, GroupTemplate
 from kaicore.model.node import Node
 from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
 from kaicore.simulation.admission import Priorities, admitted_node, admitted_pod, check_pod
@@ -73,6 +79,8 @@ class World:
         now: when it begins, microseconds since the epoch: a second after the latest time that any object names.
         nodes: by name, with the object as its JSON says it.
         topologies: the same.
+        group_sources: objects that say how pods belong together, with their kinds.
+        missing_owners: owners that pods name and that are not there: their pods are taken to start one by one.
         warnings: what was left out, one line each.
         problems: what is wrong with objects; a world with problems is not to be simulated.
     """
@@ -82,6 +90,8 @@ class World:
     topologies: dict[str, tuple[Object, TopologyObject]] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClassObject] = field(default_factory=dict)
     pods: list[WorldPod] = field(default_factory=list)
+    group_sources: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
+    missing_owners: list[GroupSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     problems: list[InvalidObject] = field(default_factory=list)
 
@@ -114,6 +124,9 @@ class _Reader:
         self._seen: dict[tuple[str, str, str, str], Located] = {}
         self._uids: dict[str, Located] = {}
         self._columns = NodeColumns()
+        self._sources: dict[str, GroupSource] = {}
+        #: Where something is wrong already.
+        self._wrong: set[str] = set()
 
     def read(self, found: list[Located]) -> World:
         world = self._world
@@ -134,8 +147,13 @@ class _Reader:
         for item in owners:
             if not served.has_child(item.object):
                 self._attempt(item, lambda item: self._add_pods_of(item, priorities))
+        for kind, item in known:
+            if item.where not in self._wrong and group_kind(item.object["apiVersion"], kind[1]) is not None:
+                self._attempt(item, self._add_group_source)
+        world.group_sources.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
         world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
         self._warn_of_strays()
+        self._make_up_owners()
         times = self._times()
         world.now = max(times) + 1_000_000 if times else NO_TIMES
         world.pods = [created(pod, now=world.now) for pod in world.pods]
@@ -146,6 +164,7 @@ class _Reader:
         try:
             add(item)
         except InvalidObject as error:
+            self._wrong.add(item.where)
             self._world.problems.append(_located(item.where, error))
 
     def _sorted_out(self, found: list[Located]) -> list[tuple[_Kind, Located]]:
@@ -155,7 +174,7 @@ class _Reader:
         for item in found:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
-            if key in _READ or is_owner(api_version, kind):
+            if key in _READ or is_owner(api_version, kind) or group_kind(api_version, kind) is not None:
                 known.append((key, item))
             else:
                 others[key] += 1
@@ -239,7 +258,8 @@ class _Reader:
 
     def _add_pods_of(self, item: Located, priorities: Priorities) -> None:
         owner = item.object
-        for made in expand(owner, nodes_for=self._nodes_for):
+        between: list[Object] = []
+        for made in expand(owner, nodes_for=self._nodes_for, between=between.append):
             about = made.object["metadata"]
             first = self._seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
             if first is not item:
@@ -257,6 +277,38 @@ class _Reader:
                 field_ = made.field_in_owner(error.field)
                 # One pod tells what is wrong with all of them.
                 raise InvalidObject(subject, field_, error.value, error.problem) from error
+        for one in between:
+            if group_kind(one["apiVersion"], one["kind"]) is not None:
+                self._add_group_source(Located(item.where, one))
+
+    def _add_group_source(self, item: Located) -> None:
+        found = group_kind(item.object["apiVersion"], item.object["kind"])
+        assert found is not None
+        kind, resource = found
+        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        source = kind.normalize(wire)
+        assert isinstance(source, GroupSource)
+        self._sources[source.key] = source
+        self._world.group_sources.append((kind, wire))
+
+    def _make_up_owners(self) -> None:
+        """Stand in for owners that are not in the input, for nothing more will come."""
+        missing: dict[str, GroupSource] = {}
+        lost: Counter[str] = Counter()
+        for pod in self._world.pods:
+            model = normalize_pod(pod.wire)
+            place = membership(model, lambda key: self._sources.get(key) or missing.get(key))
+            kind, namespace, name = (*place.source.split("/", 2), "", "")[:3]
+            if place.source in missing:
+                lost[place.source] += 1
+            elif place.problem and kind in OWNER_KINDS and place.source not in self._sources:
+                lost[place.source] += 1
+                uid = model.owner.uid if model.owner is not None else ""
+                one_by_one = (GroupTemplate(sets=(PodSet(min_pods=1),)),)
+                missing[place.source] = GroupSource(kind, uid, namespace, name, "", templates=one_by_one)
+        self._world.missing_owners = [missing[key] for key in sorted(missing)]
+        for key, count in sorted(lost.items()):
+            self._world.warnings.append(f"{_pods(count)} of {key}, which is not given: taken to start one by one")
 
     def _nodes_for(self, pod: Object) -> list[str]:
         model = normalize_pod(PODS.decode(_encoder.encode(pod)))

@@ -13,7 +13,7 @@ from kaicore.engine.config import EngineConfig
 from kaicore.engine.cycle import Decision
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.observation import annotated_placement, held, observation
-from kaicore.events.payloads import NodeCharged, Payload, PlacementObserved, PodBound, PodPlaced
+from kaicore.events.payloads import GroupSourceObserved, NodeCharged, Payload, PlacementObserved, PodBound, PodPlaced
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.objects import PodObject
@@ -21,6 +21,7 @@ from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Seen
 from kaicore.k8s.resources import PODS, ObjectT
 from kaicore.k8s.workloads import Object, successor
 from kaicore.log.memory import MemoryLog
+from kaicore.model.group_source import GroupSource
 from kaicore.model.placement import (
     PREDICTED_ANNOTATION,
     ContainerPlacement,
@@ -87,11 +88,13 @@ class Simulation:
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
 
     async def begin(self) -> None:
-        """Record the world: priority classes, nodes, zones, then pods in the order in which nodes took them up."""
+        """Record the world: classes, nodes, zones, groups, then pods in the order in which nodes took them up."""
         world = self._world
         units = [self._seen(PRIORITY_CLASS, one) for one in world.priority_classes.values()]
         units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
         units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
+        units += [self._seen(kind, wire) for kind, wire in world.group_sources]
+        units += [self._made_up(source) for source in world.missing_owners]
         await self._append(units)
         if self._kubelets is not None:
             for name, (node, _) in world.nodes.items():
@@ -121,6 +124,17 @@ class Simulation:
 
     def _seen(self, kind: Kind[ObjectT], wire: ObjectT) -> Unit | None:
         return self._changed(kind, Seen(wire))
+
+    def _made_up(self, source: GroupSource) -> Unit:
+        event = NewEvent(
+            id=derived_id(CLUSTER, "GroupSourceObserved", source.key),
+            stream=f"group/{source.key}",
+            payload=GroupSourceObserved(source),
+            actor="simulation",
+            occurred_at=self._now,
+            subject=f"{source.namespace}/{source.name}",
+        )
+        return Unit((event,))
 
     def _changed(self, kind: Kind[ObjectT], change: Change[ObjectT]) -> Unit | None:
         return self._facts.translate(kind, change, now=self._now)

@@ -104,7 +104,7 @@ def jobset_jobs(jobset: Object) -> list[Made]:
 def submitter_pod(owner: Object, *, name: str, template: Fields, labels: dict[str, str]) -> Made:
     """Return the pod of the Job that an operator makes to start something, such as an MPI launcher."""
     job = made_object(owner, api_version="batch/v1", kind="Job", name=name, metadata=Fields("", {"labels": labels}))
-    return pod_from(job, template, generate_name=f"{name}-", labels=labels | _labels(job))
+    return pod_from(job, template, generate_name=f"{name}-", labels=labels | _labels(job))._replace(through=job)
 
 
 def _labels(job: Object) -> dict[str, str]:

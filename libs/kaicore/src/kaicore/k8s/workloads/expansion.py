@@ -41,7 +41,7 @@ def is_owner(api_version: str, kind: str) -> bool:
     return key in _MAKERS or key == _DAEMON_SET
 
 
-def expand(owner: Object, *, nodes_for: NodesFor) -> list[Made]:
+def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], None] = lambda _: None) -> list[Made]:
     """Return the pods that the controllers would make for an owner, in the order in which they would.
 
     Names and uids are made of the owner's, so the same owner always gives the same pods.
@@ -49,6 +49,7 @@ def expand(owner: Object, *, nodes_for: NodesFor) -> list[Made]:
     Args:
         owner: an object whose kind `is_owner` knows, with name, namespace and uid; it stays as it is.
         nodes_for: tells which nodes a pod of a DaemonSet may run on.
+        between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
 
     Raises:
         InvalidObject: naming the field of the owner that says something impossible.
@@ -58,10 +59,13 @@ def expand(owner: Object, *, nodes_for: NodesFor) -> list[Made]:
     pods: list[Made] = []
     for part in made:
         if part.object["kind"] == "Pod":
+            if part.through is not None:
+                between(part.through)
             pods.append(part)
             continue
+        between(part.object)
         try:
-            inner = expand(part.object, nodes_for=nodes_for)
+            inner = expand(part.object, nodes_for=nodes_for, between=between)
         except InvalidObject as error:
             subject = f"{owner['kind']} {owner['metadata']['namespace']}/{owner['metadata']['name']}"
             raise InvalidObject(subject, part.field_in_owner(error.field), error.value, error.problem) from error

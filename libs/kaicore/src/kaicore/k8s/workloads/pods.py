@@ -17,10 +17,12 @@ class Made(NamedTuple):
     Attributes:
         object: a pod, or another owner.
         spec_field: where what became its `spec` stands in the owner.
+        through: what stands between it and the owner, if anything: the Job of a pod that submits something.
     """
 
     object: Object
     spec_field: str
+    through: Object | None = None
 
     def field_in_owner(self, field: str) -> str:
         """Return where a field of the made object stands in its owner."""

@@ -1,0 +1,122 @@
+"""The groups of what owners make: every owner's pods are there, and all that its groups ask for."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.groups.tree import satisfied
+from kaicore.simulation.run import Simulation
+from kaicore.state.cluster_state import ClusterState
+
+from tests.groups import shape
+from tests.simulating import node, pod, world_of
+
+TEMPLATE = "template: {spec: {containers: [{name: c}]}}"
+
+
+def begun(text: str, folder: Path) -> tuple[ClusterState, list[str]]:
+    world = world_of(text, folder)
+    assert not world.problems, [str(problem) for problem in world.problems]
+    simulation = Simulation(world, EngineConfig())
+    asyncio.run(simulation.begin())
+    return simulation.state, world.warnings
+
+
+def owner(api_version: str, kind: str, spec: str) -> str:
+    return f"---\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: o}}\nspec: {{{spec}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        (owner("batch/v1", "Job", f"parallelism: 3, {TEMPLATE}"), {"Job.batch/default/o": (">=1", 3)}),
+        (
+            owner(
+                "jobset.x-k8s.io/v1alpha2",
+                "JobSet",
+                f"replicatedJobs: [{{name: a, template: {{spec: {{{TEMPLATE}}}}}}},"
+                f" {{name: b, replicas: 2, template: {{spec: {{parallelism: 2, completions: 2, {TEMPLATE}}}}}}}]",
+            ),
+            {"JobSet.jobset.x-k8s.io/default/o": ("(a>=1 b>=4)/all", 5)},
+        ),
+        (
+            owner(
+                "kubeflow.org/v1",
+                "PyTorchJob",
+                f"pytorchReplicaSpecs: {{Master: {{{TEMPLATE}}}, Worker: {{replicas: 2, {TEMPLATE}}}}}",
+            ),
+            {"PyTorchJob.kubeflow.org/default/o": ("(master>=1 worker>=2)/all", 3)},
+        ),
+        (
+            owner(
+                "kubeflow.org/v2beta1",
+                "MPIJob",
+                f"mpiReplicaSpecs: {{Launcher: {{{TEMPLATE}}}, Worker: {{replicas: 2, {TEMPLATE}}}}}",
+            ),
+            {"MPIJob.kubeflow.org/default/o": ("(launcher>=1 worker>=2)/all", 3)},
+        ),
+        (
+            owner(
+                "ray.io/v1",
+                "RayJob",
+                f"rayClusterSpec: {{headGroupSpec: {{{TEMPLATE}}},"
+                f" workerGroupSpecs: [{{groupName: gpu, replicas: 2, numOfHosts: 2, {TEMPLATE}}}]}}",
+            ),
+            {"RayJob.ray.io/default/o": ("(headgroup>=1 gpu>=4 submitter)/all", 6)},
+        ),
+        (
+            owner(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                f"replicas: 2, leaderWorkerTemplate: {{size: 3, worker{TEMPLATE[0].upper()}{TEMPLATE[1:]}}}",
+            ),
+            {
+                f"LeaderWorkerSet.leaderworkerset.x-k8s.io/default/o:{group}": ("(leader>=1 workers>=2)/all", 3)
+                for group in (0, 1)
+            },
+        ),
+        (owner("apps/v1", "StatefulSet", f"replicas: 2, {TEMPLATE}"), {f"Pod/default/o-{n}": ("", 1) for n in (0, 1)}),
+    ],
+)
+def test_what_owners_make_is_what_their_groups_ask_for(
+    tmp_path: Path, text: str, groups: dict[str, tuple[str, int]]
+) -> None:
+    state, warnings = begun(node() + text, tmp_path)
+    assert not warnings
+    assert {entry.group_problem for entry in state.pods.values()} == {""}
+    members = Counter(entry.group for entry in state.pods.values())
+    assert {key: (shape(found.sets), members[key]) for key, found in state.groups.items()} == groups
+    for key, found in state.groups.items():
+        assert satisfied(found.sets, Counter(one.pod_set for one in state.pods.values() if one.group == key))
+
+
+def test_pods_of_pod_groups(tmp_path: Path) -> None:
+    gang = (
+        "---\napiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 2}\n"
+    )
+    member = "labels: {pod-group.scheduling.sigs.k8s.io: g}"
+    state, warnings = begun(node() + pod("a", metadata=member) + gang + pod("b", metadata=member), tmp_path)
+    assert not warnings
+    key = "PodGroup.scheduling.sigs.k8s.io/default/g"
+    assert (shape(state.groups[key].sets), state.group_table.pods_of(key)) == (">=2", set(state.pods))
+
+
+def test_owners_that_are_not_given(tmp_path: Path) -> None:
+    of = "ownerReferences: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: t, uid: x, controller: true}]"
+    state, warnings = begun(node() + pod("a", metadata=of) + pod("b", metadata=of), tmp_path)
+    lost = "PyTorchJob.kubeflow.org/default/t"
+    assert warnings == [f"2 pods are of {lost}, which is not given: taken to start one by one"]
+    assert {entry.group_problem for entry in state.pods.values()} == {""}
+    assert shape(state.groups[lost].sets) == ">=1"
+
+
+def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
+    wrong = owner("scheduling.run.ai/v2alpha2", "PodGroup", "minMember: -1")
+    job = owner("batch/v1", "Job", f"parallelism: none, {TEMPLATE}")
+    world = world_of(node() + wrong + job, tmp_path)
+    assert sorted(str(problem).rpartition(", ")[2] for problem in world.problems) == [
+        "document 3: PodGroup.scheduling.run.ai default/o: spec.minMember: is no count: -1",
+        "document 4: Job default/o: spec.parallelism: must be a whole number of 0 or more: 'none'",
+    ]
