@@ -245,12 +245,13 @@ class ClusterState:
     def _moved(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self._regroup(self.pods[uid])
-        self.stirred += 1
+            self.stirred += uid in self.waiting
 
     def _groups_changed(self) -> None:
-        """Groups are new, have changed or are gone."""
-        self.group_table.changed.clear()
-        self.stirred += 1
+        """Groups are new, have changed or are gone, which matters to those with pods that wait."""
+        changed = self.group_table.changed
+        self.stirred += any(not self.waiting.isdisjoint(self.group_table.pods_of(key)) for key in changed)
+        changed.clear()
 
     def _regroup(self, entry: PodEntry) -> None:
         """Find out where a pod belongs now."""

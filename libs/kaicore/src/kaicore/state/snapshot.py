@@ -19,7 +19,7 @@ from kaicore.state.pod_entry import PodEntry
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-2-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-3-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
