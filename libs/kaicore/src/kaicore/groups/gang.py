@@ -12,6 +12,9 @@ GANG = "gang.scheduling.koordinator.sh"
 NAME_ANNOTATION = f"{GANG}/name"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
 MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 
 
@@ -20,8 +23,8 @@ def gang_problem(pod: Pod) -> str:
     text = gang_min_available(pod)
     if not text:
         return f"annotation {GANG}/min-available is missing"
-    if not text.isdecimal() or int(text) >= 2**31:
-        return f"annotation {GANG}/min-available is no count: {text!r}"
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) >= 2**31:
+        return f"annotation {GANG}/min-available is no count: {text[:80]!r}"
     return ""
 
 

@@ -3,6 +3,8 @@
 As in `kaicore.k8s.objects`, only what is read.
 """
 
+from typing import Any
+
 import msgspec
 
 from kaicore.k8s.objects import KubernetesObject, SelectorRequirement, Wire
@@ -76,7 +78,7 @@ class VolcanoSubGroupPolicy(Wire):
     min_sub_groups: int | None = None
     label_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
-    network_topology: msgspec.Raw | None = None
+    network_topology: Any = None
 
 
 class VolcanoPodGroupSpec(Wire):
@@ -87,7 +89,7 @@ class VolcanoPodGroupSpec(Wire):
     queue: str | None = None
     priority_class_name: str | None = None
     sub_group_policy: list[VolcanoSubGroupPolicy] | None = None
-    network_topology: msgspec.Raw | None = None
+    network_topology: Any = None
 
 
 class VolcanoPodGroup(KubernetesObject):
@@ -125,7 +127,7 @@ class NativePodGroupSpec(Wire):
 
     scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
     scheduling_constraints: NativeConstraints | None = None
-    disruption_mode: msgspec.Raw | None = None
+    disruption_mode: Any = None
     priority_class_name: str | None = None
     priority: int | None = None
 

@@ -30,6 +30,9 @@ RAY_PRIORITY_LABEL = "ray.io/priority-class-name"
 _LEADERS = ("master", "launcher", "chief")
 _WORKER = "worker"
 
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
 
 def normalize_job(wire: JobObject) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
@@ -39,7 +42,7 @@ def normalize_job(wire: JobObject) -> GroupSource:
     """
     subject = _subject(JOB, wire)
     text = (wire.metadata.annotations or {}).get(MIN_MEMBER_ANNOTATION, "1")
-    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
         raise InvalidObject(subject, f"metadata.annotations[{MIN_MEMBER_ANNOTATION}]", text, "is no count of 1 or more")
     return group_source(wire, JOB, (GroupTemplate(sets=(PodSet(min_pods=int(text)),)),))
 

@@ -2,8 +2,6 @@
 
 import json
 
-import msgspec
-
 from kaicore.errors import InvalidObject
 from kaicore.groups.gang import GANG, gang_group, match_policy
 from kaicore.groups.kinds import (
@@ -266,6 +264,6 @@ def _subject(kind: str, wire: KubernetesObject) -> str:
     return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 
-def _text(raw: msgspec.Raw) -> str:
+def _text(value: object) -> str:
     """Return JSON with its keys in order, so that it differs only where it says something else."""
-    return json.dumps(msgspec.json.decode(raw), sort_keys=True)
+    return json.dumps(value, sort_keys=True)

@@ -20,6 +20,9 @@ _DURATION = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)")
 #: Above this no duration is believed: some 285 years.
 _MOST_US = 2**53
 
+#: Longer texts are not even looked at.
+_MOST_TEXT = 100
+
 
 def parse_duration(text: str, *, subject: str, field: str) -> int:
     """Parse a duration into microseconds, cut to whole ones.
@@ -27,8 +30,8 @@ def parse_duration(text: str, *, subject: str, field: str) -> int:
     Raises:
         InvalidObject: it is no duration.
     """
-    if _DURATION.fullmatch(text) is None:
-        raise InvalidObject(subject, field, text, "is no duration such as 90s or 1h30m")
+    if len(text) > _MOST_TEXT or _DURATION.fullmatch(text) is None:
+        raise InvalidObject(subject, field, text[:_MOST_TEXT], "is no duration such as 90s or 1h30m")
     total = int(sum(Fraction(number) * _UNITS_US[unit] for number, unit in _PART.findall(text)))
     if total > _MOST_US:
         raise InvalidObject(subject, field, text, "is too long")

@@ -1,0 +1,198 @@
+"""Junk in any field of any kind is named, or does no harm."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.errors import InvalidObject
+from kaicore.groups.membership import membership
+from kaicore.groups.tree import leaves, min_pods, satisfied
+from kaicore.k8s.group_kinds import GROUP_KINDS
+
+from tests.groups import documents, read_pod, source_of
+
+JUNK: list[Any] = [
+    "9" * 5000,
+    None,
+    -1,
+    0,
+    2**31,
+    2**70,
+    1.5,
+    "",
+    "junk",
+    "\u0000",
+    True,
+    [],
+    {},
+    [None],
+    [{}],
+    {"": None},
+]
+
+OBJECTS = """
+apiVersion: scheduling.run.ai/v2alpha2
+kind: PodGroup
+metadata: {name: g, labels: {priorityClassName: p}, annotations: {kai.scheduler/preemption-delay: 5s}}
+spec:
+  queue: q
+  priorityClassName: p
+  preemptibility: preemptible
+  stalenessGracePeriod: 60s
+  markUnschedulable: true
+  schedulingBackoff: 1
+  minSubGroup: 1
+  topologyConstraint: {topology: t, requiredTopologyLevel: l}
+  subGroups: [{name: a, minSubGroup: 1}, {name: b, parent: a, minMember: 2, topologyConstraint: {topology: t}}]
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata:
+  name: g
+  annotations:
+    gang.scheduling.koordinator.sh/groups: '["a/b"]'
+    gang.scheduling.koordinator.sh/match-policy: only-waiting
+spec: {minMember: 2, scheduleTimeoutSeconds: 60}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: g, annotations: {volcano.sh/preemptable: "true"}}
+spec:
+  minMember: 3
+  minTaskMember: {a: 1}
+  queue: q
+  networkTopology: {mode: hard}
+  subGroupPolicy:
+    - name: p
+      subGroupSize: 2
+      minSubGroups: 1
+      matchLabelKeys: [k]
+      labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: [b]}]}
+---
+apiVersion: scheduling.k8s.io/v1alpha3
+kind: PodGroup
+metadata: {name: g}
+spec:
+  schedulingPolicy: {gang: {minCount: 2}}
+  schedulingConstraints: {topology: [{key: k}]}
+  disruptionMode: {all: {}}
+  priority: 7
+---
+apiVersion: scheduling.k8s.io/v1alpha1
+kind: Workload
+metadata: {name: g}
+spec: {podGroups: [{name: a, policy: {gang: {minCount: 2}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: g, annotations: {kai.scheduler/batch-min-member: "2"}}
+spec: {parallelism: 2, completions: 2}
+---
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: g}
+spec:
+  startupPolicy: {startupPolicyOrder: AnyOrder}
+  replicatedJobs:
+    - {name: a, replicas: 2, template: {spec: {parallelism: 2, completions: 2}}}
+    - {name: b, dependsOn: [{name: a}], template: {spec: {}}}
+---
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: g}
+spec:
+  runPolicy: {schedulingPolicy: {minAvailable: 2, queue: q, priorityClass: p}}
+  elasticPolicy: {minReplicas: 1}
+  pytorchReplicaSpecs: {Master: {replicas: 1}, Worker: {replicas: 2}}
+---
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: g}
+spec: {launcherCreationPolicy: WaitForWorkersReady, mpiReplicaSpecs: {Launcher: {}, Worker: {replicas: 2}}}
+---
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: g}
+spec: {workerGroupSpecs: [{groupName: a, replicas: 2, minReplicas: 1, numOfHosts: 2, suspend: false}]}
+---
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: g}
+spec: {rayClusterSpec: {workerGroupSpecs: [{groupName: a, replicas: 2}]}}
+---
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: g}
+spec: {startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 3}}
+"""
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a document at which something stands."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def spoiled(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    """The document with junk at a place."""
+    found = copy.deepcopy(document)
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = junk
+    return found
+
+
+@pytest.mark.parametrize("document", documents(OBJECTS), ids=lambda one: f"{one['kind']}.{one['apiVersion']}")
+def test_objects(document: Any) -> None:
+    source_of(document)
+    for path in places({key: document[key] for key in ("metadata", "spec")}):
+        for junk in JUNK:
+            try:
+                found = source_of(spoiled(document, path, junk))
+            except InvalidObject:
+                continue
+            # Whatever passes can be recorded and is a tree that can be asked.
+            assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+            for template in found.templates:
+                full = {one.name: 2**40 for one in leaves(template.sets)}
+                assert min_pods(template.sets) >= 0
+                assert satisfied(template.sets, full)
+
+
+def test_every_kind_is_tried() -> None:
+    kinds = {f"{one['kind']}.{one['apiVersion'].rpartition('/')[0]}" for one in documents(OBJECTS)}
+    siblings = {f"{kind}.kubeflow.org" for kind in ("JAXJob", "PaddleJob", "TFJob", "XGBoostJob")}
+    assert kinds | siblings | {"PodGroup.scheduling.x-k8s.io"} == {kind.name for kind, _ in GROUP_KINDS}
+
+
+WORDS = [
+    "pod-group-name",
+    "kai.scheduler/subgroup-name",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+    "pod-group.scheduling.sigs.k8s.io/min-available",
+    "gang.scheduling.koordinator.sh/name",
+    "gang.scheduling.koordinator.sh/min-available",
+    "gang.scheduling.koordinator.sh/groups",
+    "scheduling.k8s.io/group-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "leaderworkerset.sigs.k8s.io/group-index",
+    "jobset.sigs.k8s.io/jobset-name",
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_pods(word: str) -> None:
+    sources = {found.key: found for found in map(source_of, documents(OBJECTS))}
+    for text in ("", "g", "junk", "-1", "²", "9" * 5000, "a/b", ":", "\u0000"):
+        metadata = {"name": "p", "namespace": "default", "uid": "u"}
+        for place in ("labels", "annotations"):
+            pod = read_pod({"metadata": {**metadata, place: {word: text}}, "spec": {}})
+            found = membership(pod, sources.get)
+            assert found.group
