@@ -15,23 +15,6 @@ from tests.groups import documents, read_pod, source_of
 
 JUNK: list[Any] = ["9" * 5000, None, -1, 0, 2**31, 2**70, 1.5, "", "junk", "\u0000", True]
 JUNK += [[], {}, [None], [{}], {"": None}]
-    "9" * 5000,
-    None,
-    -1,
-    0,
-    2**31,
-    2**70,
-    1.5,
-    "",
-    "junk",
-    "\u0000",
-    True,
-    [],
-    {},
-    [None],
-    [{}],
-    {"": None},
-]
 
 OBJECTS = """
 apiVersion: scheduling.run.ai/v2alpha2
