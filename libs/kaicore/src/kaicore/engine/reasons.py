@@ -30,9 +30,8 @@ class Code(StrEnum):
 
 def render(reason: Reason) -> str:
     """Say a reason in words, for an operator."""
-    where = f" (such as {reason.example})" if reason.example else ""
-    if reason.rejection:
-        where += f": its kubelet would say {reason.rejection}"
+    verdict = f": {reason.rejection}" if reason.rejection else ""
+    where = f" (such as {reason.example}{verdict})" if reason.example else ""
     nodes = f"{reason.nodes} node{'' if reason.nodes == 1 else 's'}"
     need = format_amount(reason.resource, reason.need)
     free = format_amount(reason.resource, reason.free)
@@ -80,7 +79,7 @@ def render(reason: Reason) -> str:
                 f"{free} in the largest zone ({reason.zone}){where}"
             )
         case NumaRefusal.WIDTHS_DIFFER:
-            return f"{nodes} can never align it (restricted): {reason.detail}{where}"
+            return f"{nodes} can never align it: restricted wants {reason.detail}{where}"
         case NumaRefusal.ZONE_SHORT:
             return f"{nodes} with no zone that fits: {reason.resource}: {need} needed, {free} free{at_zone}{where}"
         case NumaRefusal.ZONES_APART | NumaRefusal.MEMORY_GROUPS:

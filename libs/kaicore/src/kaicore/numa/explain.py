@@ -70,9 +70,9 @@ class _Explanation:
         if never is not None:
             return self._at_zone(never, NumaRefusal.NEVER_FITS)
         if not self._single and len({hint.width for hint in hints}) > 1:
-            detail = ", ".join(f"{hint.resource} needs {hint.width}" for hint in hints)
+            detail = " and ".join(f"{hint.resource} to lie on {_zones(hint.width)}" for hint in hints)
             widest = max(hints, key=lambda hint: hint.width)
-            return self._simple(NumaRefusal.WIDTHS_DIFFER, widest.resource, f"zones: {detail}")
+            return self._simple(NumaRefusal.WIDTHS_DIFFER, widest.resource, detail)
         if short is not None:
             return self._at_zone(short, NumaRefusal.ZONE_SHORT)
         detail = " and ".join(hint.resource for hint in hints)
@@ -134,3 +134,7 @@ _DETAILS = {
     NumaRefusal.ZONES_APART: "free, but not on zones that may serve together",
     NumaRefusal.MEMORY_GROUPS: "enough is free, but the zones are grouped by other pods' memory",
 }
+
+
+def _zones(count: int) -> str:
+    return f"{count} zone{'' if count == 1 else 's'}"
