@@ -8,7 +8,7 @@ known placements hold, for memory as the memory manager counts it. `releasing` i
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -67,6 +67,8 @@ class ZoneColumns:
 
     def __init__(self) -> None:
         self.resources: dict[str, int] = {}
+        #: Of them, those that the memory manager accounts for.
+        self._memory: dict[str, int] = {}
         self.zone_count: Ints = np.zeros(0, np.int64)
         #: Each row's kubelet, as an index into `kubelets`.
         self.kubelet: Ints = np.zeros(0, np.int64)
@@ -93,7 +95,10 @@ class ZoneColumns:
     def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
         """Make room for rows, zones and resources."""
         for resource in resources:
-            self.resources.setdefault(resource, len(self.resources))
+            if resource not in self.resources:
+                self.resources[resource] = len(self.resources)
+                if is_memory(resource):
+                    self._memory[resource] = self.resources[resource]
         old_rows, old_zones, old_resources = self.capacity.shape
         new_rows = _grown(old_rows, rows)
         new_zones = max(old_zones, zones)
@@ -151,16 +156,21 @@ class ZoneColumns:
             self.kubelets.append(settings)
         self.kubelet[row] = found
 
-    def likeness(self, row: int) -> tuple[int, int, bytes, bytes, bytes, bytes, bool]:
-        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there."""
+    def likeness(self, row: int, *, published: bool = False) -> tuple[int, int, bytes, bytes, bytes, bytes]:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
+
+        Args:
+            row: the node.
+            published: whether it matters what the exporter sees free; on a node with unknown placements it always does.
+        """
+        unknown = bool(self.unknown[row])
         return (
             int(self.shape[row]),
-            int(self.kubelet[row]),
+            2 * int(self.kubelet[row]) + unknown,
             self.used[row].tobytes(),
-            self.published[row].tobytes(),
+            self.published[row].tobytes() if published or unknown else b"",
             self.assignments[row].tobytes(),
             self.cells[row].tobytes(),
-            bool(self.unknown[row]),
         )
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
@@ -194,7 +204,14 @@ class ZoneColumns:
         if charge.blocks:
             memory = self.memory(row)
             blocks = tuple(
-                replace(block, drawn=memory.draw(block.resource, block.mask, block.size)) for block in charge.blocks
+                MemoryBlock(
+                    block.resource,
+                    block.mask,
+                    block.size,
+                    block.init,
+                    memory.draw(block.resource, block.mask, block.size),
+                )
+                for block in charge.blocks
             )
             charge = ZoneCharge(charge.amounts, blocks)
             self._set_memory(row, memory)
@@ -302,7 +319,7 @@ class ZoneColumns:
     def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
         zones = int(self.zone_count[row])
-        columns = [(name, column) for name, column in self.resources.items() if is_memory(name)]
+        columns = self._memory.items()
         allocatable = {name: self.allocatable[row, :zones, column].tolist() for name, column in columns}
         if empty:
             left = {name: list(amounts) for name, amounts in allocatable.items()}
@@ -314,7 +331,7 @@ class ZoneColumns:
 
     def _suspect(self, row: int, cells: list[int]) -> None:
         """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
-        columns = [column for name, column in self.resources.items() if is_memory(name)]
+        columns = list(self._memory.values())
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)
             if not cell and (self.published[window] < self.allocatable[window] - self.used[window]).any():

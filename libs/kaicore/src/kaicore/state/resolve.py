@@ -25,14 +25,15 @@ class _Account:
     blocks: list[MemoryBlock] = field(default_factory=list)
 
     def known(self, placement: Placement) -> bool:
-        return all(
-            zone in self.index and resource in self.columns.resources
-            for container in placement.containers
-            for zones, amounts in [((item.zone,), item.amount) for item in container.zones]
-            + [(item.zones, item.amount) for item in (*container.spans, *container.blocks)]
-            for zone in zones
-            for resource in amounts
-        )
+        index, resources = self.index, self.columns.resources
+        for container in placement.containers:
+            for zone in container.zones:
+                if zone.zone not in index or not resources.keys() >= zone.amount.keys():
+                    return False
+            for span in (*container.spans, *container.blocks):
+                if not index.keys() >= set(span.zones) or not resources.keys() >= span.amount.keys():
+                    return False
+        return True
 
     def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
         """Add a container's holdings; of what is known to be in several zones, each counts in full.
