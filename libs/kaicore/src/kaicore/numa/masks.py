@@ -121,6 +121,7 @@ def lowest_place(masks: int) -> int:
     return (masks & -masks).bit_length() - 1
 
 
+@lru_cache(maxsize=4096)
 def zones_of(mask: int) -> tuple[int, ...]:
     """Return the zones of a mask, ascending."""
     return tuple(zone for zone in range(mask.bit_length()) if mask >> zone & 1)

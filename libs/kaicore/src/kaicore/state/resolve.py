@@ -23,6 +23,7 @@ class _Account:
     index: dict[str, int]
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
+    uncertain: set[str] = field(default_factory=set)
 
     def known(self, placement: Placement) -> bool:
         index, resources = self.index, self.columns.resources
@@ -40,6 +41,7 @@ class _Account:
 
         So does a device of several zones in the kubelet's and the exporters' figures.
         """
+        self.uncertain.update(name for name in container.uncertain if name in self.columns.resources)
         for zone in container.zones:
             for resource, amount in zone.amount.items():
                 if not is_memory(resource):
@@ -83,7 +85,7 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        return ZoneCharge(amounts, tuple(self.blocks))
+        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)))
 
 
 def zone_charge(
