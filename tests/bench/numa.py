@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.numa_verdicts import NumaVerdicts
+from kaicore.engine.trail import Tenancy, Trail
 from kaicore.events import payloads
+from kaicore.numa.columns import ZoneCharge
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, amounts, pod
@@ -67,5 +69,17 @@ def figures() -> Iterator[Figure]:
             for row in some:
                 fresh.admits(row)
 
+        trail, tenant = Trail(state.columns.copy()), verdicts.predict(0)
+        assert tenant is not None
+
+        def simulated(trail: Trail = trail, charge: ZoneCharge = tenant.charge) -> None:
+            for row in range(500):
+                here = Tenancy("pod", row, {"cpu": 1000}, charge)
+                savepoint = trail.savepoint()
+                trail.evict(trail.place(here))
+                trail.rollback(savepoint)
+
+        steps = [duration * 1e3 / 500 for duration in _timed(simulated, 5)]
+        yield figure(f"numa: {policy}, {zones} zones: place, evict and roll back", steps, "us")
         per_node = [duration * 1e3 / len(some) for duration in _timed(one_by_one, 5)]
         yield figure(f"numa: {policy}, {zones} zones: exact walk, one pod on one node", per_node, "us")

@@ -40,7 +40,7 @@ PODS = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(NODES, st.lists(PODS, max_size=6), PODS)
 def test_what_is_ruled_out_is_refused(layout: Any, before: Any, asked: Any) -> None:
     cluster = Cluster()

@@ -29,7 +29,7 @@ STEPS = st.lists(
 def figures(columns: NodeColumns) -> Figures:
     zones = columns.zones
     named = {"used": columns.used, "releasing": columns.releasing}
-    named |= {name: getattr(zones, name) for name in ("published", "assignments", "cells")}
+    named |= {name: getattr(zones, name) for name in ("published", "assignments", "cells", "uncertain")}
     return {name: array.copy() for name, array in (named | {"zones": zones.used}).items()}
 
 
@@ -116,7 +116,7 @@ def sorted_spec(spec: Any) -> Any:
     return sorted(spec, key=lambda item: item[0] == "app")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(NODES, st.lists(PODS, min_size=3, max_size=6), STEPS)
 def test_any_nesting_is_taken_back_exactly(layout: Any, pods: Any, steps: Any) -> None:
     cluster = Cluster()

@@ -121,14 +121,17 @@ class NodeColumns:
             )
         return found
 
-    def likeness(self, row: int) -> object:
-        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same on the zones."""
+    def likeness(self, row: int, *, published: bool = False) -> object:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same on the zones.
+
+        Args: see `ZoneColumns.likeness`.
+        """
         shared = self.shared_devices(row)
         if not shared:
-            return self.zones.likeness(row)
+            return self.zones.likeness(row, published=published)
         columns = [self.resources[name] for name in shared]
         figures = [(int(self.allocatable[row, column]), int(self.used[row, column])) for column in columns]
-        return self.zones.likeness(row), tuple(zip(shared, figures, strict=True))
+        return self.zones.likeness(row, published=published), tuple(zip(shared, figures, strict=True))
 
     def charge(self, row: int, amounts: Amounts, *, sign: int = 1, releasing: bool = False) -> None:
         """Add a pod's amounts to a row, or take them off again with `sign=-1`."""

@@ -90,7 +90,8 @@ class RowKinds:
         """Return a row's number."""
         kind = self._kinds[row]
         if kind < 0:
-            kind = self._kinds[row] = self._numbers.setdefault(self._columns.likeness(row), len(self._numbers))
+            likeness = self._columns.likeness(row, published=True)
+            kind = self._kinds[row] = self._numbers.setdefault(likeness, len(self._numbers))
         return kind
 
     def charged(self, row: int) -> None:

@@ -51,6 +51,8 @@ class _Step:
     kind: _Kind
     tenancy: Tenancy
     before: NodeMark
+    #: Place of the eviction that a pod's staying takes back.
+    cancels: int = -1
 
 
 class Trail:
@@ -98,19 +100,32 @@ class Trail:
         """
         place = self._eviction(tenancy)
         row, now = tenancy.row, self._columns.mark(tenancy.row)
-        self._columns.restore(row, self._steps[place].before)
-        stayed = {step.tenancy.uid for step in self._steps[place + 1 :] if step.kind is _Kind.STAY}
-        for step in self._steps[place + 1 :]:
-            if step.tenancy.row != row or step.kind is _Kind.STAY:
+        first, cancelled = self._cancelled(place, row)
+        self._columns.restore(row, self._steps[first].before)
+        for index in range(first, len(self._steps)):
+            step = self._steps[index]
+            if step.tenancy.row != row or step.kind is _Kind.STAY or index in cancelled:
                 continue
             if step.kind is _Kind.EVICT:
-                if step.tenancy.uid not in stayed:
-                    self._release(step.tenancy)
+                self._release(step.tenancy)
             elif not (self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)):
                 self._columns.restore(row, now)
                 return False
-        self._steps.append(_Step(_Kind.STAY, tenancy, now))
+        self._steps.append(_Step(_Kind.STAY, tenancy, now, cancels=place))
         return True
+
+    def _cancelled(self, place: int, row: int) -> tuple[int, set[int]]:
+        """Return from where a node's steps must be done again without an eviction, and all evictions to leave out.
+
+        Pods that stay came back after that eviction, maybe from one before it.
+        """
+        first, cancelled = place, {place}
+        while True:
+            later = self._steps[first + 1 :]
+            cancelled |= {step.cancels for step in later if step.kind is _Kind.STAY and step.tenancy.row == row}
+            if min(cancelled) == first:
+                return first, cancelled
+            first = min(cancelled)
 
     def _eviction(self, tenancy: Tenancy) -> int:
         for place in range(len(self._steps) - 1, -1, -1):

@@ -106,8 +106,8 @@ class _Walk:
         #: By mask and type, the bytes that init containers lend.
         self._lent_memory: dict[tuple[int, str], int] = {}
         self._cores: dict[int, CoreCounts] = {}
-        #: Resources of which it is open which zones gave them to earlier containers.
-        self._open: set[str] = set()
+        #: Resources of which it is open which zones gave them to earlier pods or containers.
+        self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
 
     def run(self) -> Admitted | Refused:
@@ -248,7 +248,7 @@ class _Walk:
         choices = sum(amount > 0 for amount in room.values())
         if part and choices > 1 and sum(room.values()) > part:
             self._open.add(resource)
-        if resource in self._open:
+        if part and resource in self._open:
             holding.uncertain.add(resource)
 
     def _take_cpus(self, holding: Holding, need: int) -> None:

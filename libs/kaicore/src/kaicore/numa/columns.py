@@ -8,7 +8,7 @@ known placements hold, for memory as the memory manager counts it. `releasing` i
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -36,10 +36,12 @@ class ZoneCharge:
     Attributes:
         amounts: zone index, resource and amount of CPUs and devices, in canonical units.
         blocks: its memory, in the order of its containers.
+        uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
     """
 
     amounts: tuple[tuple[int, str, int], ...] = ()
     blocks: tuple[MemoryBlock, ...] = ()
+    uncertain: tuple[str, ...] = ()
 
     @property
     def split(self) -> tuple[tuple[int, str, int], ...]:
@@ -60,6 +62,7 @@ class RowMark:
     published: Ints
     assignments: Ints
     cells: Ints
+    uncertain: Ints
 
 
 class ZoneColumns:
@@ -67,6 +70,8 @@ class ZoneColumns:
 
     def __init__(self) -> None:
         self.resources: dict[str, int] = {}
+        #: Of them, those that the memory manager accounts for.
+        self._memory: dict[str, int] = {}
         self.zone_count: Ints = np.zeros(0, np.int64)
         #: Each row's kubelet, as an index into `kubelets`.
         self.kubelet: Ints = np.zeros(0, np.int64)
@@ -86,6 +91,8 @@ class ZoneColumns:
         #: How many memory blocks are on each zone, and the mask that it serves for them.
         self.assignments: Ints = np.zeros((0, 0), np.int64)
         self.cells: Ints = np.zeros((0, 0), np.int64)
+        #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
+        self.uncertain: Ints = np.zeros((0, 0), np.int64)
         self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
         self._shapes: dict[bytes, int] = {}
@@ -93,7 +100,10 @@ class ZoneColumns:
     def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
         """Make room for rows, zones and resources."""
         for resource in resources:
-            self.resources.setdefault(resource, len(self.resources))
+            if resource not in self.resources:
+                self.resources[resource] = len(self.resources)
+                if is_memory(resource):
+                    self._memory[resource] = self.resources[resource]
         old_rows, old_zones, old_resources = self.capacity.shape
         new_rows = _grown(old_rows, rows)
         new_zones = max(old_zones, zones)
@@ -108,6 +118,7 @@ class ZoneColumns:
         for name in ("capacity", "allocatable", "published", "used", "releasing"):
             setattr(self, name, _resized(getattr(self, name), shape))
         self.reported = _resized(self.reported, (new_rows, new_resources))
+        self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
 
     def set_topology(self, row: int, topology: NodeTopology | None, settings: KubeletSettings) -> None:
         """Set a row's zones; what its pods hold must be charged again afterwards."""
@@ -151,16 +162,22 @@ class ZoneColumns:
             self.kubelets.append(settings)
         self.kubelet[row] = found
 
-    def likeness(self, row: int) -> tuple[int, int, bytes, bytes, bytes, bytes, bool]:
-        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there."""
+    def likeness(self, row: int, *, published: bool = False) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
+
+        Args:
+            row: the node.
+            published: whether it matters what the exporter sees free; on a node with unknown placements it always does.
+        """
+        unknown = bool(self.unknown[row])
         return (
             int(self.shape[row]),
-            int(self.kubelet[row]),
+            2 * int(self.kubelet[row]) + unknown,
             self.used[row].tobytes(),
-            self.published[row].tobytes(),
+            self.published[row].tobytes() if published or unknown else b"",
             self.assignments[row].tobytes(),
             self.cells[row].tobytes(),
-            bool(self.unknown[row]),
+            self.uncertain[row].tobytes(),
         )
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
@@ -181,7 +198,7 @@ class ZoneColumns:
 
     def clear_charges(self, row: int) -> None:
         """Forget all that is charged to a row's zones."""
-        for array in (self.used, self.releasing, self.assignments, self.cells):
+        for array in (self.used, self.releasing, self.assignments, self.cells, self.uncertain):
             array[row] = 0
 
     def charge(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
@@ -190,13 +207,20 @@ class ZoneColumns:
         Returns:
             the charge as it came about: memory blocks are drawn from what is free now.
         """
-        self._add(row, charge.amounts, 1, releasing=releasing)
+        self._add(row, charge, 1, releasing=releasing)
         if charge.blocks:
             memory = self.memory(row)
             blocks = tuple(
-                replace(block, drawn=memory.draw(block.resource, block.mask, block.size)) for block in charge.blocks
+                MemoryBlock(
+                    block.resource,
+                    block.mask,
+                    block.size,
+                    block.init,
+                    memory.draw(block.resource, block.mask, block.size),
+                )
+                for block in charge.blocks
             )
-            charge = ZoneCharge(charge.amounts, blocks)
+            charge = ZoneCharge(charge.amounts, blocks, charge.uncertain)
             self._set_memory(row, memory)
             if releasing:
                 self._add_releasing(row, blocks, 1)
@@ -204,7 +228,7 @@ class ZoneColumns:
 
     def release(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> None:
         """Take a pod's holdings off a row, as its kubelet gives them back."""
-        self._add(row, charge.amounts, -1, releasing=releasing)
+        self._add(row, charge, -1, releasing=releasing)
         if charge.blocks:
             memory = self.memory(row)
             for block in charge.blocks:
@@ -225,16 +249,17 @@ class ZoneColumns:
         kept, _ = _shared(before.blocks, after.blocks)
         if len(kept) < len(after.blocks):
             return None
-        if len(kept) == len(before.blocks) and before.amounts == after.amounts:
+        same = (before.amounts, before.uncertain) == (after.amounts, after.uncertain)
+        if same and len(kept) == len(before.blocks):
             return before
-        gone = ZoneCharge(before.amounts, _shared(before.blocks, kept)[1])
+        gone = ZoneCharge(before.amounts, _shared(before.blocks, kept)[1], before.uncertain)
         self.release(row, gone, releasing=releasing)
-        self._add(row, after.amounts, 1, releasing=releasing)
-        return ZoneCharge(after.amounts, kept)
+        self._add(row, after, 1, releasing=releasing)
+        return ZoneCharge(after.amounts, kept, after.uncertain)
 
     def restore_charge(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
         """Count a pod's holdings again on a row whose memory is as it was saved already."""
-        self._add(row, charge.amounts, 1, releasing=releasing)
+        self._add(row, charge, 1, releasing=releasing)
         if releasing:
             self._add_releasing(row, charge.blocks, 1)
 
@@ -289,6 +314,7 @@ class ZoneColumns:
             self.published[row].copy(),
             self.assignments[row].copy(),
             self.cells[row].copy(),
+            self.uncertain[row].copy(),
         )
 
     def restore(self, row: int, mark: RowMark) -> None:
@@ -298,11 +324,12 @@ class ZoneColumns:
         self.published[row] = mark.published
         self.assignments[row] = mark.assignments
         self.cells[row] = mark.cells
+        self.uncertain[row] = mark.uncertain
 
     def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
         zones = int(self.zone_count[row])
-        columns = [(name, column) for name, column in self.resources.items() if is_memory(name)]
+        columns = self._memory.items()
         allocatable = {name: self.allocatable[row, :zones, column].tolist() for name, column in columns}
         if empty:
             left = {name: list(amounts) for name, amounts in allocatable.items()}
@@ -314,7 +341,7 @@ class ZoneColumns:
 
     def _suspect(self, row: int, cells: list[int]) -> None:
         """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
-        columns = [column for name, column in self.resources.items() if is_memory(name)]
+        columns = list(self._memory.values())
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)
             if not cell and (self.published[window] < self.allocatable[window] - self.used[window]).any():
@@ -344,7 +371,17 @@ class ZoneColumns:
         memory = self.memory(row, empty=empty, free=free)
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
-        return NodeZones(zones, settings, capacity, left, memory, dict(devices or {}), self._distances.get(row, ()))
+        uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
+        return NodeZones(
+            zones,
+            settings,
+            capacity,
+            left,
+            memory,
+            dict(devices or {}),
+            frozenset(uncertain),
+            self._distances.get(row, ()),
+        )
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
         """Return what is free on a row's zones; shape (zones, resources).
@@ -364,7 +401,7 @@ class ZoneColumns:
     def copy(self) -> "ZoneColumns":
         """Return columns that can be charged without touching these."""
         other = copy(self)
-        for name in ("published", "used", "releasing", "assignments", "cells"):
+        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -377,8 +414,10 @@ class ZoneColumns:
         """Return the columns of those of the resources that any node reports."""
         return [self.resources[name] for name in resources if name in self.resources]
 
-    def _add(self, row: int, amounts: tuple[tuple[int, str, int], ...], sign: int, *, releasing: bool) -> None:
-        for zone, resource, amount in amounts:
+    def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
+        for resource in charge.uncertain:
+            self.uncertain[row, self.resources[resource]] += sign
+        for zone, resource, amount in charge.amounts:
             column = self.resources[resource]
             self.used[row, zone, column] += sign * amount
             if releasing:

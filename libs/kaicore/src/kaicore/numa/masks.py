@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 #: Nodes with more zones have only their masks of one and two zones, and of all zones, looked at. The kubelet itself
 #: refuses to start with a Topology Manager policy on more than 8, unless max-allowable-numa-nodes says otherwise.
 MAX_ENUMERATED_ZONES = 8
@@ -31,7 +28,6 @@ class MaskTable:
         steps: how to sum over each mask: the place of the mask without its lowest zone, and that zone.
         of_width: set of the masks of each number of zones, 0 included.
         containing: set of the masks that contain each zone.
-        members: 1 where a zone belongs to a mask; shape (masks, zones).
         slices: where the masks of each number of zones lie in `masks`.
     """
 
@@ -42,7 +38,6 @@ class MaskTable:
     steps: tuple[tuple[int, int], ...]
     of_width: tuple[int, ...]
     containing: tuple[int, ...]
-    members: npt.NDArray[np.int64]
     slices: tuple[slice, ...]
 
     def __len__(self) -> int:
@@ -94,7 +89,6 @@ def mask_table(zones: int) -> MaskTable:
         of_width[mask.bit_count()] |= 1 << place
         for zone in zones_of(mask):
             containing[zone] |= 1 << place
-    members = np.array([[mask >> zone & 1 for zone in range(zones)] for mask in masks], dtype=np.int64)
     counts = [mask.bit_count() for mask in masks]
     places = {mask: place for place, mask in enumerate(masks)}
     return MaskTable(
@@ -108,7 +102,6 @@ def mask_table(zones: int) -> MaskTable:
         zones_of=tuple(zones_of(mask) for mask in masks),
         of_width=tuple(of_width),
         containing=tuple(containing),
-        members=members.reshape(len(masks), zones),
         slices=tuple(
             slice(counts.index(width), counts.index(width) + counts.count(width)) if width in counts else slice(0, 0)
             for width in range(zones + 1)
@@ -121,6 +114,7 @@ def lowest_place(masks: int) -> int:
     return (masks & -masks).bit_length() - 1
 
 
+@lru_cache(maxsize=4096)
 def zones_of(mask: int) -> tuple[int, ...]:
     """Return the zones of a mask, ascending."""
     return tuple(zone for zone in range(mask.bit_length()) if mask >> zone & 1)

@@ -63,8 +63,11 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
         )
     if not containers:
         return None
+    uncertain = tuple(sorted(set().union(*(holding.uncertain for holding in holdings))))
     blocks = tuple(block for holding in holdings for block in holding.blocks)
-    return PredictedPlacement(Placement(Provenance.PREDICTED, tuple(containers)), ZoneCharge(_summed(amounts), blocks))
+    return PredictedPlacement(
+        Placement(Provenance.PREDICTED, tuple(containers)), ZoneCharge(_summed(amounts), blocks, uncertain)
+    )
 
 
 def _summed(amounts: list[tuple[int, str, int]]) -> tuple[tuple[int, str, int], ...]:

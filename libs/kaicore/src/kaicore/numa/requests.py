@@ -1,11 +1,14 @@
 """What the kubelet aligns of a pod: which amounts of which containers ask its hint providers for zones.
 
-Rules, as the kubelet has them (`facts/numa-and-kubelet.md` sections 0 and 2.7; the seed's QoS gate is narrower):
+Rules, as the kubelet has them (`facts/numa-and-kubelet.md` sections 0 and 2.7; the seed's QoS gate is narrower). They
+hold from Kubernetes 1.29 on, the first with sidecars as a default; what changed since is asked of the node's version in
+`kaicore.numa.kubelet_settings`:
 
 - devices are aligned for every QoS class (device manager, `GetTopologyHints`);
 - CPUs are aligned for Guaranteed pods, for containers with a whole number of CPUs (CPU manager, static policy);
 - memory and hugepages are aligned for Guaranteed pods (memory manager, Static policy);
-- a pod with pod-level resources has neither its CPUs nor its memory aligned (PodLevelResourceManagers is off);
+- a pod with pod-level resources has neither its CPUs nor its memory aligned (on by default since 1.34;
+  PodLevelResourceManagers is off);
 - pod overhead is not aligned;
 - pod scope asks once for the pod: the larger of the sum of its long-running containers and the peak while the init
   containers run one after another beside the sidecars started before them.

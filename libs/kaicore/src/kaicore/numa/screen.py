@@ -1,15 +1,13 @@
 """Rules nodes out by the thousand, so that the exact walk (`kaicore.numa.admission`) is asked about few.
 
-`may_admit` is never wrong about a node that it rules out. Of a pod with one container, on a node whose zones no memory
-group binds, it is exact: what it does not rule out is admitted (tests/property/test_screen.py holds both). Only
+`may_admit` is never wrong about a node that it rules out. Of a pod with one container and one type of memory, on a node
+whose zones no memory group binds, it is exact: what it does not rule out is admitted (tests/property/test_screen.py holds both). Only
 `single-numa-node` and `restricted` rule out anything here; the other policies refuse rarely.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.quantity import CPU
@@ -22,7 +20,7 @@ from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
 _FIRST_MASKS = 8
 
 _Rows = Ints | slice
-_Floats = npt.NDArray[np.float64]
+_Masks = tuple[tuple[int, ...], ...]
 
 
 def may_admit(columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, reconstruct: bool = True) -> Flags:
@@ -132,6 +130,8 @@ class _Group:
         # A width of 0 is that of a resource that the row does not report: no opinion.
         equal = np.all([(width == common) | (width == 0) for width in widths], axis=0) & (common <= self._zones)
         verdict: Flags = equal | (common == 0)
+        if (common == 0).any() and first and len(memory) == 1:
+            verdict &= (common != 0) | self._memory_only(memory)
         strict = self._strict(*memory[0]) if first and len(memory) == 1 else None
         for width in np.flatnonzero(np.bincount(common[equal], minlength=1)).tolist():
             if not width:
@@ -157,13 +157,13 @@ class _Group:
         masks: int,
     ) -> Flags:
         """Whether one of the first so many masks of a width serves all; shape (rows,)."""
-        members = self._members(width)[:, :masks]
+        members = self._zones_of(width)[:masks]
         fits: Flags | None = None
         for resource, need in providers:
             covered = self._covered(resource, need, width, these, members)
             fits = covered if fits is None else fits & covered
         for resource, need in memory:
-            enough = _sums(self._free(resource)[these], members, width) >= need
+            enough = _sums(self._free(resource)[these], members) >= need
             fits = enough if fits is None else fits & enough
         assert fits is not None
         passing = _any(fits)
@@ -193,30 +193,30 @@ class _Group:
             if width > self._zones:
                 verdict[these] = False
                 continue
-            members = self._members(width)
-            fits = _sums(free[these], members, width) >= need
+            members = self._zones_of(width)
+            fits = _sums(free[these], members) >= need
             verdict[these] = (fits & ~self._conflicts(cells[these], width, members)).any(axis=1) | ~opinion[these]
         return verdict
 
-    def _conflicts(self, cells: Ints, width: int, members: _Floats) -> Flags:
+    def _conflicts(self, cells: Ints, width: int, members: _Masks) -> Flags:
         """Of the first masks of a width those that the memory groups forbid; shape (rows, masks)."""
-        masks = self._table.masks[self._table.slices[width]][: members.shape[1]]
+        masks = self._table.masks[self._table.slices[width]][: len(members)]
         used = cells != 0
         if not used.any():
             return np.zeros((len(cells), len(masks)), np.bool_)
-        among = _sums(used, members, width)
+        among = _sums(used, members)
         same = np.zeros_like(among)
         # A mask may have zones that serve that very mask.
         serving = cells[cells & (cells - 1) != 0] if width > 1 else cells[used]
         for mask in set(np.unique(serving).tolist()).intersection(masks):
             place = masks.index(mask)
-            same[:, place] = ((cells == mask) * members[:, place].astype(np.int64)).sum(axis=1)
+            same[:, place] = (cells[:, members[place]] == mask).sum(axis=1)
         conflicts: Flags = among != same
         return conflicts
 
-    def _members(self, width: int) -> _Floats:
-        """Membership of zones in the masks of a width; shape (zones, masks)."""
-        return _members(self._zones, width)
+    def _zones_of(self, width: int) -> _Masks:
+        """The zones of each mask of a width."""
+        return self._table.zones_of[self._table.slices[width]]
 
     def _width(self, resource: str, need: int) -> Ints:
         """The fewest zones that could ever serve a need; more than there are where none could; shape (rows,)."""
@@ -230,11 +230,11 @@ class _Group:
             return width
         return width * self._columns.reported[self._rows, self._columns.resources[resource]]
 
-    def _covered(self, resource: str, need: int, width: int, these: Ints, members: _Floats) -> Flags:
+    def _covered(self, resource: str, need: int, width: int, these: Ints, members: _Masks) -> Flags:
         """Masks on which enough is free, or of which the row's kubelet has no opinion; shape (rows, masks)."""
         if width == 1 and not need:
-            return self._in_zone(resource, self._free(resource), need)[these][:, : members.shape[1]]
-        enough: Flags = _sums(self._free(resource)[these], members, width) >= need
+            return self._in_zone(resource, self._free(resource), need)[these][:, : len(members)]
+        enough: Flags = _sums(self._free(resource)[these], members) >= need
         if resource != CPU:
             silent = ~self._columns.reported[self._rows, self._columns.resources[resource]][these]
             if silent.any():
@@ -267,20 +267,20 @@ class _Group:
         return found
 
 
-@lru_cache(maxsize=256)
-def _members(zones: int, width: int) -> _Floats:
-    table = mask_table(zones)
-    return table.members[table.slices[width]].T.astype(np.float64)
-
-
 def _any(flags: Flags) -> Flags:
     found: Flags = np.logical_or.reduce(flags, axis=1)
     return found
 
 
-def _sums(figures: Ints | Flags, members: _Floats, width: int) -> npt.NDArray[np.float64] | Ints:
-    """Sum figures over the zones of each mask; whole numbers below 2^53 stay exact."""
-    if width == 1:
-        return figures[:, : members.shape[1]].astype(np.int64, copy=False)
-    total: _Floats = figures.astype(np.float64) @ members
-    return total
+def _sums(figures: Ints | Flags, masks: _Masks) -> Ints:
+    """Sum figures over the zones of each mask; shape (rows, masks).
+
+    By hand: whole numbers have no fast matrix product, and one of floats starts threads for so little.
+    """
+    columns = np.ascontiguousarray(figures.T, dtype=np.int64)
+    total = np.empty((len(masks), len(figures)), np.int64)
+    for place, (first, *others) in enumerate(masks):
+        total[place] = columns[first]
+        for zone in others:
+            total[place] += columns[zone]
+    return total.T

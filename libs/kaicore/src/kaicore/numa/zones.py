@@ -31,6 +31,7 @@ class NodeZones:
         free: what no pod holds of it, by resource and zone; only resources that zones report.
         memory: the memory manager's view of it.
         devices: totals of the resources whose zones do not add up.
+        uncertain: resources of which it is not certain from which zones some pod took them.
         distances: from zone to zone, empty where unknown.
     """
 
@@ -40,6 +41,7 @@ class NodeZones:
     free: dict[str, list[int]]
     memory: MemoryZones
     devices: dict[str, NodeDevices] = field(default_factory=dict)
+    uncertain: frozenset[str] = frozenset()
     distances: tuple[tuple[int, ...], ...] = ()
 
     @property

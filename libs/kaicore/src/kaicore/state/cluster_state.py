@@ -199,7 +199,7 @@ class ClusterState:
     def _node_observed(self, payload: payloads.NodeObserved, _: Event) -> None:
         self.columns.set_node(payload.node, self.columns.row(payload.node.name))
         for entry in self._held_on(payload.node.name):
-            self._set_unrecorded(entry)
+            self._set_unrecorded(entry, known=self._resolve(entry) is not None)
         self._changed(payload.node.name)
 
     def _node_deleted(self, payload: payloads.NodeDeleted, _: Event) -> None:
@@ -227,8 +227,9 @@ class ClusterState:
     def _set_topology(self, node: str, topology: NodeTopology | None) -> None:
         self.columns.set_topology(topology, self.columns.row(node))
         for entry in self._held_on(node):
-            entry.zone_charge = self._resolve(entry) or ZoneCharge()
-            self._set_unrecorded(entry)
+            charge = self._resolve(entry)
+            entry.zone_charge = charge or ZoneCharge()
+            self._set_unrecorded(entry, known=charge is not None)
             self._judge(entry)
         self._charge_again(node)
         self._changed(node)
@@ -263,6 +264,7 @@ class ClusterState:
     def _pod_observed(self, payload: payloads.PodObserved, _: Event) -> None:
         pod = payload.pod
         entry = self.pods.get(pod.uid)
+        started = entry is not None and entry.pod.phase == "Pending" != pod.phase
         if entry is None:
             key = self._class_key(pod)
             entry = PodEntry(pod=pod, class_key=key, requests=self.classes[key].requests)
@@ -283,8 +285,9 @@ class ClusterState:
         elif pod.node_name:
             self._hold(entry, pod.node_name)
             entry.stage = Stage.BOUND
-            # Once its containers run, the memory of its init containers is free.
-            self._recharge(entry)
+            if started:
+                # Once its containers run, the memory of its init containers is free.
+                self._recharge(entry)
         self._set_releasing(entry)
         self._set_waiting(entry)
         self._regroup(entry)
@@ -479,16 +482,18 @@ class ClusterState:
         row = self.columns.row(node)
         self._judge(entry)
         self.columns.charge(row, entry.requests)
-        entry.zone_charge = self.columns.zones.charge(row, self._resolve(entry) or ZoneCharge())
+        charge = self._resolve(entry)
+        entry.zone_charge = self.columns.zones.charge(row, charge or ZoneCharge())
         entry.charged, entry.releasing, entry.charged_at = True, False, self.position
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
-        self._set_unrecorded(entry)
+        self._set_unrecorded(entry, known=charge is not None)
 
     def _recharge(self, entry: PodEntry) -> bool:
         """Charge a pod with what is known of it now; returns whether that changes anything."""
         row, zones = self.columns.row(entry.node), self.columns.zones
-        charge = self._resolve(entry) or ZoneCharge()
-        self._set_unrecorded(entry)
+        resolved = self._resolve(entry)
+        charge = resolved or ZoneCharge()
+        self._set_unrecorded(entry, known=resolved is not None)
         exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
         if exchanged is entry.zone_charge:
             return False
@@ -514,7 +519,7 @@ class ClusterState:
         self.columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.charged = entry.releasing = False
         entry.zone_charge = ZoneCharge()
-        self._set_unrecorded(entry)
+        self._note_unrecorded(entry, unrecorded=False)
         entry.missed = ""
         self.missed.discard(entry.pod.uid)
         pods = self.on_node[entry.node]
@@ -522,13 +527,12 @@ class ClusterState:
         if not pods:
             del self.on_node[entry.node]
 
-    def _set_unrecorded(self, entry: PodEntry) -> None:
+    def _set_unrecorded(self, entry: PodEntry, *, known: bool) -> None:
         """Note whether a pod that has something bound to zones has no record that tells which."""
-        row = self.columns.row(entry.node)
-        unrecorded = entry.charged and self._resolve(entry) is None
+        unrecorded = not known
         if unrecorded:
             aligned = self.classes[entry.class_key].aligned
-            unrecorded = self.columns.zones.binds(row, aligned.resources)
+            unrecorded = self.columns.zones.binds(self.columns.row(entry.node), aligned.resources)
         self._note_unrecorded(entry, unrecorded=unrecorded)
 
     def _note_unrecorded(self, entry: PodEntry, *, unrecorded: bool) -> None:

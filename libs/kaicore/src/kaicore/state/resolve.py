@@ -23,22 +23,25 @@ class _Account:
     index: dict[str, int]
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
+    uncertain: set[str] = field(default_factory=set)
 
     def known(self, placement: Placement) -> bool:
-        return all(
-            zone in self.index and resource in self.columns.resources
-            for container in placement.containers
-            for zones, amounts in [((item.zone,), item.amount) for item in container.zones]
-            + [(item.zones, item.amount) for item in (*container.spans, *container.blocks)]
-            for zone in zones
-            for resource in amounts
-        )
+        index, resources = self.index, self.columns.resources
+        for container in placement.containers:
+            for zone in container.zones:
+                if zone.zone not in index or not resources.keys() >= zone.amount.keys():
+                    return False
+            for span in (*container.spans, *container.blocks):
+                if not index.keys() >= set(span.zones) or not resources.keys() >= span.amount.keys():
+                    return False
+        return True
 
     def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
         """Add a container's holdings; of what is known to be in several zones, each counts in full.
 
         So does a device of several zones in the kubelet's and the exporters' figures.
         """
+        self.uncertain.update(name for name in container.uncertain if name in self.columns.resources)
         for zone in container.zones:
             for resource, amount in zone.amount.items():
                 if not is_memory(resource):
@@ -82,7 +85,7 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        return ZoneCharge(amounts, tuple(self.blocks))
+        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)))
 
 
 def zone_charge(

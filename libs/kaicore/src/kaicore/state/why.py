@@ -107,7 +107,9 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
         case Stage.FINISHED:
             return f"finished on {entry.node}"
         case Stage.BOUND:
-            return f"{pod.phase.lower() if pod.phase != 'Pending' else 'bound, not yet started'} on {entry.node}"
+            unseen = entry.predicted is not None and entry.observed is None and pod.phase == "Running"
+            where = f"{entry.node}, its zones not observed yet" if unseen else entry.node
+            return f"{pod.phase.lower() if pod.phase != 'Pending' else 'bound, not yet started'} on {where}"
         case Stage.PLACED:
             return f"placed on {entry.node}, being bound"
         case _:

@@ -1,0 +1,28 @@
+"""What a scheduler's state tells Prometheus of predictions."""
+
+from kai_scheduler.metrics import SchedulerMetrics
+from kaicore.events import payloads
+from prometheus_client import CollectorRegistry
+
+from tests.factory import Cluster, amounts, node, pod
+
+
+def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4), policy="restricted")
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry).watch(cluster.state)
+    for name, cause in (("a", "zones"), ("b", "zones"), ("c", "TopologyAffinityError")):
+        missed = payloads.PredictionMissed(f"uid-{name}", "default", name, "n1", "restricted", cause)
+        cluster.record(f"pod/uid-{name}", missed)
+    cluster.add_pod(pod("foreign", cpu=1, node_name="n1", phase="Running", scheduler_name="other"))
+
+    def missed_by(cause: str) -> float | None:
+        labels = {"node": "n1", "policy": "restricted", "cause": cause}
+        return registry.get_sample_value("kai_predictions_missed_total", labels)
+
+    assert (missed_by("zones"), missed_by("TopologyAffinityError")) == (2, 1)
+    assert registry.get_sample_value("kai_nodes_history_incomplete") == 1
+    gone = node("n1")
+    cluster.record("node/n1", payloads.NodeDeleted(gone.uid, gone.name))
+    assert missed_by("zones") is None, "series of nodes that are gone end"
