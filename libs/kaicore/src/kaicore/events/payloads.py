@@ -262,6 +262,7 @@ class Reason(Payload, frozen=True):
         free: how much is free there.
         detail: a taint, a label, a policy: whatever else the code speaks of.
         rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
+        queue: whose bound or state stands in the way (`kaicore.queues.refusals`).
     """
 
     code: str
@@ -273,6 +274,7 @@ class Reason(Payload, frozen=True):
     free: int = 0
     detail: str = ""
     rejection: str = ""
+    queue: str = ""
 
 
 class ClassPending(Payload, frozen=True):
