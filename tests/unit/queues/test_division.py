@@ -1,5 +1,6 @@
 """The division of a cluster: tables that read like the specification, and what holds for every hierarchy."""
 
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -222,16 +223,26 @@ def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(given: li
     assert all(after[name] >= before[name] - 1 for name in queues)
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=8), st.integers(0, 100))
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)), min_size=1, max_size=8), st.integers(0, 100))
 def test_shares_are_within_a_unit_of_the_exact_ones(given: list[tuple[int, int]], total: int) -> None:
-    """Weighted max-min fairness: nobody below its need is behind another by more than the rounding of a unit each."""
     queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
     asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
     _, shares = shares_of(queues, total, asked, {})
-    for one, (need, weight) in enumerate(given):
-        if shares[f"q{one}"] >= need:
-            continue
-        for other, (_, their_weight) in enumerate(given):
-            # Rounding of every round that satisfied somebody may cost a unit, once.
-            rounds = len(given)
-            assert (shares[f"q{other}"] - rounds) * weight <= (shares[f"q{one}"] + rounds) * their_weight
+    for index, exact in enumerate(exact_shares(given, total)):
+        assert abs(shares[f"q{index}"] - exact) < 1
+
+
+def exact_shares(given: list[tuple[int, int]], total: int) -> list[Fraction]:
+    """Weighted max-min fairness of what is divisible, for each need and weight."""
+    shares = [Fraction(0)] * len(given)
+    left, asking = Fraction(total), {index for index, (need, _) in enumerate(given) if need}
+    while asking:
+        level = left / sum(given[index][1] for index in asking)
+        done = {index for index in asking if given[index][0] <= level * given[index][1]}
+        for index in done or asking:
+            shares[index] = Fraction(given[index][0]) if done else level * given[index][1]
+        if not done:
+            break
+        left -= sum(given[index][0] for index in done)
+        asking -= done
+    return shares

@@ -4,9 +4,9 @@ Every resource is divided by itself, from the roots down: what a queue gets is w
 
 1. Each queue is given its quota, as far as it asks for it.
 2. What is left goes to the queues that ask for more, those of higher priority first, in proportion to their weights,
-   in whole units, over and over while somebody needs less than the proportion gives.
-3. The units that are left over by rounding go, one each, to those whose proportion was cut by most, then to the older
-   queue, then by uid and name.
+   over and over while somebody needs less than the proportion gives.
+3. Everybody is given whole units. Those that are left over by that go, one each, to those who were cut by most, then to
+   the older queue, then by uid and name.
 
 Past use shifts the proportions: a queue that used more of the cluster than its weight is owed gets less, one that used
 less gets more, `k` times the difference (`weight + k * (weight - use)`, both as parts of one, never below 0).
@@ -16,6 +16,7 @@ Source: KAI's resource division (`facts/kai-scheduler.md` 3.3). Decision 0081 te
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from operator import attrgetter
 
 from kaicore.queues.tree import UNLIMITED, QueueTree
@@ -142,41 +143,42 @@ def _divide_between(
             fair[claim.queue][place] += claim.given
 
 
-def _divide_by_weight(claims: list[_Claim], amount: int, k: int) -> int:
-    """Divide an amount between claims; return what nobody needs."""
-    asking = claims
-    while asking and amount > 0:
-        proportions = _proportions(asking, k)
-        whole = sum(proportions)
-        begun_with, satisfied = amount, False
-        for claim, proportion in zip(asking, proportions, strict=True):
-            given, claim.cut = divmod(begun_with * proportion, whole)
-            if claim.need - claim.given <= given:
-                given, satisfied = claim.need - claim.given, True
+def _divide_by_weight(claims: Sequence[_Claim], amount: int, k: int) -> int:
+    """Divide an amount between claims; return what nobody needs.
+
+    The rounds are exact, as fractions over one common `whole`; rounding comes once, at the end.
+    """
+    whole, left, asking = 1, amount, claims
+    while asking and left:
+        parts = _proportions(asking, k)
+        factor = sum(parts)
+        for claim in claims:
+            claim.given *= factor
+        whole, round_amount, left = whole * factor, left, left * factor
+        for claim, part in zip(asking, parts, strict=True):
+            given = min(claim.need * whole - claim.given, round_amount * part)
             claim.given += given
-            amount -= given
-        still = [claim for claim in asking if claim.given < claim.need]
-        if not satisfied:
-            return _give_leftovers(still, amount)
-        asking = still
-    return amount
+            left -= given
+        asking = [claim for claim in asking if claim.given < claim.need * whole]
+    units = 0
+    for claim in claims:
+        claim.given, claim.cut = divmod(claim.given, whole)
+        units += claim.given
+    over = amount - units - left // whole
+    by_age = sorted(claims, key=attrgetter("created_at", "uid", "name"))
+    for claim in sorted(by_age, key=lambda claim: -claim.cut)[:over]:
+        claim.given += 1
+    return left // whole
 
 
 def _proportions(claims: Sequence[_Claim], k: int) -> list[int]:
     """Return the parts of each claim, as numbers over their own sum."""
-    weights = [claim.weight for claim in claims]
+    common = gcd(*(claim.weight for claim in claims))
+    weights = [claim.weight // common for claim in claims]
     if not k or not any(claim.usage for claim in claims):
         return weights
-    whole = sum(weights)
+    whole = sum(claim.weight for claim in claims)
     parts = [max(0, (1000 + k) * claim.weight * USAGE_SCALE - k * claim.usage * whole) for claim in claims]
+    common = gcd(*parts)
     # Where all have used more than they are owed, none of them is owed less than the others.
-    return parts if any(parts) else weights
-
-
-def _give_leftovers(claims: list[_Claim], amount: int) -> int:
-    for claim in sorted(sorted(claims, key=attrgetter("created_at", "uid", "name")), key=lambda claim: -claim.cut):
-        if amount <= 0:
-            break
-        claim.given += 1
-        amount -= 1
-    return amount
+    return [part // common for part in parts] if common else weights
