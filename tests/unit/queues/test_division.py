@@ -180,7 +180,9 @@ def test_no_more_is_given_than_there_is_and_is_guaranteed(
     for parent in [-1, *range(len(of))]:
         siblings = of.roots if parent < 0 else of.children[parent]
         divided = total if parent < 0 else shares[of.queues[parent].name]
-        guaranteed = sum(min(divided if of.quotas[one][0] == UNLIMITED else of.quotas[one][0], 2**40) for one in siblings)
+        guaranteed = sum(
+            min(divided if of.quotas[one][0] == UNLIMITED else of.quotas[one][0], 2**40) for one in siblings
+        )
         assert sum(shares[of.queues[one].name] for one in siblings) <= max(divided, guaranteed)
     for index, one in enumerate(of.queues):
         assert 0 <= shares[one.name] <= max(of.limits[index][0], 0)
@@ -215,7 +217,9 @@ def test_the_order_in_which_queues_are_told_of_does_not_matter(
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 60))
-def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(given: list[tuple[int, int]], total: int) -> None:
+def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(
+    given: list[tuple[int, int]], total: int
+) -> None:
     queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
     asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
     _, before = shares_of(queues, total, asked, {})

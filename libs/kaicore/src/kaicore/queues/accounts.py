@@ -97,9 +97,7 @@ class QueueAccounts:
     def over_fair_share(self, number: int, demand: Demand) -> tuple[Reason, ...]:
         """Return by how much a queue would be over its own fair share with some work; empty when it would not."""
         path = self.tree.paths[number][:1]
-        return tuple(
-            self._over(QueueRefusal.OVER_FAIR_SHARE, path, demand, used=self.used, bounds=self.shares.fair)
-        )
+        return tuple(self._over(QueueRefusal.OVER_FAIR_SHARE, path, demand, used=self.used, bounds=self.shares.fair))
 
     def exceeds(self, number: int, bounds: Table, places: Iterable[int]) -> bool:
         """Whether a queue uses more than a bound of any of the resources."""

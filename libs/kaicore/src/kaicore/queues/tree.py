@@ -165,7 +165,9 @@ class QueueTree:
     def _lookup(self, name: str, namespace: str) -> Queue | None:
         if not self.configured:
             return self.queues[0]
-        names: Iterable[str] = (name, f"{namespace}/{name}") if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES)
+        names: Iterable[str] = (
+            (name, f"{namespace}/{name}") if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES)
+        )
         for known in names:
             if known in self._number:
                 return self.queues[self._number[known]]
@@ -230,4 +232,3 @@ class QueueTree:
         return resource in self.queues[number].shares or any(
             self._pools(child, resource) for child in self.children[number]
         )
-
