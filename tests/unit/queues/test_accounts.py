@@ -293,7 +293,7 @@ def test_accounts_are_those_of_an_obvious_count(of: QueueTree, data: st.DataObje
     shares = divide(of, totals=[20], requested=[[6] if not children else [0] for children in of.children])
     quick = QueueAccounts(of, shares)
     order = QueueOrder(quick)
-    fresh = deepcopy((quick.used, quick._own))  # noqa: SLF001
+    fresh = deepcopy((quick.used, quick._own))
     held: list[tuple[int, int]] = []
     heads: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 12))):
@@ -322,7 +322,7 @@ def test_accounts_are_those_of_an_obvious_count(of: QueueTree, data: st.DataObje
         assert order.first() == first_slowly(quick, heads, of.roots)
     for leaf, gpus in held:
         quick.take_back(leaf, ask(gpus), preemptible=True)
-    assert (quick.used, quick._own) == fresh  # noqa: SLF001
+    assert (quick.used, quick._own) == fresh
 
 
 def first_slowly(of: QueueAccounts, heads: dict[int, int], siblings: list[int]) -> int | None:
