@@ -78,8 +78,8 @@ def kueue(name: str, quota: int, **kwargs: Any) -> Queue:
         ([kueue("a", 4), kueue("b", 4, lendable=1)], {"a": 5}, "b", 3, []),
         # Quotas of the cohort itself, and of cohorts below it.
         (
-            [queue("Cohort/c", quota=2, pooled=True), kueue("a", 4), queue("Cohort/d", "Cohort/c", pooled=True, lendable=1),
-             kueue("b", 3, parent="Cohort/d")],
+            [queue("Cohort/c", quota=2, pooled=True), kueue("a", 4),
+             queue("Cohort/d", "Cohort/c", pooled=True, lendable=1), kueue("b", 3, parent="Cohort/d")],
             {}, "a", 8, [("OverLimit", "Cohort/c", 1)],
         ),
     ],
@@ -130,10 +130,10 @@ def test_refusals_in_words() -> None:
         ([queue("a", "b"), queue("b", "a")], "b", QueueRefusal.INVALID),
         ([queue("a", stopped=True), queue("b", "a")], "b", QueueRefusal.STOPPED),
         ([queue("a", unsupported=("admission checks",))], "a", QueueRefusal.UNSUPPORTED),
-        ([queue("ClusterQueue/c"), queue("ml/lq", alias_of="ClusterQueue/c")], "lq", "ClusterQueue/c"),
+        ([queue("ClusterQueue/c"), queue("ml/lq", alias_of="ClusterQueue/c")], "ml/lq", "ClusterQueue/c"),
         ([queue("ClusterQueue/c"), queue("ml/default", alias_of="ClusterQueue/c")], "", "ClusterQueue/c"),
-        ([queue("ClusterQueue/c"), queue("other/lq", alias_of="ClusterQueue/c")], "lq", QueueRefusal.DOES_NOT_EXIST),
-        ([queue("ml/lq", alias_of="ClusterQueue/c")], "lq", QueueRefusal.INVALID),
+        ([queue("ClusterQueue/c"), queue("other/lq", alias_of="ClusterQueue/c")], "ml/lq", QueueRefusal.DOES_NOT_EXIST),
+        ([queue("ml/lq", alias_of="ClusterQueue/c")], "ml/lq", QueueRefusal.INVALID),
         (
             [queue("ClusterQueue/c"), queue("ml/lq", alias_of="ClusterQueue/c", stopped=True)],
             "lq",

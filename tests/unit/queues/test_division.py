@@ -27,7 +27,7 @@ CASES: dict[str, Case] = {
         10, {"a": {"quota": 6}, "b": {"quota": 2}}, {"a": 0, "b": 10}, {"a": 0, "b": 10},
     ),
     "what is beyond the quotas goes by weight": (
-        12, {"a": {"quota": 2, "weight": 1000}, "b": {"quota": 2, "weight": 3000}}, {"a": 20, "b": 20}, {"a": 4, "b": 8},
+        12, {"a": {"quota": 2}, "b": {"quota": 2, "weight": 3000}}, {"a": 20, "b": 20}, {"a": 4, "b": 8},
     ),
     "no weight, nothing beyond the quota": (
         12, {"a": {"quota": 2, "weight": 0}, "b": {"quota": 2}}, {"a": 20, "b": 5}, {"a": 2, "b": 5},
@@ -45,7 +45,8 @@ CASES: dict[str, Case] = {
         3, {"a": {"uid": "2"}, "b": {"uid": "1"}}, {"a": 9, "b": 9}, {"a": 1, "b": 2},
     ),
     "higher priority first, and all that it asks for": (
-        5, {"a": {"priority": 200}, "b": {"priority": 200}, "c": {}}, {"a": 9, "b": 9, "c": 9}, {"a": 3, "b": 2, "c": 0},
+        5, {"a": {"priority": 2}, "b": {"priority": 2}, "c": {"priority": 1}}, {"a": 9, "b": 9, "c": 9},
+        {"a": 3, "b": 2, "c": 0},
     ),
     "a queue alone at its priority takes no more than it asks for": (
         10, {"a": {"priority": 200}, "b": {}}, {"a": 4, "b": 9}, {"a": 4, "b": 6},

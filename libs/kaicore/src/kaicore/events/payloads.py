@@ -9,7 +9,8 @@ import msgspec
 from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.placement import Placement
-from kaicore.model.pod import Pod, PriorityClass
+from kaicore.model.pod import Amounts, Pod, PriorityClass
+from kaicore.model.queue import Queue, ResourceFlavor
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +96,32 @@ class GroupSourceDeleted(Payload, frozen=True):
     kind: str
     uid: str
     namespace: str
+    name: str
+
+
+class QueueObserved(Payload, frozen=True):
+    """The watcher saw a queue that is new or has changed: a Queue, ClusterQueue, Cohort or LocalQueue."""
+
+    queue: Queue
+
+
+class QueueDeleted(Payload, frozen=True):
+    """A queue is gone; `name` as the model has it."""
+
+    uid: str
+    name: str
+
+
+class FlavorObserved(Payload, frozen=True):
+    """The watcher saw a ResourceFlavor that is new or has changed."""
+
+    flavor: ResourceFlavor
+
+
+class FlavorDeleted(Payload, frozen=True):
+    """A ResourceFlavor is gone."""
+
+    uid: str
     name: str
 
 
@@ -310,6 +337,40 @@ class CycleCompleted(Payload, frozen=True):
     pods: int
     placed: int
     pending: tuple[ClassPending, ...] = ()
+
+
+class QueueFigures(Payload, frozen=True):
+    """How a queue stands, the queues below it included; amounts of the resources that any queue names.
+
+    Attributes:
+        queue: its name, as the model has it.
+        requested: what its work holds and waits for.
+        allocated: what it holds.
+        non_preemptible: the part of that which cannot be preempted.
+        fair_share: what the division gave it.
+        children: names of the queues right below it.
+    """
+
+    queue: str
+    requested: Amounts = {}
+    allocated: Amounts = {}
+    non_preemptible: Amounts = {}
+    fair_share: Amounts = {}
+    children: tuple[str, ...] = ()
+
+
+class QueuesReported(Payload, frozen=True):
+    """How queues stand, for people and for the queues' own status: those that have changed since the last report.
+
+    Attributes:
+        shard: whose cycle it was.
+        now: the cycle's clock, microseconds since the epoch.
+        queues: in order of their names.
+    """
+
+    shard: str
+    now: int
+    queues: tuple[QueueFigures, ...]
 
 
 class ConfigRecorded(Payload, frozen=True):

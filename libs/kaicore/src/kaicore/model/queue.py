@@ -35,7 +35,7 @@ class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a ClusterQueue's or Cohort's quotas that is of one ResourceFlavor; the queue's quotas are the sums."""
+    """What of a ClusterQueue's or Cohort's quotas is of one ResourceFlavor; the queue's quotas are the sums."""
 
     flavor: str
     quotas: Amounts = {}

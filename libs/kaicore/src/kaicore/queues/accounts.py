@@ -1,4 +1,4 @@
-"""What queues use, kept while a cycle decides: charged and taken back in time that depends on the hierarchy's depth only.
+"""What queues use, kept while a cycle decides: charged and taken back in time that depends on the depth only.
 
 Charging and taking back are each other's inverses, to the unit, in any order and nesting.
 

@@ -19,8 +19,9 @@ class FairShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         window_hours: how far back use counts, the hour that has begun not included.
         tumbling: windows follow one another, beginning at the epoch, instead of sliding.
         half_life_hours: after how long use counts half; 0 for always in full.
-        reclaim_margin_milli: a queue may take another's beyond its own fair share only while its use over its fair share
-            times this, in thousandths, is below the other's (KAI's `reclaimerUtilizationMultiplier`); at least 1000.
+        reclaim_margin_milli: a queue may take another's beyond its own fair share only while its use over its fair
+            share, times this in thousandths, is below the other's (KAI's `reclaimerUtilizationMultiplier`); at least
+            1000.
         preempt_min_runtime_us: for queues where neither they nor their ancestors say; microseconds.
         reclaim_min_runtime_us: the same for reclaim.
     """

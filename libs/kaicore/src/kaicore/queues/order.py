@@ -1,8 +1,9 @@
 """Which queue's work is next.
 
-At each level of the hierarchy the queues below one parent stand in an order, each with the work that would be next below
-it; from the roots down, the first of each level leads to the next work (KAI's queue order, `facts/kai-scheduler.md`
-3.3). A charge changes the standing of a queue and its ancestors only, so only these are put in their places again.
+At each level of the hierarchy the queues below one parent stand in an order, each with the work that would be next
+below it; from the roots down, the first of each level leads to the next work (KAI's queue order,
+`facts/kai-scheduler.md` 3.3). A charge changes the standing of a queue and its ancestors only, so only these are put in
+their places again.
 """
 
 import heapq
@@ -15,10 +16,11 @@ from kaicore.queues.tree import Demand
 _PRECISION = 10**9
 _NOTHING_OWED = 1000
 
-Standing = tuple[int, ...]
+#: A queue's place among its siblings; the smallest comes first.
+Turn = tuple[tuple[int, ...], tuple[int, str, str]]
 
 
-def standing(accounts: QueueAccounts, number: int, demand: Demand) -> tuple[Standing, tuple[int, str, str]]:
+def standing(accounts: QueueAccounts, number: int, demand: Demand) -> Turn:
     """Return what a queue is ordered by among its siblings, with its next work; the smallest comes first.
 
     In this order: not over its fair share (it is over only where it is in all resources); within its quotas also with
@@ -59,7 +61,7 @@ class QueueOrder:
     accounts: QueueAccounts
     _next: dict[int, Demand] = field(default_factory=dict)
     # By parent (-1 for the roots): a heap of children by their standing; entries of an old turn are passed over.
-    _heaps: dict[int, list[tuple[object, int, int]]] = field(default_factory=dict)
+    _heaps: dict[int, list[tuple[Turn, int, int]]] = field(default_factory=dict)
     _turns: dict[int, int] = field(default_factory=dict)
     _first_below: dict[int, int] = field(default_factory=dict)
     _changed: set[int] = field(default_factory=set)

@@ -18,7 +18,7 @@ _MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
 def counted(amounts: Amounts) -> Amounts:
     """Return amounts as queues count them: with `gpu`, where they hold any GPU."""
     gpus = sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
-    return {**amounts, GPU: gpus} if gpus else amounts
+    return {**amounts, GPU: gpus} if gpus else dict(amounts)
 
 
 @lru_cache(maxsize=4096)

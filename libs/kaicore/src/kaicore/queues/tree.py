@@ -5,7 +5,7 @@ and orders are lists over these numbers. A queue that cannot be used, because it
 ancestor, has no number; work that names it waits with the reason.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kaicore.events.payloads import Reason
@@ -105,7 +105,7 @@ class QueueTree:
         """Return the number of the queue that work may start in, or why it may not.
 
         Args:
-            name: of a queue, or of a LocalQueue in the work's namespace; empty for work that names none.
+            name: of a queue; empty for work that names none.
             namespace: the work's.
         """
         found = self._lookup(name, namespace)
@@ -165,10 +165,7 @@ class QueueTree:
     def _lookup(self, name: str, namespace: str) -> Queue | None:
         if not self.configured:
             return self.queues[0]
-        names: Iterable[str] = (
-            (name, f"{namespace}/{name}") if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES)
-        )
-        for known in names:
+        for known in (name,) if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES):
             if known in self._number:
                 return self.queues[self._number[known]]
             if known in self._aliases:

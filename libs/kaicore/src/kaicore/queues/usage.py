@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isqrt
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from kaicore.queues.division import USAGE_SCALE
 _HOUR_MS = HOUR_US // 1000
 _ONE = 1 << 32
 _FRACTION_BITS = 16
+
+NameT = TypeVar("NameT")
 
 
 class UseHistory(msgspec.Struct):
@@ -94,21 +97,21 @@ def weighable(resource: str, amount: int) -> int:
 
 
 @dataclass(slots=True)
-class UsageReader:
+class UsageReader(Generic[NameT]):
     """Weighs histories; what it remembers of the hours that have passed only saves time."""
 
-    _closed: dict[tuple[str, str], tuple[tuple[int, int, int], Amounts]] = field(default_factory=dict)
+    _closed: dict[NameT, tuple[tuple[int, int, int], Amounts]] = field(default_factory=dict)
 
     def parts(
         self,
-        histories: Mapping[tuple[str, str], UseHistory],
+        histories: Mapping[NameT, UseHistory],
         config: FairShareConfig,
         *,
         totals: Amounts,
         since_us: int,
         recorded_us: int,
         now_us: int,
-    ) -> dict[tuple[str, str], Amounts]:
+    ) -> dict[NameT, Amounts]:
         """Return what each used, as a part of what the cluster had to give, in `USAGE_SCALE`.
 
         Args:
