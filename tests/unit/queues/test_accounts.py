@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.events.payloads import Reason
 from kaicore.model.queue import Queue, QueueShare
@@ -136,7 +136,7 @@ def test_refusals_in_words() -> None:
         ([queue("ml/lq", alias_of="ClusterQueue/c")], "ml/lq", QueueRefusal.INVALID),
         (
             [queue("ClusterQueue/c"), queue("ml/lq", alias_of="ClusterQueue/c", stopped=True)],
-            "lq",
+            "ml/lq",
             QueueRefusal.STOPPED,
         ),
     ],
@@ -288,6 +288,7 @@ def counted_slowly(of: QueueTree, held: list[tuple[int, int]]) -> tuple[list[int
     return used, own
 
 
+@settings(deadline=None)
 @given(trees(), st.data())
 def test_accounts_are_those_of_an_obvious_count(of: QueueTree, data: st.DataObject) -> None:
     shares = divide(of, totals=[20], requested=[[6] if not children else [0] for children in of.children])

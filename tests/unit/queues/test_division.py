@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.model.queue import Queue, QueueShare
 from kaicore.queues.division import USAGE_SCALE, divide
@@ -172,6 +172,7 @@ def shares_of(
     return of, fair(of, shares)
 
 
+@settings(deadline=None)
 @given(divisions())
 def test_no_more_is_given_than_there_is_and_is_guaranteed(
     division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]],
@@ -189,6 +190,7 @@ def test_no_more_is_given_than_there_is_and_is_guaranteed(
         assert 0 <= shares[one.name] <= max(of.limits[index][0], 0)
 
 
+@settings(deadline=None)
 @given(divisions())
 def test_nothing_is_left_while_somebody_with_weight_needs_it(
     division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]],
@@ -205,6 +207,7 @@ def test_nothing_is_left_while_somebody_with_weight_needs_it(
     assert spent >= total or not unmet
 
 
+@settings(deadline=None)
 @given(divisions(), st.randoms(use_true_random=False))
 def test_the_order_in_which_queues_are_told_of_does_not_matter(
     division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]], random: Random
@@ -217,6 +220,7 @@ def test_the_order_in_which_queues_are_told_of_does_not_matter(
     assert again == shares
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 60))
 def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(
     given: list[tuple[int, int]], total: int
@@ -228,6 +232,7 @@ def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(
     assert all(after[name] >= before[name] - 1 for name in queues)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)), min_size=1, max_size=8), st.integers(0, 100))
 def test_shares_are_within_a_unit_of_the_exact_ones(given: list[tuple[int, int]], total: int) -> None:
     queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}

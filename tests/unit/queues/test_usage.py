@@ -1,7 +1,7 @@
 """Use over time: what was used when, and what of it counts."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.errors import ConfigurationError
 from kaicore.model.pod import Amounts
@@ -57,12 +57,14 @@ def test_half_life() -> None:
     assert parts(histories, 2, FairShareConfig(half_life_hours=1)) == {"a": 333, "b": 666}
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2000), st.integers(1, 500))
 def test_halved_is_a_power_of_one_half(age: int, half_life: int) -> None:
     exact = 2**32 * 0.5 ** (age / half_life)
     assert abs(halved(age, half_life) - exact) <= exact * 2e-5 + 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3 * HOUR_US), st.integers(0, 9)), max_size=8),
     st.lists(st.integers(0, 30 * HOUR_US), max_size=5),

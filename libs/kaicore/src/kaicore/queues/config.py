@@ -24,6 +24,7 @@ class FairShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             1000.
         preempt_min_runtime_us: for queues where neither they nor their ancestors say; microseconds.
         reclaim_min_runtime_us: the same for reclaim.
+        report_every_us: how often queues that have changed are reported at most, microseconds; 0 for never.
     """
 
     k_milli: int = 1000
@@ -33,6 +34,7 @@ class FairShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reclaim_margin_milli: int = 1000
     preempt_min_runtime_us: int = 0
     reclaim_min_runtime_us: int = 0
+    report_every_us: int = 10_000_000
 
     def __post_init__(self) -> None:
         """Raises: ConfigurationError: a setting that cannot work."""
@@ -43,6 +45,7 @@ class FairShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("reclaim_margin_milli", 1000, 10**6),
             ("preempt_min_runtime_us", 0, 2**53),
             ("reclaim_min_runtime_us", 0, 2**53),
+            ("report_every_us", 0, 2**53),
         ):
             value = getattr(self, name)
             if not lowest <= value <= highest:

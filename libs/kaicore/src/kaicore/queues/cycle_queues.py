@@ -22,7 +22,7 @@ class CycleQueues:
     """
 
     accounts: QueueAccounts
-    config: FairShareConfig = FairShareConfig()
+    config: FairShareConfig
     _journal: list[tuple[int, Demand, bool, int]] = field(default_factory=list)
     _demands: dict[tuple[tuple[str, int], ...], Demand] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int | None] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class CycleQueues:
         return may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
 
     def may_reclaim(self, group: Group, request: Amounts, victim: Group) -> bool:
-        """Tell whether work of the victim's queue, as it now stands, may be evicted so that a group can start so much."""
+        """Tell whether work of the victim's queue, as it now stands, may be evicted so that a group can start."""
         mine, theirs = self._number(group), self._number(victim)
         if mine is None or theirs is None or not victim.preemptible:
             return False
