@@ -16,6 +16,14 @@ CLUSTER_QUEUE_PREFIX = "ClusterQueue/"
 COHORT_PREFIX = "Cohort/"
 
 
+def queue_kind_of(name: str) -> str:
+    """Return the kind of the object that a queue's name is of, with its API group."""
+    for prefix in (CLUSTER_QUEUE_PREFIX, COHORT_PREFIX):
+        if name.startswith(prefix):
+            return f"{prefix[:-1]}.kueue.x-k8s.io"
+    return "LocalQueue.kueue.x-k8s.io" if "/" in name else "Queue.scheduling.run.ai"
+
+
 class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a queue may have of one resource, in the resource's canonical units (`kaicore.model.quantity`).
 
@@ -58,7 +66,10 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         pooled: its quotas come on top of those of its children (a Cohort); otherwise the children divide its own.
         only_named: work that asks for a resource it does not name is not for it (a ClusterQueue).
         alias_of: what names this queue means another one (a LocalQueue its ClusterQueue); it is none itself.
+        namespaces: whose work it is for; empty for that of all.
         stopped: takes no new work.
+        may_preempt: whether its work may have other work of the same queue evicted.
+        may_reclaim: whether its work may have that of other queues evicted.
         flavors: what the quotas are sums of.
         unsupported: constraints that this version cannot honour, and for which its work therefore waits.
     """
@@ -77,7 +88,10 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     pooled: bool = False
     only_named: bool = False
     alias_of: str = ""
+    namespaces: tuple[str, ...] = ()
     stopped: bool = False
+    may_preempt: bool = True
+    may_reclaim: bool = True
     flavors: tuple[FlavorQuota, ...] = ()
     unsupported: tuple[str, ...] = ()
 

@@ -64,6 +64,11 @@ class CycleQueues:
             return (number,)
         return may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
 
+    def may_preempt(self, group: Group) -> bool:
+        """Tell whether a group may have other work of its queue evicted."""
+        number = self._number(group)
+        return number is not None and self.accounts.tree.queues[number].may_preempt
+
     def may_reclaim(self, group: Group, request: Amounts, victim: Group) -> bool:
         """Tell whether work of the victim's queue, as it now stands, may be evicted so that a group can start."""
         mine, theirs = self._number(group), self._number(victim)

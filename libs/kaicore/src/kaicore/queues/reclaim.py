@@ -20,6 +20,9 @@ def may_reclaim(accounts: QueueAccounts, reclaimer: int, demand: Demand, *, pree
     With the work its queue must be within its fair share of all that it asks for and, if the work cannot be preempted,
     within the quotas; and it must be allowed to start, were there room.
     """
+    queue = accounts.tree.queues[reclaimer]
+    if not queue.may_reclaim:
+        return (Reason(code=QueueRefusal.MAY_NOT_RECLAIM, queue=queue.name),)
     return (
         *accounts.over_fair_share(reclaimer, demand),
         *accounts.refusals(reclaimer, demand, preemptible=preemptible),

@@ -18,12 +18,14 @@ class QueueRefusal(StrEnum):
     INVALID = "QueueInvalid"
     NOT_A_LEAF = "QueueNotLeaf"
     STOPPED = "QueueStopped"
+    OTHER_NAMESPACE = "NamespaceNotSelected"
     UNSUPPORTED = "QueueUnsupported"
     NOT_COVERED = "ResourceNotCovered"
     OVER_LIMIT = "OverLimit"
     NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
     OVER_FAIR_SHARE = "OverFairShare"
     VICTIM_WITHIN_SHARE = "VictimWithinShare"
+    MAY_NOT_RECLAIM = "QueueMayNotReclaim"
 
 
 _BOUNDS = {
@@ -46,6 +48,10 @@ def render_refusal(reason: Reason) -> str | None:
             return f"queue {reason.queue} has queues below it and takes no work itself"
         case QueueRefusal.STOPPED:
             return f"queue {reason.queue} is stopped"
+        case QueueRefusal.OTHER_NAMESPACE:
+            return f"queue {reason.queue} is not for work of the namespace {reason.detail}"
+        case QueueRefusal.MAY_NOT_RECLAIM:
+            return f"queue {reason.queue} takes nothing from other queues"
         case QueueRefusal.UNSUPPORTED:
             return f"queue {reason.queue} has what kai-ledger cannot honour yet: {reason.detail}"
         case QueueRefusal.NOT_COVERED:

@@ -123,6 +123,8 @@ class QueueTree:
         for queue in (found, *(self.queues[above] for above in self.paths[number])):
             if queue.stopped:
                 return Reason(code=QueueRefusal.STOPPED, queue=queue.name)
+            if queue.namespaces and namespace not in queue.namespaces:
+                return Reason(code=QueueRefusal.OTHER_NAMESPACE, queue=queue.name, detail=namespace)
             if queue.unsupported:
                 detail = ", ".join(queue.unsupported)
                 return Reason(code=QueueRefusal.UNSUPPORTED, queue=queue.name, detail=detail)
