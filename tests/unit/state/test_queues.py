@@ -124,9 +124,9 @@ def test_queues_are_reported_when_they_changed_and_not_too_often(cluster: Cluste
     cluster.add_pod(of_queue("p", "a", gpu=3))
     cluster.cycle()
     figures = {
-        "a": payloads.QueueFigures("a", {"gpu": 3}, fair_share={"gpu": 3}),
-        "b": payloads.QueueFigures("b"),
-        "d": payloads.QueueFigures("d", {"gpu": 3}, fair_share={"gpu": 3}, children=("a", "b")),
+        "a": payloads.QueueFigures("a", "uid-a", {"gpu": 3}, fair_share={"gpu": 3}),
+        "b": payloads.QueueFigures("b", "uid-b"),
+        "d": payloads.QueueFigures("d", "uid-d", {"gpu": 3}, fair_share={"gpu": 3}, children=("a", "b")),
     }
     assert reports() == [[figures["a"], figures["b"], figures["d"]]]
     cluster.add_pod(of_queue("q", "b", gpu=9))

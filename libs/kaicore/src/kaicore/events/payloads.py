@@ -344,6 +344,7 @@ class QueueFigures(Payload, frozen=True):
 
     Attributes:
         queue: its name, as the model has it.
+        uid: of the object.
         requested: what its work holds and waits for.
         allocated: what it holds.
         non_preemptible: the part of that which cannot be preempted.
@@ -352,6 +353,7 @@ class QueueFigures(Payload, frozen=True):
     """
 
     queue: str
+    uid: str = ""
     requested: Amounts = {}
     allocated: Amounts = {}
     non_preemptible: Amounts = {}

@@ -80,6 +80,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
 
         found[queue.name] = QueueFigures(
             queue=queue.name,
+            uid=queue.uid,
             requested=named(list(shares.requested[number])),
             allocated=named(accounts.used[number]),
             non_preemptible=named(accounts.non_preemptible[number]),
