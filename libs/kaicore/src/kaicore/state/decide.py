@@ -101,8 +101,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 correlation=cycle,
             )
         )
-    accounts = state.queue_accounts(config, now=now)
-    report = queue_report(state.queue_book, accounts, config, shard=shard, now=now)
+    report = queue_report(state, config, shard=shard, now=now)
     if report is not None:
         events.append(
             NewEvent(

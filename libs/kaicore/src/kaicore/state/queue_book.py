@@ -90,6 +90,7 @@ class QueueBook:
         reported_at: when, by the cycle's clock; microseconds since the epoch.
         since: when use began to be counted, microseconds since the epoch.
         reader: weighs histories.
+        changes: grows with whatever may change what is to be reported.
     """
 
     def __init__(self) -> None:
@@ -99,6 +100,7 @@ class QueueBook:
         self.reported: dict[str, QueueFigures] = {}
         self.reported_at = 0
         self.since = 0
+        self.changes = 0
         self.reader: UsageReader[Account] = UsageReader()
         self._swept = 0
         self._tree: QueueTree | None = None
@@ -113,6 +115,7 @@ class QueueBook:
     def queue_seen(self, queue: Queue) -> None:
         """Take in a queue that is new or has changed."""
         self.queues[queue.name] = queue
+        self.changes += 1
         self._tree = None
 
     def queue_gone(self, name: str, uid: str) -> None:
@@ -120,6 +123,7 @@ class QueueBook:
         if name in self.queues and self.queues[name].uid == uid:
             del self.queues[name]
             self.reported.pop(name, None)
+            self.changes += 1
             self._tree = None
 
     def flavor_gone(self, name: str, uid: str) -> None:
@@ -130,6 +134,7 @@ class QueueBook:
     def charge(self, bill: Bill, amounts: Amounts, *, sign: int = 1, at_us: int) -> None:
         """Count a pod's amounts under its bill, or take them off again with `sign=-1`."""
         self._sweep(at_us)
+        self.changes += 1
         use = self.uses.get(bill.account)
         if use is None:
             use = self.uses[bill.account] = QueueUse()
