@@ -30,7 +30,7 @@ from kaicore.queues.accounts import QueueAccounts
 from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.healing import HealingLedger
 from kaicore.state.pod_entry import PodEntry, Stage, compare
-from kaicore.state.queue_book import Account, Bill, QueueBook
+from kaicore.state.queue_book import Bill, QueueBook, bill_of
 from kaicore.state.queue_shares import queue_accounts
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
@@ -304,7 +304,7 @@ class ClusterState:
     def _bill(self, entry: PodEntry) -> None:
         """Count a pod under the queue that pays for it now."""
         bill = self._bill_of(entry)
-        if bill != entry.bill:
+        if bill is not entry.bill and bill != entry.bill:
             self._unbill(entry)
             entry.bill = bill
             if bill is not None:
@@ -322,8 +322,8 @@ class ClusterState:
             return None
         group = self.groups.get(entry.group)
         queue = queue_of(pod) if group is None else group.queue
-        account = Account(pod.scheduler_name, queue, "" if queue else pod.namespace)
-        return Bill(account, preemptible=group is None or group.preemptible, running=running)
+        preemptible = group is None or group.preemptible
+        return bill_of(pod.scheduler_name, queue, "" if queue else pod.namespace, preemptible, running)
 
     # Facts about pods.
 

@@ -6,6 +6,7 @@ found out when somebody asks.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +46,12 @@ class Bill(msgspec.Struct, frozen=True):
     account: Account
     preemptible: bool
     running: bool
+
+
+@lru_cache(maxsize=1 << 14)
+def bill_of(scheduler: str, queue: str, namespace: str, preemptible: bool, running: bool) -> Bill:
+    """Return a bill; the same one for the same, of which there are few."""
+    return Bill(Account(scheduler, queue, namespace), preemptible=preemptible, running=running)
 
 
 class QueueUse(msgspec.Struct):
