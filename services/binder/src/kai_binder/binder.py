@@ -49,8 +49,6 @@ from kai_binder.projection import (
     Observation,
     Projection,
 )
-from kai_binder.side_writes import SideWrites, group_status, observed_annotation, scheduled_event
-from kai_binder.projection import EVENT_TYPES, SNAPSHOT_NAME, SNAPSHOT_SCHEMA, Decision, Observation, Projection
 from kai_binder.side_writes import SideWrites, group_status, observed_annotation, queue_status, scheduled_event
 
 #: Conditions of readiness.
@@ -165,7 +163,6 @@ class Binder:
             self._take(observation)
         for eviction in projection.evictions.values():
             self._take(eviction)
-        self._tell_groups()
         self._tell_statuses()
         appending = asyncio.ensure_future(self._outbox.run())
         try:

@@ -1,5 +1,4 @@
 """What the log says is left to do: decisions and evictions without an outcome, placements and statuses to be written.
-"""What the log says is left to do: decisions without an outcome, placements for pods, statuses of groups and queues.
 
 Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
 """
@@ -21,7 +20,7 @@ from kai_binder.queue_statuses import QueueStatuses
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-4"
+SNAPSHOT_SCHEMA = "binder-5"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -34,11 +33,6 @@ EVENT_TYPES = tuple(
             "PodBound",
             "PodDeleted",
             "PodEvicted",
-            "PodPlaced",
-            *group_statuses.EVENT_TYPES,
-            "PlacementObserved",
-            "PodBound",
-            "PodDeleted",
             "PodPlaced",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
@@ -192,7 +186,6 @@ class Projection:
             list(self.decisions.values()),
             list(self.observations.values()),
             list(self.evictions.values()),
-            self.groups.record(),
             self.groups.record(),
             self.queues.record(),
         )

@@ -91,10 +91,9 @@ class Scheduler:
         self._others_cycle_s = -1e9
         self._snapshot_at = state.position
         self._retry_at: int | None = None
-        metrics.watch(state, config, clock)
         # Of the queues' accounts, when it was last seen whether there is anything to report.
         self._accounts_seen = -1
-        metrics.watch(state)
+        metrics.watch(state, config, clock)
 
     async def run(self) -> None:
         """Follow and decide until the service stops."""
@@ -143,13 +142,11 @@ class Scheduler:
         now = self._monotonic()
         if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
             return False
-        return self._stirred() or (self._retry_at is not None and self._now() >= self._retry_at)
+        retry = self._retry_at is not None and self._now() >= self._retry_at
+        return self._stirred() or retry or self._has_report()
 
     def _stirred(self) -> bool:
         return self.state.stirred != self._decided_at_stir and not idle(self.state)
-        stirred = self.state.stirred != self._decided_at_stir and bool(self.state.waiting)
-        retry = self._retry_at is not None and self._now() >= self._retry_at
-        return stirred or retry or self._has_report()
 
     def _has_report(self) -> bool:
         """Whether queues stand otherwise than last reported, for a cycle to tell."""

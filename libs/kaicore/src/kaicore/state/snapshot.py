@@ -20,7 +20,7 @@ from kaicore.state.queue_book import QueueBook, QueueRecord
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-3-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-4-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
