@@ -75,18 +75,24 @@ class Api:
         await self.client.post(DEFINITIONS, document)
         return f"/apis/{group}/{version['name']}/namespaces/default/podgroups"
 
-    async def install(self, group: str, version: str, kind: str) -> str:
+    async def install_queues(self) -> str:
+        """Serve KAI's Queues; return where they are."""
+        await self.client.post(DEFINITIONS, yaml.safe_load((_CRDS / "queues/scheduling.run.ai.yaml").read_text()))
+        return "/apis/scheduling.run.ai/v2/queues"
+
+    async def install(self, group: str, version: str, kind: str, *, scope: str = "Namespaced") -> str:
         """Serve a kind of which anything goes; return where its objects are."""
         plural = f"{kind.lower()}s"
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
         spec = {
             "group": group,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {"plural": plural, "kind": kind},
             "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         }
         await self.client.post(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
-        return f"/apis/{group}/{version}/namespaces/default/{plural}"
+        namespace = "/namespaces/default" if scope == "Namespaced" else ""
+        return f"/apis/{group}/{version}{namespace}/{plural}"
 
     async def pod(self, name: str, *, node: str = "", labels: dict[str, str] | None = None, **spec: Any) -> Json:
         """Create a pod with a whole CPU, on a node already if one is named."""

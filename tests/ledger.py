@@ -1,9 +1,10 @@
 """A log for tests: payloads in, events out, without a server."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
-from kaicore.events.codec import encode_payload, schema_version
+from kaicore.events.codec import decode_payload, encode_payload, schema_version
 from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.events.payloads import Payload
 from kaicore.log.chain import GENESIS, event_hash
@@ -70,6 +71,10 @@ class Ledger:
         self.events.append(event)
         self.state.fold(event)
         return event
+
+    def decoded(self, event: Event) -> Any:
+        """Return an event's payload."""
+        return decode_payload(event)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)

@@ -3,7 +3,19 @@
 import importlib
 import sys
 
-_MODULES = ("cycle", "numa", "log", "bus", "watcher", "apiserver", "fleet", "exporter", "simulate", "end_to_end")
+_MODULES = (
+    "cycle",
+    "queues",
+    "numa",
+    "log",
+    "bus",
+    "watcher",
+    "apiserver",
+    "fleet",
+    "exporter",
+    "simulate",
+    "end_to_end",
+)
 
 
 def main() -> None:

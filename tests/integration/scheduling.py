@@ -51,7 +51,13 @@ class Facts:
 
 @asynccontextmanager
 async def scheduling(
-    log: EventLog, cluster: str, *, shard: str = "default", instance: str = "one", pace: Pace | None = None
+    log: EventLog,
+    cluster: str,
+    *,
+    shard: str = "default",
+    instance: str = "one",
+    pace: Pace | None = None,
+    config: EngineConfig | None = None,
 ) -> AsyncIterator[Scheduler]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
     state = await restored(log, cluster)
@@ -60,7 +66,7 @@ async def scheduling(
         log=log,
         feed=feed,
         state=state,
-        config=EngineConfig(),
+        config=config or EngineConfig(),
         shard=shard,
         instance=instance,
         context=context,

@@ -1,18 +1,23 @@
 """Schedulers on a real log: they decide what comes, once, whoever else decides too."""
 
+import asyncio
 from collections import Counter
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import Pace
 from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
 from kaicore.inquiry import restored
 from kaicore.log.port import EventLog, Filter
+from kaicore.queues.config import FairShareConfig
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.factory import pod
+from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 
 
@@ -41,6 +46,35 @@ async def test_decides_what_comes(postgres_log: EventLog, cluster_name: str) -> 
     state = await check_replay(postgres_log, cluster_name)
     (reasons,) = state.reasons.values()
     assert reasons["default"].reasons[0].code == "NumaNeverFits"
+
+
+async def test_queues_are_reported_when_their_work_changes_also_when_nothing_waits(
+    postgres_log: EventLog, cluster_name: str
+) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.append(("queue/a", payloads.QueueObserved(queue("a", quota=4))))
+    await facts.add_nodes(1)
+    config = EngineConfig(fair_share=FairShareConfig(report_every_us=1000))
+    labels = {"kai.scheduler/queue": "a"}
+    async with scheduling(postgres_log, cluster_name, config=config):
+        await facts.append(("pod/uid-p", payloads.PodObserved(pod("p", cpu=2, gpu=2, labels=labels))))
+        await reported(postgres_log, cluster_name, {"gpu": 2})
+        await facts.append(("pod/uid-p", payloads.PodDeleted("uid-p", "default", "p")))
+        await reported(postgres_log, cluster_name, {})
+    state = await check_replay(postgres_log, cluster_name)
+    assert state.queue_book.reported["a"].allocated == {}
+
+
+async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> None:
+    """Wait until the last report says what a queue's work holds."""
+    head = 0
+    async with asyncio.timeout(30):
+        while True:
+            events = await log.read(cluster, where=Filter(types=("QueuesReported",)))
+            payload = decode_payload(events[-1]) if events else None
+            if isinstance(payload, payloads.QueuesReported) and payload.queues[0].allocated == allocated:
+                return
+            head = await log.wait_beyond(cluster, head, timeout_s=5)
 
 
 async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:

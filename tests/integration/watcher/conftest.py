@@ -17,6 +17,7 @@ from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind, Model, subject_of_fact, without_version
+from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import ReflectorOptions
 from kaicore.k8s.reflector_core import Backoff, ObjectKey
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, topologies
@@ -40,7 +41,7 @@ _SOURCES: list[tuple[Kind[Any], Resource[Any]]] = [
     (TOPOLOGY, topologies("v1alpha2")),
     (TOPOLOGY, topologies("v1alpha1")),
     (POD, PODS),
-    *((kind, resource.at(version)) for kind, resource in GROUP_KINDS for version in resource.versions),
+    *((kind, resource.at(version)) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS) for version in resource.versions),
 ]
 
 

@@ -49,7 +49,7 @@ from kai_binder.projection import (
     Observation,
     Projection,
 )
-from kai_binder.side_writes import SideWrites, group_status, observed_annotation, scheduled_event
+from kai_binder.side_writes import SideWrites, group_status, observed_annotation, queue_status, scheduled_event
 
 #: Conditions of readiness.
 LOG, API = "log", "api"
@@ -68,6 +68,7 @@ class BinderOptions:
         evict_give_up_s: how long an eviction is tried, against a disruption budget too.
         annotations: whether observed placements are written on pods.
         group_statuses: whether it is written into PodGroups how they fare.
+        queue_statuses: whether it is written into Queues how they stand.
         empty_groups: whether into those without any pods too, which might be another scheduler's.
         scheduled_events: whether each bound pod is told of by a Kubernetes event.
         side_writes_per_s: such annotations and events per second at most.
@@ -81,6 +82,7 @@ class BinderOptions:
     evict_give_up_s: float = 120.0
     annotations: bool = True
     group_statuses: bool = True
+    queue_statuses: bool = True
     empty_groups: bool = False
     scheduled_events: bool = False
     side_writes_per_s: float = 100.0
@@ -161,7 +163,7 @@ class Binder:
             self._take(observation)
         for eviction in projection.evictions.values():
             self._take(eviction)
-        self._tell_groups()
+        self._tell_statuses()
         appending = asyncio.ensure_future(self._outbox.run())
         try:
             await run_together(
@@ -201,7 +203,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
-                self._tell_groups()
+                self._tell_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -218,11 +220,16 @@ class Binder:
             else:
                 self._projection.written(work)
 
-    def _tell_groups(self) -> None:
-        groups = self._projection.groups
+    def _tell_statuses(self) -> None:
+        groups, queues = self._projection.groups, self._projection.queues
         for status in groups.news():
             if self._options.group_statuses:
                 self._side_writes.add(group_status(status, then=partial(groups.told, status)))
+        for figures in queues.news():
+            if self._options.queue_statuses:
+                self._side_writes.add(queue_status(figures, then=partial(queues.told, figures)))
+            else:
+                queues.told(figures)
 
     def _give_out(self, turn: Decision | None) -> None:
         if turn is not None:

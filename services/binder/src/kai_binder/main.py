@@ -44,6 +44,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     evict_give_up_s=settings.evict_give_up_s,
                     annotations=settings.annotations,
                     group_statuses=settings.group_statuses,
+                    queue_statuses=settings.queue_statuses,
                     empty_groups=settings.empty_groups,
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,

@@ -27,7 +27,10 @@ class BinderMetrics:
         self._evictions = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
         self._retries = counter("retries", "Requests that were not answered, by status code", "code")
         self._side_writes = counter(
-            "side_writes", "Annotations, statuses of groups and events: written, refused, given-up", "kind", "result"
+            "side_writes",
+            "Annotations, statuses and events: written, refused, given-up",
+            "kind",
+            "result",
         )
         self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")

@@ -13,13 +13,14 @@ from kaicore.events.envelope import Event
 from kaicore.log.port import Snapshot
 from kaicore.model.placement import encode_annotation
 
-from kai_binder import group_statuses
+from kai_binder import group_statuses, queue_statuses
 from kai_binder.group_statuses import GroupStatuses
+from kai_binder.queue_statuses import QueueStatuses
 
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-4"
+SNAPSHOT_SCHEMA = "binder-5"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -34,6 +35,7 @@ EVENT_TYPES = tuple(
             "PodEvicted",
             "PodPlaced",
             *group_statuses.EVENT_TYPES,
+            *queue_statuses.EVENT_TYPES,
         }
     )
 )
@@ -99,6 +101,7 @@ class _Record(msgspec.Struct):
     observations: list[Observation]
     evictions: list[Eviction]
     groups: group_statuses.Record
+    queues: list[payloads.QueueFigures]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -112,6 +115,8 @@ class Projection:
         """Args: empty_groups: whether PodGroups without any pods are ours too."""
         #: How PodGroups fare.
         self.groups = GroupStatuses(empty_groups=empty_groups)
+        #: How queues stand.
+        self.queues = QueueStatuses()
         #: Decisions without an outcome.
         self.decisions: dict[str, Decision] = {}
         #: Observations that may not be on their pods yet.
@@ -129,6 +134,8 @@ class Projection:
         payload = decode_payload(event)
         if event.type in group_statuses.EVENT_TYPES:
             self.groups.fold(payload, recorded_at=event.recorded_at)
+        if event.type in queue_statuses.EVENT_TYPES:
+            self.queues.fold(payload)
         match payload:
             case payloads.PodPlaced() as placed:
                 decision = self.decisions[placed.uid] = _decision(event, placed)
@@ -180,6 +187,7 @@ class Projection:
             list(self.observations.values()),
             list(self.evictions.values()),
             self.groups.record(),
+            self.queues.record(),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -196,6 +204,7 @@ class Projection:
             projection.observations = {observation.uid: observation for observation in record.observations}
             projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
             projection.groups = GroupStatuses.restored(record.groups, empty_groups=empty_groups)
+            projection.queues = QueueStatuses(record.queues)
             projection.position = snapshot.position
         return projection
 

@@ -17,6 +17,7 @@ class BinderSettings(ServiceSettings):
     evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
     annotations: bool = Field(True, description="write observed placements on pods")
     group_statuses: bool = Field(True, description="write into PodGroups how they fare")
+    queue_statuses: bool = Field(True, description="write into Queues how they stand")
     empty_groups: bool = Field(
         False, description="also into those without pods; set it where no other scheduler uses PodGroups"
     )

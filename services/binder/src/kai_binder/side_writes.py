@@ -11,13 +11,16 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
+from kaicore.events.payloads import QueueFigures
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.group_kinds import GROUP_KINDS
+from kaicore.k8s.queue_kinds import KAI_QUEUES
 from kaicore.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
 from kai_binder.projection import Decision, Observation
+from kai_binder.queue_statuses import status_document as queue_document
 
 #: Most writes that wait; further ones push out the oldest.
 MAX_WAITING = 100_000
@@ -33,7 +36,7 @@ class SideWrite:
     """A write about an object.
 
     Attributes:
-        kind: `annotation`, `event` or `group-status`.
+        kind: `annotation`, `event`, `group-status` or `queue-status`.
         uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
@@ -90,6 +93,13 @@ def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
         paths += [f"{served}/status", served]
     body = {"status": status.status}
     return SideWrite("group-status", status.uid, "PATCH", paths[0], body, then, tuple(paths[1:]))
+
+
+def queue_status(figures: QueueFigures, *, then: Callable[[], None]) -> SideWrite:
+    """Return the write of a Queue's status; the uid in it keeps it off another queue of the name."""
+    served = f"/apis/{KAI_QUEUES.group}/{KAI_QUEUES.versions[0]}/{KAI_QUEUES.plural}/{figures.queue}"
+    body = {"metadata": {"uid": figures.uid}, "status": queue_document(figures)}
+    return SideWrite("queue-status", figures.uid, "PATCH", f"{served}/status", body, then, (served,))
 
 
 class SideWritesObserver(Protocol):

@@ -20,6 +20,7 @@ from kaicore.service import ServiceContext
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import idle, next_retry
 from kaicore.state.decide import Proposal, decide
+from kaicore.state.queue_report import may_report, queue_report
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -90,6 +91,8 @@ class Scheduler:
         self._others_cycle_s = -1e9
         self._snapshot_at = state.position
         self._retry_at: int | None = None
+        # Of the queues' accounts, when it was last seen whether there is anything to report.
+        self._accounts_seen = -1
         metrics.watch(state, config, clock)
 
     async def run(self) -> None:
@@ -139,10 +142,19 @@ class Scheduler:
         now = self._monotonic()
         if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
             return False
-        return self._stirred() or (self._retry_at is not None and self._now() >= self._retry_at)
+        retry = self._retry_at is not None and self._now() >= self._retry_at
+        return self._stirred() or retry or self._has_report()
 
     def _stirred(self) -> bool:
         return self.state.stirred != self._decided_at_stir and not idle(self.state)
+
+    def _has_report(self) -> bool:
+        """Whether queues stand otherwise than last reported, for a cycle to tell."""
+        book, now = self.state.queue_book, self._now()
+        if book.changes == self._accounts_seen or not may_report(book, self._config, now=now):
+            return False
+        self._accounts_seen = book.changes
+        return queue_report(self.state, self._config, shard=self._shard, now=now) is not None
 
     def _now(self) -> int:
         return max(self._clock(), self.state.recorded_at)

@@ -20,6 +20,7 @@ from kaicore.k8s.facts import Facts, said_again
 from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
 from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES, ObjectT, OptionalResource, Resource
@@ -144,7 +145,7 @@ class Watcher:
                 self._follow(NODE, NODES),
                 self._follow(PRIORITY_CLASS, PRIORITY_CLASSES),
                 self._follow_optional(TOPOLOGY, TOPOLOGIES),
-                *(self._follow_optional(kind, resource) for kind, resource in GROUP_KINDS),
+                *(self._follow_optional(kind, resource) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS)),
                 self._follow(POD, PODS),
                 self._save_snapshots(),
             )

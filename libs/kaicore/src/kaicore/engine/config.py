@@ -9,6 +9,7 @@ import msgspec
 from kaicore.model.node import TopologyPolicy, TopologyScope
 from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.scoring import NumaScoring
+from kaicore.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "3"
@@ -91,6 +92,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         heal_backoff_us: least time between two healings among the alike pods of one owner; doubles with each, and with
             each eviction of a pod that failed.
         heal_backoff_max_us: the longest such time.
+        fair_share: fairness between queues.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -109,6 +111,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heal_after_us: int = 10_000_000
     heal_backoff_us: int = 60_000_000
     heal_backoff_max_us: int = 3_600_000_000
+    fair_share: FairShareConfig = FairShareConfig()
 
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log."""

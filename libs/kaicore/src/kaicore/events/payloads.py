@@ -9,7 +9,8 @@ import msgspec
 from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.placement import Placement
-from kaicore.model.pod import Pod, PriorityClass
+from kaicore.model.pod import Amounts, Pod, PriorityClass
+from kaicore.model.queue import Queue, ResourceFlavor
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +96,32 @@ class GroupSourceDeleted(Payload, frozen=True):
     kind: str
     uid: str
     namespace: str
+    name: str
+
+
+class QueueObserved(Payload, frozen=True):
+    """The watcher saw a queue that is new or has changed: a Queue, ClusterQueue, Cohort or LocalQueue."""
+
+    queue: Queue
+
+
+class QueueDeleted(Payload, frozen=True):
+    """A queue is gone; `name` as the model has it."""
+
+    uid: str
+    name: str
+
+
+class FlavorObserved(Payload, frozen=True):
+    """The watcher saw a ResourceFlavor that is new or has changed."""
+
+    flavor: ResourceFlavor
+
+
+class FlavorDeleted(Payload, frozen=True):
+    """A ResourceFlavor is gone."""
+
+    uid: str
     name: str
 
 
@@ -262,6 +289,7 @@ class Reason(Payload, frozen=True):
         free: how much is free there.
         detail: a taint, a label, a policy: whatever else the code speaks of.
         rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
+        queue: whose bound or state stands in the way (`kaicore.queues.refusals`).
     """
 
     code: str
@@ -273,6 +301,7 @@ class Reason(Payload, frozen=True):
     free: int = 0
     detail: str = ""
     rejection: str = ""
+    queue: str = ""
 
 
 class ClassPending(Payload, frozen=True):
@@ -308,6 +337,42 @@ class CycleCompleted(Payload, frozen=True):
     pods: int
     placed: int
     pending: tuple[ClassPending, ...] = ()
+
+
+class QueueFigures(Payload, frozen=True):
+    """How a queue stands, the queues below it included; amounts of the resources that any queue names.
+
+    Attributes:
+        queue: its name, as the model has it.
+        uid: of the object.
+        requested: what its work holds and waits for.
+        allocated: what it holds.
+        non_preemptible: the part of that which cannot be preempted.
+        fair_share: what the division gave it.
+        children: names of the queues right below it.
+    """
+
+    queue: str
+    uid: str = ""
+    requested: Amounts = {}
+    allocated: Amounts = {}
+    non_preemptible: Amounts = {}
+    fair_share: Amounts = {}
+    children: tuple[str, ...] = ()
+
+
+class QueuesReported(Payload, frozen=True):
+    """How queues stand, for people and for the queues' own status: those that have changed since the last report.
+
+    Attributes:
+        shard: whose cycle it was.
+        now: the cycle's clock, microseconds since the epoch.
+        queues: in order of their names.
+    """
+
+    shard: str
+    now: int
+    queues: tuple[QueueFigures, ...]
 
 
 class ConfigRecorded(Payload, frozen=True):

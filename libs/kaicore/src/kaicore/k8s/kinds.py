@@ -18,8 +18,9 @@ from kaicore.k8s.resources import ObjectT
 from kaicore.model.group_source import GroupSource
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.pod import Pod, PriorityClass
+from kaicore.model.queue import Queue, ResourceFlavor, queue_kind_of
 
-Model = GroupSource | Node | NodeTopology | Pod | PriorityClass
+Model = GroupSource | Node | NodeTopology | Pod | PriorityClass | Queue | ResourceFlavor
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,21 @@ PRIORITY_CLASS: Kind[PriorityClassObject] = Kind(
     lambda key, _: f"priorityclass/{key.name}",
 )
 
+QUEUE_KIND_NAMES = (
+    "ClusterQueue.kueue.x-k8s.io",
+    "Cohort.kueue.x-k8s.io",
+    "LocalQueue.kueue.x-k8s.io",
+    "Queue.scheduling.run.ai",
+)
+FLAVOR_KIND_NAME = "ResourceFlavor.kueue.x-k8s.io"
+
 _TYPES = {
     "Node": ("NodeObserved", "NodeDeleted"),
     "NodeResourceTopology": ("TopologyObserved", "TopologyDeleted"),
     "Pod": ("PodObserved", "PodDeleted"),
     "PriorityClass": ("PriorityClassObserved", "PriorityClassDeleted"),
+    **dict.fromkeys(QUEUE_KIND_NAMES, ("QueueObserved", "QueueDeleted")),
+    FLAVOR_KIND_NAME: ("FlavorObserved", "FlavorDeleted"),
     **dict.fromkeys(sorted(POD_GROUPS | OWNER_KINDS | {WORKLOAD}), ("GroupSourceObserved", "GroupSourceDeleted")),
 }
 
@@ -108,6 +119,14 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
             return source.kind, ObjectKey(source.namespace, source.name), source
         case payloads.GroupSourceDeleted(kind, _, namespace, name):
             return kind, ObjectKey(namespace, name), None
+        case payloads.QueueObserved(queue):
+            return queue_kind_of(queue.name), _queue_key(queue.name), queue
+        case payloads.QueueDeleted(_, name):
+            return queue_kind_of(name), _queue_key(name), None
+        case payloads.FlavorObserved(flavor):
+            return FLAVOR_KIND_NAME, ObjectKey("", flavor.name), flavor
+        case payloads.FlavorDeleted(_, name):
+            return FLAVOR_KIND_NAME, ObjectKey("", name), None
         case payloads.NodeDeleted(_, name):
             return "Node", ObjectKey("", name), None
         case payloads.TopologyDeleted(node_name):
@@ -118,6 +137,11 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
             return "PriorityClass", ObjectKey("", name), None
         case _:
             return None
+
+
+def _queue_key(name: str) -> ObjectKey:
+    before, _, after = name.rpartition("/")
+    return ObjectKey(before if queue_kind_of(name).startswith("LocalQueue.") else "", after)
 
 
 def without_version(model: Model) -> Model:

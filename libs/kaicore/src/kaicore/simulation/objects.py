@@ -21,6 +21,7 @@ from kaicore.k8s.group_kinds import group_kind
 from kaicore.k8s.kinds import Kind
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.k8s.queue_kinds import queue_kind
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
 from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner, suffix
 from kaicore.model.group import PodSet
@@ -42,6 +43,14 @@ _READ: dict[tuple[str, str], Resource[Any]] = {
 _LEFT_OUT = {
     ("batch", "CronJob"): "it makes its Jobs later; give those",
     ("", "PodTemplate"): "nobody makes pods of it",
+}
+
+#: Kinds of queues that are of no namespace.
+_CLUSTER_SCOPED = {
+    ("scheduling.run.ai", "Queue"),
+    ("kueue.x-k8s.io", "ClusterQueue"),
+    ("kueue.x-k8s.io", "Cohort"),
+    ("kueue.x-k8s.io", "ResourceFlavor"),
 }
 
 #: Microseconds since the epoch at which a world without any times begins: 2026-01-01T00:00:00Z.
@@ -80,6 +89,7 @@ class World:
         nodes: by name, with the object as its JSON says it.
         topologies: the same.
         group_sources: objects that say how pods belong together, with their kinds.
+        queues: of KAI and Kueue, and flavors, with their kinds.
         missing_owners: owners that pods name and that are not there: their pods are taken to start one by one.
         warnings: what was left out, one line each.
         problems: what is wrong with objects; a world with problems is not to be simulated.
@@ -91,6 +101,7 @@ class World:
     priority_classes: dict[str, PriorityClassObject] = field(default_factory=dict)
     pods: list[WorldPod] = field(default_factory=list)
     group_sources: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
+    queues: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
     missing_owners: list[GroupSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     problems: list[InvalidObject] = field(default_factory=list)
@@ -115,6 +126,10 @@ def created(pod: WorldPod, *, now: int) -> WorldPod:
     meta = msgspec.structs.replace(pod.wire.metadata, creation_timestamp=time)
     wire = msgspec.structs.replace(pod.wire, metadata=meta)
     return pod._replace(object={**pod.object, "metadata": metadata}, wire=wire)
+
+
+def _is_namespaced(kind: _Kind) -> bool:
+    return _READ.get(kind) in (None, PODS) and kind not in _CLUSTER_SCOPED
 
 
 class _Reader:
@@ -150,7 +165,10 @@ class _Reader:
         for kind, item in known:
             if item.where not in self._wrong and group_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_group_source)
+            elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
+                self._attempt(item, self._add_queue)
         world.group_sources.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
+        world.queues.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
         world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
         self._warn_of_strays()
         self._make_up_owners()
@@ -174,7 +192,7 @@ class _Reader:
         for item in found:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
-            if key in _READ or is_owner(api_version, kind) or group_kind(api_version, kind) is not None:
+            if key in _READ or any(of(api_version, kind) for of in (is_owner, group_kind, queue_kind)):
                 known.append((key, item))
             else:
                 others[key] += 1
@@ -190,7 +208,7 @@ class _Reader:
         nameless: list[tuple[_Kind, Located]] = []
         for kind, item in found:
             try:
-                metadata = _metadata(item.object, namespaced=_READ.get(kind) in (None, PODS))
+                metadata = _metadata(item.object, namespaced=_is_namespaced(kind))
             except InvalidObject as error:
                 self._world.problems.append(_located(item.where, error))
                 continue
@@ -290,6 +308,14 @@ class _Reader:
         assert isinstance(source, GroupSource)
         self._sources[source.key] = source
         self._world.group_sources.append((kind, wire))
+
+    def _add_queue(self, item: Located) -> None:
+        found = queue_kind(item.object["apiVersion"], item.object["kind"])
+        assert found is not None
+        kind, resource = found
+        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        kind.normalize(wire)
+        self._world.queues.append((kind, wire))
 
     def _make_up_owners(self) -> None:
         """Stand in for owners that are not in the input, for nothing more will come."""

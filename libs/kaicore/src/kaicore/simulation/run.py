@@ -88,12 +88,12 @@ class Simulation:
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
 
     async def begin(self) -> None:
-        """Record the world: classes, nodes, zones, groups, then pods in the order in which nodes took them up."""
+        """Record the world: classes, nodes, zones, queues, groups, then pods in the order in which nodes took them."""
         world = self._world
         units = [self._seen(PRIORITY_CLASS, one) for one in world.priority_classes.values()]
         units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
         units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
-        units += [self._seen(kind, wire) for kind, wire in world.group_sources]
+        units += [self._seen(kind, wire) for kind, wire in (*world.queues, *world.group_sources)]
         units += [self._made_up(source) for source in world.missing_owners]
         await self._append(units)
         if self._kubelets is not None:

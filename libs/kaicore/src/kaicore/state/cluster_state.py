@@ -16,17 +16,22 @@ from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.groups.queue_names import queue_of
 from kaicore.groups.table import GroupTable
 from kaicore.model.group import Group
 from kaicore.model.group_source import source_key
 from kaicore.model.node import NodeTopology
 from kaicore.model.pod import ContainerKind, Pod
+from kaicore.model.queue import Queue
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.own_policy import missed
+from kaicore.queues.accounts import QueueAccounts
 from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.healing import HealingLedger
 from kaicore.state.pod_entry import PodEntry, Stage, compare
+from kaicore.state.queue_book import Bill, QueueBook, bill_of
+from kaicore.state.queue_shares import queue_accounts
 from kaicore.state.resolve import zone_charge
 from kaicore.state.tally import Tally, add
 
@@ -78,6 +83,8 @@ class ClusterState:
         self.on_node: dict[str, set[str]] = {}
         #: Which pods belong together.
         self.group_table = GroupTable()
+        #: Queues, and what their work holds and waits for.
+        self.queue_book = QueueBook()
         #: Uids of pods without a node that nobody has decided on.
         self.waiting: set[str] = set()
         #: Per node, how often something there changed that may change a kubelet's mind.
@@ -104,6 +111,11 @@ class ClusterState:
     def groups(self) -> dict[str, Group]:
         """Groups by key: those with pods that can be decided on, and those that are objects of their own."""
         return self.group_table.groups
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        """Queues by name."""
+        return self.queue_book.queues
 
     def fold(self, event: Event) -> None:
         """Take in the next event.
@@ -136,6 +148,10 @@ class ClusterState:
         """Return the configuration of the last recorded cycle; the default one before there is any."""
         document = self.configs.get(self.config_digest)
         return EngineConfig() if document is None else msgspec.convert(document, EngineConfig)
+
+    def queue_accounts(self, config: EngineConfig, *, now: int) -> QueueAccounts:
+        """Return the queues' accounts and shares for a cycle at time `now` (microseconds since the epoch)."""
+        return queue_accounts(self.queue_book, self.columns, config, now=now, recorded_at=self.recorded_at)
 
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class."""
@@ -192,7 +208,7 @@ class ClusterState:
         if entry.missed:
             self.missed.add(entry.pod.uid)
         self._set_waiting(entry)
-        self._regroup(entry)
+        self._place_in_group(entry)
 
     # Facts about nodes.
 
@@ -249,15 +265,66 @@ class ClusterState:
             self.stirred += uid in self.waiting
 
     def _groups_changed(self) -> None:
-        """Groups are new, have changed or are gone, which matters to those with pods that wait."""
-        changed = self.group_table.changed
-        self.stirred += any(not self.waiting.isdisjoint(self.group_table.pods_of(key)) for key in changed)
-        changed.clear()
+        """Groups are new, have changed or are gone: another queue may pay for their pods, and some may start now."""
+        for key in sorted(self.group_table.changed):
+            pods = self.group_table.pods_of(key)
+            self.stirred += not self.waiting.isdisjoint(pods)
+            for uid in sorted(pods & self.pods.keys()):
+                self._bill(self.pods[uid])
+        self.group_table.changed.clear()
 
     def _regroup(self, entry: PodEntry) -> None:
-        """Find out where a pod belongs now."""
+        """Find out where a pod belongs now, and whose accounts it is on."""
+        self._place_in_group(entry)
+        self._bill(entry)
+
+    def _place_in_group(self, entry: PodEntry) -> None:
         place = self.group_table.pod_seen(entry.pod)
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
+
+    # Facts about queues, and what they pay for.
+
+    def _queue_observed(self, payload: payloads.QueueObserved, _: Event) -> None:
+        self.queue_book.queue_seen(payload.queue)
+        self.stirred += 1
+
+    def _queue_deleted(self, payload: payloads.QueueDeleted, _: Event) -> None:
+        self.queue_book.queue_gone(payload.name, payload.uid)
+        self.stirred += 1
+
+    def _flavor_observed(self, payload: payloads.FlavorObserved, _: Event) -> None:
+        self.queue_book.flavors[payload.flavor.name] = payload.flavor
+
+    def _flavor_deleted(self, payload: payloads.FlavorDeleted, _: Event) -> None:
+        self.queue_book.flavor_gone(payload.name, payload.uid)
+
+    def _queues_reported(self, payload: payloads.QueuesReported, _: Event) -> None:
+        self.queue_book.reported_at = payload.now
+        self.queue_book.reported.update((item.queue, item) for item in payload.queues if item.queue in self.queues)
+
+    def _bill(self, entry: PodEntry) -> None:
+        """Count a pod under the queue that pays for it now."""
+        bill = self._bill_of(entry)
+        if bill is not entry.bill and bill != entry.bill:
+            self._unbill(entry)
+            entry.bill = bill
+            if bill is not None:
+                self.queue_book.charge(bill, entry.requests, at_us=self.recorded_at)
+
+    def _unbill(self, entry: PodEntry) -> None:
+        if entry.bill is not None:
+            self.queue_book.charge(entry.bill, entry.requests, sign=-1, at_us=self.recorded_at)
+            entry.bill = None
+
+    def _bill_of(self, entry: PodEntry) -> Bill | None:
+        pod = entry.pod
+        running = entry.charged and not entry.releasing
+        if not running and (pod.uid not in self.waiting or pod.scheduling_gates):
+            return None
+        group = self.groups.get(entry.group)
+        queue = queue_of(pod) if group is None else group.queue
+        preemptible = group is None or group.preemptible
+        return bill_of(pod.scheduler_name, queue, "" if queue else pod.namespace, preemptible, running)
 
     # Facts about pods.
 
@@ -296,6 +363,7 @@ class ClusterState:
         entry.pod = pod
         if entry.stage is Stage.WAITING:
             # Gates fall, tolerations are added: a pod that waits may change class. One with a node keeps its charges.
+            self._unbill(entry)
             key = self._class_key(pod)
             self._class_refs[key] = self._class_refs.get(key, 0) + 1
             self._unclass(entry)
@@ -312,6 +380,7 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
         self.healing.ends(entry)
+        self._unbill(entry)
         del self.pods[payload.uid]
         self._unclass(entry)
         self.group_table.pod_gone(payload.uid)
@@ -327,6 +396,7 @@ class ClusterState:
         entry.stage, entry.node = Stage.FINISHED, payload.node
         self.healing.ends(entry)
         self._set_waiting(entry)
+        self._bill(entry)
         by_class = self.rejections.setdefault(payload.node, {})
         before = by_class.get(entry.class_key, Rejection())
         by_class[entry.class_key] = Rejection(self.changes.get(payload.node, 0), before.count + 1, payload.reason)
@@ -367,6 +437,7 @@ class ClusterState:
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
         self._set_releasing(entry)
         self._set_waiting(entry)
+        self._bill(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
         """The charge itself is in `PodPlaced`; this raises the version of the node's stream."""
@@ -389,6 +460,7 @@ class ClusterState:
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
         self._set_waiting(entry)
+        self._bill(entry)
 
     def _heal_requested(self, payload: payloads.HealRequested, event: Event) -> None:
         self.tally.heal_requests += 1
@@ -620,6 +692,11 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PriorityClassDeleted: ClusterState._priority_class_deleted,  # noqa: SLF001
     payloads.GroupSourceObserved: ClusterState._group_source_observed,  # noqa: SLF001
     payloads.GroupSourceDeleted: ClusterState._group_source_deleted,  # noqa: SLF001
+    payloads.QueueObserved: ClusterState._queue_observed,  # noqa: SLF001
+    payloads.QueueDeleted: ClusterState._queue_deleted,  # noqa: SLF001
+    payloads.FlavorObserved: ClusterState._flavor_observed,  # noqa: SLF001
+    payloads.FlavorDeleted: ClusterState._flavor_deleted,  # noqa: SLF001
+    payloads.QueuesReported: ClusterState._queues_reported,  # noqa: SLF001
     payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
     payloads.PredictionMissed: ClusterState._prediction_missed,  # noqa: SLF001

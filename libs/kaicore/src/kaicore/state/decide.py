@@ -22,6 +22,7 @@ from kaicore.events.payloads import (
 )
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import cycle_input
+from kaicore.state.queue_report import queue_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,19 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 id=derived_id(str(completed), "ConfigRecorded"),
                 stream=f"config/{shard}",
                 payload=recorded,
+                actor=actor,
+                occurred_at=now,
+                subject=shard,
+                correlation=cycle,
+            )
+        )
+    report = queue_report(state, config, shard=shard, now=now)
+    if report is not None:
+        events.append(
+            NewEvent(
+                id=derived_id(str(completed), "QueuesReported"),
+                stream=f"queues/{shard}",
+                payload=report,
                 actor=actor,
                 occurred_at=now,
                 subject=shard,

@@ -9,6 +9,7 @@ from kaicore.model.placement import ContainerPlacement, Placement
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.requests import is_memory
+from kaicore.state.queue_book import Bill
 
 
 class Stage(StrEnum):
@@ -61,6 +62,7 @@ class PodEntry(msgspec.Struct):
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
         group_problem: why its group cannot be decided on with it, in words for people; empty if it can.
+        bill: what it is counted under in the accounts of queues; None while it neither runs nor can start.
     """
 
     pod: Pod
@@ -92,6 +94,7 @@ class PodEntry(msgspec.Struct):
     group: str = ""
     pod_set: str = ""
     group_problem: str = ""
+    bill: Bill | None = None
 
 
 def compare(predicted: Placement, observed: Placement) -> Agreement:

@@ -16,10 +16,11 @@ from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
 from kaicore.state.healing import Healed
 from kaicore.state.pod_entry import PodEntry
+from kaicore.state.queue_book import QueueBook, QueueRecord
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-3-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-4-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -50,6 +51,7 @@ class _StateRecord(msgspec.Struct):
     healed: dict[str, Healed]
     config_digest: str
     group_sources: list[GroupSource]
+    queue_book: QueueRecord
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -103,6 +105,7 @@ def encode_state(state: ClusterState) -> bytes:
             healed=state.healing.healed,
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
+            queue_book=state.queue_book.record(),
         )
     )
 
@@ -120,6 +123,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
     state.tally = record.tally
     state.healing.healed, state.config_digest = record.healed, record.config_digest
+    state.queue_book = QueueBook.restored(record.queue_book)
     for source in record.group_sources:
         state.group_table.source_seen(source)
     for item in record.priority_classes:
@@ -140,4 +144,5 @@ def decode_state(body: bytes) -> ClusterState:
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore_pod(entry)
+    state.group_table.changed.clear()
     return state

@@ -1,0 +1,38 @@
+"""Queues of KAI and Kueue, of which a cluster may serve any or none, become the queues of the state."""
+
+from kaicore.state.cluster_state import ClusterState
+
+from tests.integration.watcher.conftest import World
+from tests.kube import Json
+
+
+def cluster_queue(name: str, **spec: object) -> Json:
+    flavor = {"name": "default", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 4}]}
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]
+    return {"metadata": {"name": name}, "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec}}
+
+
+async def state(world: World) -> ClusterState:
+    return ClusterState(world.cluster).fold_all(await world.events())
+
+
+async def test_queues_of_both_dialects(world: World) -> None:
+    queues = await world.api.install_queues()
+    cluster_queues = await world.api.install("kueue.x-k8s.io", "v1beta2", "ClusterQueue", scope="Cluster")
+    local_queues = await world.api.install("kueue.x-k8s.io", "v1beta2", "LocalQueue")
+    await world.api.post(queues, {"metadata": {"name": "a"}, "spec": {"resources": {"gpu": {"quota": 4, "limit": -1}}}})
+    await world.api.post(queues, {"metadata": {"name": "broken"}, "spec": {"reclaimMinRuntime": "soon"}})
+    await world.api.post(cluster_queues, cluster_queue("k", cohortName="c"))
+    await world.api.post(local_queues, {"metadata": {"name": "lq"}, "spec": {"clusterQueue": "k"}})
+    watcher = await world.start().ready()
+    await world.converged()
+    assert watcher.metric("refused_objects_total", kind="Queue.scheduling.run.ai") == 1
+    found = await state(world)
+    assert sorted(found.queues) == ["ClusterQueue/k", "a", "default/lq"]
+    tree = found.queue_book.tree
+    assert [one.name for one in tree.queues] == ["Cohort/c", "a", "ClusterQueue/k"]
+    assert tree.resolve("default/lq", namespace="default") == 2
+    await world.api.client.delete(f"{queues}/a")
+    await world.api.client.delete(f"{local_queues}/lq")
+    await world.converged()
+    assert sorted((await state(world)).queues) == ["ClusterQueue/k"]

@@ -1,0 +1,118 @@
+"""Queues as a cycle asks about them: by group, with everything put back on demand."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.model.group import Group
+from kaicore.queues.config import FairShareConfig
+from kaicore.queues.cycle_queues import CycleQueues
+from kaicore.queues.refusals import QueueRefusal
+
+from tests.hierarchy import accounts, queue, tree
+
+GPU = "nvidia.com/gpu"
+CONFIG = FairShareConfig(preempt_min_runtime_us=3, reclaim_min_runtime_us=5)
+
+
+def group(name: str, **kwargs: Any) -> Group:
+    return Group(key=name, namespace="ml", name=name, queue=name, **kwargs)
+
+
+def gpus(count: int) -> dict[str, int]:
+    return {GPU: count, "cpu": 1000}
+
+
+@pytest.fixture
+def queues() -> CycleQueues:
+    of = tree(
+        queue("a", quota=4),
+        queue("b", quota=4, limit=6, reclaim_min_runtime_us=9),
+        queue("c", quota=4, may_reclaim=False, may_preempt=False),
+        queue("ClusterQueue/k"),
+        queue("ml/default", alias_of="ClusterQueue/k"),
+    )
+    return CycleQueues(accounts(of, 12, used={"b": 6, "c": 3}, pending={"a": 4, "c": 1}), CONFIG)
+
+
+def codes(reasons: tuple[Any, ...]) -> list[str]:
+    return [reason.code for reason in reasons]
+
+
+def test_which_queue_pays(queues: CycleQueues) -> None:
+    assert queues.queue_of(group("a")) == "a"
+    assert queues.queue_of(group("")) == "ClusterQueue/k"
+    assert queues.queue_of(group("unknown")) == "unknown"
+
+
+def test_who_may_start(queues: CycleQueues) -> None:
+    assert queues.refusal(group("a"), gpus(9)) == ()
+    assert codes(queues.refusal(group("a", preemptible=False), gpus(5))) == [QueueRefusal.NON_PREEMPTIBLE_OVER_QUOTA]
+    assert codes(queues.refusal(group("b"), gpus(1))) == [QueueRefusal.OVER_LIMIT]
+    assert codes(queues.refusal(group("unknown"), gpus(1))) == [QueueRefusal.DOES_NOT_EXIST]
+    queues.release(group("b"), gpus(2))
+    assert queues.refusal(group("b"), gpus(1)) == ()
+
+
+def test_who_may_take_from_whom(queues: CycleQueues) -> None:
+    assert queues.reclaim_refusal(group("a"), gpus(4)) == ()
+    assert codes(queues.reclaim_refusal(group("a"), gpus(5))) == [QueueRefusal.OVER_FAIR_SHARE]
+    assert codes(queues.reclaim_refusal(group("c"), gpus(1))) == [QueueRefusal.MAY_NOT_RECLAIM]
+    assert codes(queues.reclaim_refusal(group("unknown"), gpus(1))) == [QueueRefusal.DOES_NOT_EXIST]
+    assert queues.may_reclaim(group("a"), gpus(1), group("b"))
+    assert not queues.may_reclaim(group("a"), gpus(1), group("b", preemptible=False))
+    assert not queues.may_reclaim(group("a"), gpus(1), group("c"))
+    assert queues.exchange_refusal(group("a"), gpus(2), [(group("b"), gpus(2))]) == ()
+    two = [(group("b"), gpus(2)), (group("b"), gpus(1))]
+    assert codes(queues.exchange_refusal(group("a"), gpus(2), two)) == [QueueRefusal.VICTIM_WITHIN_SHARE]
+    assert queues.may_preempt(group("a"))
+    assert not queues.may_preempt(group("c"))
+
+
+def test_how_long_a_victim_must_have_run(queues: CycleQueues) -> None:
+    assert queues.min_runtime_us(group("b"), for_group=group("b")) == 3
+    assert queues.min_runtime_us(group("b"), for_group=group("a")) == 9
+    assert queues.min_runtime_us(group("a"), for_group=group("b")) == 5
+
+
+def test_turns_get_worse_with_every_charge(queues: CycleQueues) -> None:
+    assert queues.turn("a", gpus(1)) < queues.turn("b", gpus(1))
+    before = queues.turn("a", gpus(1))
+    queues.charge(group("a"), gpus(1))
+    assert queues.turn("a", gpus(1)) > before
+    order = queues.order()
+    for name in ("a", "b"):
+        number = queues.accounts.tree.find(name)
+        assert number is not None
+        order.set_next(number, queues.accounts.tree.demand(gpus(1)))
+    assert order.first() == queues.accounts.tree.find("a")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["charge", "release", "save", "undo"]), st.sampled_from("abc"), st.integers(0, 5))
+    )
+)
+def test_undo_is_exact_in_any_nesting(steps: list[tuple[str, str, int]]) -> None:
+    of = accounts(
+        tree(queue("d"), queue("a", "d", quota=4, lendable=1), queue("b", "d"), queue("c")), 12, used={"a": 2}
+    )
+    queues = CycleQueues(of, CONFIG)
+    saved: list[tuple[int, Any]] = []
+    for what, name, count in [("save", "a", 0), *steps]:
+        one = group(name, preemptible=count % 2 == 0)
+        if what == "charge":
+            queues.charge(one, gpus(count))
+        elif what == "release":
+            queues.release(one, gpus(count))
+        elif what == "save":
+            saved.append((queues.savepoint(), deepcopy((of.used, of.non_preemptible, of._own))))
+        elif len(saved) > 1:
+            savepoint, before = saved.pop()
+            queues.undo(savepoint)
+            assert (of.used, of.non_preemptible, of._own) == before
+    queues.undo(saved[0][0])
+    assert (of.used, of.non_preemptible, of._own) == saved[0][1]
