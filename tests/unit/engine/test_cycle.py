@@ -217,8 +217,7 @@ def test_restricted_names_the_widths_that_differ() -> None:
     cluster.add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4), policy="restricted")
     cluster.add_pod(pod("p", cpu=10, gpu=6))
     reason = reasons_of(cluster)[NumaRefusal.WIDTHS_DIFFER]
-    assert f"{GPU} to lie on 2 zones" in render(reason)
-    assert "cpu to lie on 1 zone" in render(reason)
+    assert f"restricted wants {GPU} on 2 zones but cpu on 1 zone" in render(reason)
 
 
 def test_free_on_different_zones_is_said() -> None:

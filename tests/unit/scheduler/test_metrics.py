@@ -1,6 +1,7 @@
 """What a scheduler's state tells Prometheus of predictions."""
 
 from kai_scheduler.metrics import SchedulerMetrics
+from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from prometheus_client import CollectorRegistry
 
@@ -11,7 +12,7 @@ def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() 
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4), policy="restricted")
     registry = CollectorRegistry()
-    SchedulerMetrics(registry).watch(cluster.state)
+    SchedulerMetrics(registry).watch(cluster.state, EngineConfig(), lambda: 0)
     for name, cause in (("a", "zones"), ("b", "zones"), ("c", "TopologyAffinityError")):
         missed = payloads.PredictionMissed(f"uid-{name}", "default", name, "n1", "restricted", cause)
         cluster.record(f"pod/uid-{name}", missed)

@@ -70,7 +70,11 @@ class _Explanation:
         if never is not None:
             return self._at_zone(never, NumaRefusal.NEVER_FITS)
         if not self._single and len({hint.width for hint in hints}) > 1:
-            detail = " and ".join(f"{hint.resource} to lie on {_zones(hint.width)}" for hint in hints)
+            widths = sorted({hint.width for hint in hints}, reverse=True)
+            detail = " but ".join(
+                f"{' and '.join(hint.resource for hint in hints if hint.width == width)} on {_zones(width)}"
+                for width in widths
+            )
             widest = max(hints, key=lambda hint: hint.width)
             return self._simple(NumaRefusal.WIDTHS_DIFFER, widest.resource, detail)
         if short is not None:

@@ -1,8 +1,8 @@
 """Rules nodes out by the thousand, so that the exact walk (`kaicore.numa.admission`) is asked about few.
 
 `may_admit` is never wrong about a node that it rules out. Of a pod with one container and one type of memory, on a node
-whose zones no memory group binds, it is exact: what it does not rule out is admitted (tests/property/test_screen.py
-holds both). Only `single-numa-node` and `restricted` rule out anything here; the other policies refuse rarely.
+whose zones no memory group binds, it is exact: what it does not rule out is admitted (tests/property/test_screen.py).
+Only `single-numa-node` and `restricted` rule out anything here; the other policies refuse rarely.
 """
 
 from collections.abc import Iterator
