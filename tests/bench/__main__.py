@@ -6,6 +6,7 @@ import sys
 _MODULES = (
     "cycle",
     "queues",
+    "podrules",
     "numa",
     "log",
     "bus",

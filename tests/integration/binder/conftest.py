@@ -119,7 +119,9 @@ class Scene:
             ],
         )
 
-    async def decide(self, *pods: tuple[Json, str], predicted: Placement | None = None) -> None:
+    async def decide(
+        self, *pods: tuple[Json, str], predicted: Placement | None = None, claims: tuple[str, ...] = ()
+    ) -> None:
         """Record decisions for pods."""
         await self.append(
             *(
@@ -133,6 +135,7 @@ class Scene:
                         cycle=f"default/{self.cycles + 1}",
                         pod_class="class",
                         placement=predicted,
+                        claims=claims,
                     ),
                 )
                 for pod, node in pods

@@ -16,11 +16,36 @@ from kaicore.events.envelope import Event
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind, Model, subject_of_fact, without_version
+from kaicore.k8s.kinds import (
+    BUDGET,
+    CLAIM,
+    NAMESPACE,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    STORAGE_CLASS,
+    TOPOLOGY,
+    VOLUME,
+    Kind,
+    Model,
+    subject_of_fact,
+    without_version,
+)
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import ReflectorOptions
 from kaicore.k8s.reflector_core import Backoff, ObjectKey
-from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, topologies
+from kaicore.k8s.resources import (
+    BUDGETS,
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Resource,
+    topologies,
+)
 from kaicore.log.port import EventLog
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import Health, ServiceContext, get_logger
@@ -42,6 +67,11 @@ _SOURCES: list[tuple[Kind[Any], Resource[Any]]] = [
     (TOPOLOGY, topologies("v1alpha1")),
     (POD, PODS),
     *((kind, resource.at(version)) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS) for version in resource.versions),
+    (NAMESPACE, NAMESPACES),
+    (CLAIM, CLAIMS),
+    (VOLUME, VOLUMES),
+    (STORAGE_CLASS, STORAGE_CLASSES),
+    (BUDGET, BUDGETS),
 ]
 
 

@@ -7,7 +7,7 @@ from kaicore.events.payloads import NodeObserved, PodObserved, PodRejected, Topo
 
 from tests import wire
 from tests.integration.watcher.conftest import World
-from tests.kube import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES
+from tests.kube import BUDGETS, CLAIMS, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, TOPOLOGIES, VOLUMES
 
 
 async def populate(world: World) -> None:
@@ -17,6 +17,17 @@ async def populate(world: World) -> None:
         await world.api.node(f"n{number}", zone="a")
         await world.api.post(TOPOLOGIES, topology(f"n{number}"))
     await world.api.post(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    await world.api.post(
+        STORAGE_CLASSES,
+        {"metadata": {"name": "fast"}, "provisioner": "x.io", "volumeBindingMode": "WaitForFirstConsumer"},
+    )
+    modes = {"accessModes": ["ReadWriteOnce"]}
+    volume = {**modes, "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    await world.api.post(VOLUMES, {"metadata": {"name": "v"}, "spec": volume})
+    claim = {**modes, "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"}
+    await world.api.post(CLAIMS, {"metadata": {"name": "c"}, "spec": claim})
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    await world.api.post(BUDGETS, {"metadata": {"name": "b"}, "spec": budget})
     for number in range(20):
         await world.api.pod(f"p{number}", node="n0" if number % 2 else "")
 
@@ -37,6 +48,11 @@ async def test_everything_that_is_there_is_recorded(world: World) -> None:
     uid = (await world.api.get(f"{PODS}/p3"))["metadata"]["uid"]
     assert by_subject["default/p3"].stream == f"pod/{uid}"
     assert by_subject["high"].stream == "priorityclass/high"
+    assert by_subject["fast"].stream == "storageclass/fast"
+    assert by_subject["v"].stream == "pv/v"
+    assert by_subject["default/c"].stream == "pvc/default/c"
+    assert by_subject["default/b"].stream == "pdb/default/b"
+    assert by_subject["default"].stream == "namespace/default"
     assert {event.stream for event in events if event.subject == "n1"} == {"node/n1", "nrt/n1"}
 
 
@@ -49,6 +65,10 @@ async def test_everything_that_happens_is_recorded(world: World) -> None:
     await world.api.client.delete(f"{TOPOLOGIES}/n2")
     await world.api.client.delete(f"{NODES}/n2")
     await world.api.client.delete(f"{PRIORITY_CLASSES}/high")
+    await world.api.client.delete(f"{STORAGE_CLASSES}/fast")
+    await world.api.client.delete(f"{CLAIMS}/c")
+    await world.api.client.delete(f"{BUDGETS}/b")
+    await world.api.merge(f"{VOLUMES}/v", {"spec": {"capacity": {"storage": "2Gi"}}})
     await world.api.pod("late", labels={"app": "x"})
     await world.converged()
     assert watcher.metric("facts_total", type="PodDeleted") == 1

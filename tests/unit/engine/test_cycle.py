@@ -5,7 +5,8 @@ from kaicore.engine.config import EngineConfig, PlacementStrategy
 from kaicore.engine.reasons import Code, render
 from kaicore.events import payloads
 from kaicore.model.node import Taint
-from kaicore.model.pod import QosClass, Requirement, Toleration
+from kaicore.model.pod import QosClass, Toleration
+from kaicore.model.selector import Requirement
 from kaicore.numa.explain import NumaRefusal
 
 from tests.factory import GPU, Cluster, amounts, node, pod

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.resources import PODS
-from kaicore.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Requirement, Toleration
+from kaicore.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
+from kaicore.model.selector import Requirement
 
 from tests import wire
 
@@ -170,28 +171,24 @@ def test_a_selector_that_selects_nothing_is_not_taken_for_no_selector() -> None:
     assert normalized(wire.pod(affinity=required([{}]))).node_affinity == ((),)
 
 
-_AFFINITY_TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"affinity": {"podAffinity": {_REQUIRED: [_AFFINITY_TERM]}}}, "required pod affinity"),
-        ({"affinity": {"podAntiAffinity": {_REQUIRED: [_AFFINITY_TERM]}}}, "required pod anti-affinity"),
         (
             {"affinity": required([{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["u"]}]}])},
             "node affinity by field metadata.uid",
         ),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topology spread constraints"),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topology spread constraints"),
-        ({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "host ports"),
-        ({"initContainers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "host ports"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, "persistent volume claims"),
-        ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}, "ephemeral volumes"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "resource claims"),
         ({"annotations": {"gpu-fraction": "0.5"}}, "a share of a GPU (gpu-fraction)"),
         ({"annotations": {"gpu-memory": "2000"}}, "a share of a GPU (gpu-memory)"),
+        (
+            {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
+            "required topology (kueue.x-k8s.io/podset-required-topology)",
+        ),
+        (
+            {"annotations": {"volcano.sh/network-topology-mode": "hard"}},
+            "required topology (volcano.sh/network-topology-mode)",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> None:
@@ -201,10 +198,8 @@ def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> N
 @pytest.mark.parametrize(
     "spec",
     [
-        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
-        {"affinity": {"podAntiAffinity": {_REQUIRED: []}}},
-        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]},
+        {"annotations": {"volcano.sh/network-topology-mode": "soft"}},
+        {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}},
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "x"}}]},
     ],
 )

@@ -36,6 +36,7 @@ from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
+from kai_binder.claims import Claims
 from kai_binder.evictions import EvictionAttempt, eviction_document, eviction_path
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
@@ -66,6 +67,7 @@ class BinderOptions:
         concurrency: nodes to which pods are bound at the same time.
         give_up_s: how long a binding is tried before the pod is given back.
         evict_give_up_s: how long an eviction is tried, against a disruption budget too.
+        volumes_give_up_s: how long a pod's volumes may take to be provisioned before the pod is given back.
         annotations: whether observed placements are written on pods.
         group_statuses: whether it is written into PodGroups how they fare.
         queue_statuses: whether it is written into Queues how they stand.
@@ -80,6 +82,7 @@ class BinderOptions:
     concurrency: int = 64
     give_up_s: float = 60.0
     evict_give_up_s: float = 120.0
+    volumes_give_up_s: float = 120.0
     annotations: bool = True
     group_statuses: bool = True
     queue_statuses: bool = True
@@ -136,6 +139,7 @@ class Binder:
         self._turns: asyncio.PriorityQueue[tuple[int, Decision]] = asyncio.PriorityQueue()
         self._evictions: asyncio.Queue[Eviction] = asyncio.Queue()
         self._outbox = Outbox(log, cluster, observer=self, retry_s=self._options.retry_s)
+        self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         self._side_writes = SideWrites(
             client,
             rate=self._options.side_writes_per_s,
@@ -250,7 +254,7 @@ class Binder:
     async def _work(self) -> None:
         while True:
             _, decision = await self._turns.get()
-            outcome = await self._carry_out(decision)
+            outcome = await self._prepared(decision) or await self._carry_out(decision)
             self._give_out(self._lanes.done(decision))
             if outcome is None:
                 self._metrics.bind("dropped")
@@ -261,6 +265,19 @@ class Binder:
                 if self._options.scheduled_events:
                     self._side_writes.add(scheduled_event(decision, now=now))
             await self._outbox.put([outcome_unit(decision, outcome, now=now)])
+
+    async def _prepared(self, decision: Decision) -> BindFailed | None:
+        """Have the volumes of a decision's pod provisioned; None when it can be bound."""
+        failed = await self._claims.prepare(decision) if decision.claims else None
+        if failed is not None:
+            self._metrics.bind("failed")
+            self._context.log.info(
+                "not bound", pod=decision.subject, node=decision.node, reason=failed.reason, message=failed.message
+            )
+        return failed
+
+    def _is_open(self, decision: Decision) -> bool:
+        return self._projection.is_open(decision)
 
     async def _carry_out(self, decision: Decision) -> PodBound | BindFailed | None:
         """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""

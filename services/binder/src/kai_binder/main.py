@@ -42,6 +42,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     concurrency=settings.concurrency,
                     give_up_s=settings.give_up_s,
                     evict_give_up_s=settings.evict_give_up_s,
+                    volumes_give_up_s=settings.volumes_give_up_s,
                     annotations=settings.annotations,
                     group_statuses=settings.group_statuses,
                     queue_statuses=settings.queue_statuses,

@@ -49,6 +49,7 @@ class Decision(msgspec.Struct, frozen=True):
         position: of the `PodPlaced`; decisions of one node are bound in this order.
         recorded_at: of the `PodPlaced`, microseconds since the epoch.
         placement: the predicted zones as an annotation's text, empty when nothing of the pod is aligned.
+        claims: names of the pod's claims that are to be provisioned for the node first.
     """
 
     event_id: UUID
@@ -60,6 +61,7 @@ class Decision(msgspec.Struct, frozen=True):
     node: str
     cycle: str
     placement: str = ""
+    claims: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -221,4 +223,5 @@ def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
         node=placed.node,
         cycle=placed.cycle,
         placement=encode_annotation(zones) if zones else "",
+        claims=placed.claims,
     )

@@ -174,7 +174,7 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
 
 
 def _explained(state: ClusterState) -> set[str]:
-    return {uid for uid in state.waiting if state.pods[uid].class_key in state.reasons}
+    return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons}
 
 
 async def _jobs_done(client: KubeClient) -> bool:

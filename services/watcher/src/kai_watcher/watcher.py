@@ -18,12 +18,37 @@ from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts, said_again
 from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.kinds import KINDS, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.k8s.kinds import (
+    BUDGET,
+    CLAIM,
+    KINDS,
+    NAMESPACE,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    STORAGE_CLASS,
+    TOPOLOGY,
+    VOLUME,
+    Kind,
+)
 from kaicore.k8s.normalize_fields import changed_at
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
 from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
-from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES, ObjectT, OptionalResource, Resource
+from kaicore.k8s.resources import (
+    BUDGETS,
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    VOLUMES,
+    ObjectT,
+    OptionalResource,
+    Resource,
+)
 from kaicore.log.outbox import Outbox
 from kaicore.log.port import EventLog
 from kaicore.numa.pod_policy import malformed_annotations
@@ -144,6 +169,11 @@ class Watcher:
                 self._joined(appending),
                 self._follow(NODE, NODES),
                 self._follow(PRIORITY_CLASS, PRIORITY_CLASSES),
+                self._follow(NAMESPACE, NAMESPACES),
+                self._follow(CLAIM, CLAIMS),
+                self._follow(VOLUME, VOLUMES),
+                self._follow(STORAGE_CLASS, STORAGE_CLASSES),
+                self._follow(BUDGET, BUDGETS),
                 self._follow_optional(TOPOLOGY, TOPOLOGIES),
                 *(self._follow_optional(kind, resource) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS)),
                 self._follow(POD, PODS),

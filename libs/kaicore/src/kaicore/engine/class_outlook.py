@@ -9,10 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.engine.neighbourhood import Neighbourhood
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
 from kaicore.engine.numa_verdicts import NumaVerdicts, RowKinds
 from kaicore.engine.pod_class import PodClass
+from kaicore.engine.pod_rules import RuleRefusal
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import Reason
 from kaicore.model.quantity import is_native
@@ -73,19 +75,25 @@ class ClassOutlook:
         Args:
             besides: a row that is not wanted.
         """
-        ranking = self._ranking
+        able = self._ranking
         if besides is not None:
-            ranking = ranking.copy()
-            ranking[besides] = _NO
-        while len(ranking):
+            able = able.copy()
+            able[besides] = _NO
+        while len(able):
+            ranking = self._neighbourhood.ranked(able, never=_NO)
             row = int(ranking.argmax())
             if ranking[row] == _NO:
                 return None
             if not self._config.numa or self._numa.admits(row):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
-            ranking[row] = self._ranking[row] = _NO
+            able[row] = self._ranking[row] = _NO
         return None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether a charge may make a node fit that did not before."""
+        return self._neighbourhood.may_change
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
@@ -103,8 +111,10 @@ class ClassOutlook:
     def _eligible_rows(self) -> Flags:
         columns = self._columns
         eligible = columns.present & columns.ready & ~columns.unschedulable
-        eligible &= selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
-        eligible &= columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
+        fitting = selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
+        tolerated = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
+        self._neighbourhood = Neighbourhood(self._class, columns, fitting=fitting, tolerated=tolerated)
+        eligible &= fitting & tolerated & self._neighbourhood.reachable
         eligible[list(self._rejecting)] = False
         return eligible & ~self._awaiting_observation()
 
@@ -142,7 +152,7 @@ class ClassOutlook:
         allocatable = columns.allocatable[rows][:, weighed]
         after = columns.used[rows][:, weighed] + self._need[weighed]
         full: Ints = (after * 1000 // np.maximum(allocatable, 1)).sum(axis=1) // max(len(weighed), 1)
-        if self._config.placement_strategy is PlacementStrategy.SPREAD:
+        if self._config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD:
             full = -full
         if devices:
             return full
@@ -168,6 +178,8 @@ class _Explanation:
         self._strike(~selected(columns, pod_class.node_selector), Code.NODE_SELECTOR)
         self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
         self._strike_taints()
+        neighbourhood = self._outlook._neighbourhood  # noqa: SLF001
+        self._strike_rules(neighbourhood.unreachable())
         self._strike_rejecting()
         config, numa = self._outlook._config, self._outlook._numa  # noqa: SLF001
         self._strike_short(Code.TOO_SMALL, columns.allocatable)
@@ -181,6 +193,7 @@ class _Explanation:
         if config.numa:
             self._strike_unaligned({row: refusal for row in self._rows_left() if (refusal := numa.refusal(row))})
             self._strike_stray(Code.OWN_POLICY_NOW)
+        self._strike_rules(neighbourhood.refusals())
         return tuple(
             sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
         )
@@ -234,6 +247,24 @@ class _Explanation:
                 self._strike(failing, code, detail=f"{own}: it may get {text}")
             else:
                 self._strike(failing, Code.OWN_POLICY_UNTOLD, resource=resource, detail=str(own))
+
+    def _strike_rules(self, refusals: list[RuleRefusal]) -> None:
+        columns = self._columns
+        for refusal in refusals:
+            failing = refusal.rows & self._left
+            if failing.any():
+                example = columns.rows[self._first(failing)]
+                self._reasons.append(
+                    Reason(
+                        code=refusal.code,
+                        nodes=int(failing.sum()),
+                        example=columns.names[example],
+                        need=refusal.need,
+                        free=0 if refusal.found is None else int(refusal.found[example]),
+                        detail=refusal.detail,
+                    )
+                )
+                self._left &= ~failing
 
     def _strike_short(self, code: Code, free: Ints) -> None:
         columns = self._columns

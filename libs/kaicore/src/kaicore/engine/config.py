@@ -12,7 +12,7 @@ from kaicore.numa.scoring import NumaScoring
 from kaicore.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "3"
+ENGINE_VERSION = "4"
 
 
 class PlacementStrategy(StrEnum):
@@ -82,7 +82,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
         reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
         wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
-        placement_strategy: see `PlacementStrategy`.
+        placement_strategy: see `PlacementStrategy`; of pods that ask for devices, and of the others unless they have
+            one of their own.
+        cpu_placement_strategy: of pods that ask for no device; None for the same.
         bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
         bind_backoff_max_us: the longest such wait.
         numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
@@ -103,6 +105,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reconstruct_available: bool = True
     wait_for_observation: bool = False
     placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
+    cpu_placement_strategy: PlacementStrategy | None = None
     bind_backoff_us: int = 1_000_000
     bind_backoff_max_us: int = 300_000_000
     numa_scoring: NumaScoring = NumaScoring()
@@ -112,6 +115,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heal_backoff_us: int = 60_000_000
     heal_backoff_max_us: int = 3_600_000_000
     fair_share: FairShareConfig = FairShareConfig()
+
+    def strategy(self, *, devices: bool) -> PlacementStrategy:
+        """Return the strategy of pods that ask for devices, or of those that do not."""
+        return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
 
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log."""

@@ -126,7 +126,8 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     1. Take the pods in order: higher priority, then older, then by namespace, name and uid.
     2. Evaluate each pod's class on all nodes when its first pod comes up, and afterwards on the nodes charged since.
     3. Place the pod on the best node, predict its zones, and charge the node, so that no later pod sees them free.
-    4. Once a class finds no node, its further pods find none either: a cycle only charges.
+    4. Once a class finds no node, its further pods find none either, for a cycle only charges; but for classes with
+       rules about other pods, which are asked again after each charge.
     5. Give each class with pods left its reasons, as they were when it found no node.
     6. Have a stray pod evicted if another node is left for its successor, which is charged as in 3; one pod of an
        owner and class per cycle.
@@ -162,7 +163,8 @@ class _Cycle:
 
     def place(self, pod: WaitingPod) -> None:
         key = pod.pod_class.key
-        if key in self.reasons:
+        known = self._outlooks.get(key)
+        if key in self.reasons and not (known is not None and known.may_change and self._charged_since(known)):
             self.unplaced[key] += 1
             return
         if held_back := _held_back(pod.pod_class):
@@ -171,7 +173,9 @@ class _Cycle:
         outlook = self._outlook(pod.pod_class)
         row = outlook.best()
         if row is None:
-            self.unplaced[key], self.reasons[key] = 1, outlook.reasons()
+            self.unplaced[key] = self.unplaced.get(key, 0) + 1
+            if key not in self.reasons:
+                self.reasons[key] = outlook.reasons()
             return
         predicted = self._charge(outlook, row, pod.uid, pod_class=pod.pod_class)
         self.decisions.append(
@@ -207,6 +211,9 @@ class _Cycle:
             )
         )
 
+    def _charged_since(self, outlook: ClassOutlook) -> bool:
+        return outlook.charges_seen < len(self._charged)
+
     def _outlook(self, pod_class: PodClass) -> ClassOutlook:
         """Return what is known of a class, up to date with what was charged."""
         key, given = pod_class.key, self._given
@@ -228,7 +235,7 @@ class _Cycle:
     def _charge(self, outlook: ClassOutlook, row: int, uid: str, *, pod_class: PodClass) -> PredictedPlacement | None:
         predicted = outlook.predict(row)
         charge = ZoneCharge() if predicted is None else predicted.charge
-        self._trail.place(Tenancy(uid, row, pod_class.requests, charge))
+        self._trail.place(Tenancy(uid, row, pod_class.requests, charge, marks=pod_class.marks))
         self._charged.append(row)
         self._kinds.charged(row)
         return predicted
@@ -245,4 +252,6 @@ def _held_back(pod_class: PodClass) -> tuple[Reason, ...]:
         return (Reason(code=Code.MALFORMED, detail=pod_class.malformed),)
     if pod_class.unsupported:
         return (Reason(code=Code.UNSUPPORTED, detail=", ".join(pod_class.unsupported)),)
+    if pod_class.volumes.waits:
+        return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
     return ()

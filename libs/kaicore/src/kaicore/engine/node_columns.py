@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.engine.pod_marks import PodMarks
 from kaicore.model.node import Node, NodeTopology, Taint
 from kaicore.model.pod import Amounts
 from kaicore.model.quantity import is_native
@@ -49,6 +50,8 @@ class NodeColumns:
         self.taint_set: Ints = np.zeros(0, np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.zones = ZoneColumns()
+        #: What pods leave for the rules of others.
+        self.marks = PodMarks()
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
@@ -206,6 +209,7 @@ class NodeColumns:
         other.releasing = self.releasing.copy()
         other.resources = dict(self.resources)
         other.zones = self.zones.copy()
+        other.marks = self.marks.copy()
         return other
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:

@@ -4,7 +4,8 @@ import numpy as np
 
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.model.node import Taint
-from kaicore.model.pod import Requirement, Toleration
+from kaicore.model.pod import Toleration
+from kaicore.model.selector import Requirement
 from kaicore.numa.columns import Flags
 
 #: Taint effects that keep a pod from being scheduled; `PreferNoSchedule` only ranks.
@@ -13,7 +14,12 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
     """Tell whether a pod with these tolerations may be put on a node with this taint."""
-    return taint.effect not in _BLOCKING_EFFECTS or any(_matches(toleration, taint) for toleration in tolerations)
+    return taint.effect not in _BLOCKING_EFFECTS or matches_toleration(tolerations, taint)
+
+
+def matches_toleration(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    """Tell whether any toleration is about this taint, whatever the taint does."""
+    return any(_matches(toleration, taint) for toleration in tolerations)
 
 
 def _matches(toleration: Toleration, taint: Taint) -> bool:

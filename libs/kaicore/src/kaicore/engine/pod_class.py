@@ -4,9 +4,13 @@ from hashlib import sha256
 
 import msgspec
 
+from kaicore.engine.pod_marks import carried_marks, claim_mark
+from kaicore.engine.volume_demand import VolumeDemand
 from kaicore.errors import InvalidObject
-from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration
+from kaicore.model.pod_rules import PodRules
 from kaicore.model.quantity import CPU, MEMORY, PODS
+from kaicore.model.selector import Requirement
 from kaicore.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
 from kaicore.numa.requests import AlignedRequest, aligned_request, counted_request
 
@@ -23,6 +27,10 @@ class PodClass(msgspec.Struct, frozen=True):
         unsupported: constraints that this version cannot honour.
         numa_policy: its own NUMA policy.
         malformed: what is wrong with the annotations that ask for one; such a pod waits.
+        rules: what its pods ask of nodes and of the pods near them.
+        selected: marks of the selections of any class that select its pods.
+        volumes: what its pods' volumes ask of a node.
+        marks: what one of its pods leaves on the node that it is charged to (`kaicore.engine.pod_marks`).
     """
 
     key: str
@@ -36,6 +44,15 @@ class PodClass(msgspec.Struct, frozen=True):
     unsupported: tuple[str, ...] = ()
     numa_policy: PodNumaPolicy | None = None
     malformed: str = ""
+    rules: PodRules | None = None
+    selected: tuple[str, ...] = ()
+    volumes: VolumeDemand = VolumeDemand()
+    marks: tuple[str, ...] = ()
+
+
+_NO_DEMAND = VolumeDemand()
+#: Between a class's key and what tells its variants apart.
+_VARIANT = "~"
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -68,6 +85,8 @@ def class_identity(pod: Pod) -> bytes:
             pod.unsupported,
         )
     )
+    if pod.rules is not None:
+        identity += _encoder.encode(pod.rules)
     asked = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
     # Pods that ask for nothing keep the keys that are in the log already.
     return identity if asked == [None, None] else identity + _encoder.encode(asked)
@@ -93,7 +112,29 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
         unsupported=pod.unsupported,
         numa_policy=numa_policy,
         malformed=malformed,
+        rules=pod.rules,
+        marks=carried_marks(pod.rules) if pod.rules is not None else (),
     )
+
+
+def variant(known: PodClass, selected: tuple[str, ...], volumes: VolumeDemand) -> PodClass:
+    """Return the class of those pods of a class that these selections select and that have such volumes.
+
+    Labels are in no class: they matter only to selections, and so does the namespace. Pods of one class that no
+    selection tells apart stay one class, whatever their labels.
+    """
+    if not selected and volumes == _NO_DEMAND:
+        return known
+    digest = sha256(_encoder.encode((selected, volumes))).hexdigest()[:8]
+    key = f"{known.key}{_VARIANT}{digest}"
+    claims = sorted({*volumes.exclusive, *volumes.together})
+    marks = (*known.marks, *selected, *map(claim_mark, claims))
+    return msgspec.structs.replace(known, key=key, selected=selected, volumes=volumes, marks=marks)
+
+
+def base_key(key: str) -> str:
+    """Return the key of the class that a variant is of."""
+    return key.partition(_VARIANT)[0]
 
 
 def node_requests(pod: Pod) -> Amounts:

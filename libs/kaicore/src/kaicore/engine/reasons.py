@@ -27,6 +27,15 @@ class Code(StrEnum):
     OWN_POLICY_UNTOLD = "NumaPolicyUntold"
     OWN_POLICY_NEVER = "NumaPolicyNeverKept"
     OWN_POLICY_NOW = "NumaPolicyNotKept"
+    TOPOLOGY_LABEL = "NoTopologyLabel"
+    TOPOLOGY_SPREAD = "TopologySpread"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    KEPT_OUT = "AntiAffinityOfOthers"
+    HOST_PORT = "HostPortTaken"
+    VOLUME_NODE = "VolumeOutOfReach"
+    VOLUME_IN_USE = "VolumeInUse"
+    VOLUME_NOT_READY = "VolumeNotReady"
 
 
 def render(reason: Reason) -> str:
@@ -72,6 +81,27 @@ def render(reason: Reason) -> str:
             return f"{nodes} that could never keep the pod's own policy ({reason.detail}){where}"
         case Code.OWN_POLICY_NOW:
             return f"{nodes} that would not keep the pod's own policy now ({reason.detail}){where}"
+        case Code.TOPOLOGY_LABEL:
+            return f"{nodes} without the topology label {reason.detail}{where}"
+        case Code.TOPOLOGY_SPREAD:
+            return (
+                f"{nodes} where pods would not be spread by {reason.detail}: skew {reason.free} with it, "
+                f"{reason.need} allowed{where}"
+            )
+        case Code.POD_AFFINITY:
+            return f"{nodes} away from the pods that it has to be with, by {reason.detail}{where}"
+        case Code.POD_ANTI_AFFINITY:
+            return f"{nodes} with pods that it must not be with, by {reason.detail}{where}"
+        case Code.KEPT_OUT:
+            return f"{nodes} with pods that must not be with it, by {reason.detail}{where}"
+        case Code.HOST_PORT:
+            return f"{nodes} where host port {reason.detail} is taken{where}"
+        case Code.VOLUME_NODE:
+            return f"{nodes} that its volumes cannot be used on: {reason.detail}{where}"
+        case Code.VOLUME_IN_USE:
+            return f"claim {reason.detail} is in use by another pod, and may be by one only"
+        case Code.VOLUME_NOT_READY:
+            return f"waits for its volumes: {reason.detail}"
         case NumaRefusal.NEVER_FITS:
             if not reason.zone:
                 return f"{nodes} can never align it: {reason.detail}{where}"
@@ -107,6 +137,8 @@ UNRESOLVABLE = frozenset(
         Code.NODE_AFFINITY,
         Code.UNTOLERATED_TAINT,
         Code.TOO_SMALL,
+        Code.TOPOLOGY_LABEL,
+        Code.VOLUME_NOT_READY,
         NumaRefusal.NEVER_FITS,
         NumaRefusal.WIDTHS_DIFFER,
     }

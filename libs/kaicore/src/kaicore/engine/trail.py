@@ -9,7 +9,7 @@ out and does again what came after it on that node. If all of that comes out the
 has changed, and any other place for it is a real move.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kaicore.engine.node_columns import NodeColumns, NodeMark
@@ -27,6 +27,7 @@ class Tenancy:
         requests: what it takes of the node as a whole.
         charge: what it takes of its zones.
         releasing: it terminates already.
+        marks: what it leaves there for the rules of others (`kaicore.engine.pod_marks`).
     """
 
     uid: str
@@ -34,6 +35,7 @@ class Tenancy:
     requests: Amounts
     charge: ZoneCharge = field(default_factory=ZoneCharge)
     releasing: bool = False
+    marks: tuple[str, ...] = ()
 
     def same_place(self, other: "Tenancy") -> bool:
         """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
@@ -74,6 +76,7 @@ class Trail:
         undone = self._steps[savepoint:]
         for step in reversed(undone):
             self._columns.restore(step.tenancy.row, step.before)
+            self._leave_marks(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
         del self._steps[savepoint:]
         return {step.tenancy.row for step in undone}
 
@@ -81,6 +84,7 @@ class Trail:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self._columns.mark(tenancy.row)
         placed = self._charge(tenancy)
+        self._leave_marks(placed)
         self._steps.append(_Step(_Kind.PLACE, placed, before))
         return placed
 
@@ -88,9 +92,13 @@ class Trail:
         """Take a pod off its node, as if it were gone."""
         self._steps.append(_Step(_Kind.EVICT, tenancy, self._columns.mark(tenancy.row)))
         self._release(tenancy)
+        self._leave_marks(tenancy, sign=-1)
 
     def stays_put(self, tenancy: Tenancy) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
+
+        Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
+        (`kaicore.engine.neighbourhood`).
 
         Args:
             tenancy: as it was evicted.
@@ -111,6 +119,7 @@ class Trail:
             elif not (self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)):
                 self._columns.restore(row, now)
                 return False
+        self._leave_marks(tenancy)
         self._steps.append(_Step(_Kind.STAY, tenancy, now, cancels=place))
         return True
 
@@ -146,7 +155,10 @@ class Trail:
         self._columns.charge(tenancy.row, tenancy.requests, releasing=tenancy.releasing)
         charge = zones.charge(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
         zones.assume(tenancy.row, charge)
-        return Tenancy(tenancy.uid, tenancy.row, tenancy.requests, charge, tenancy.releasing)
+        return replace(tenancy, charge=charge)
+
+    def _leave_marks(self, tenancy: Tenancy, *, sign: int = 1) -> None:
+        self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
 
     def _release(self, tenancy: Tenancy) -> None:
         zones = self._columns.zones

@@ -6,11 +6,14 @@ version in `kaicore.events.codec` and comes with an upcaster. No floats: milli-u
 
 import msgspec
 
+from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
+from kaicore.model.namespace import Namespace
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod, PriorityClass
 from kaicore.model.queue import Queue, ResourceFlavor
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +128,73 @@ class FlavorDeleted(Payload, frozen=True):
     name: str
 
 
+class NamespaceObserved(Payload, frozen=True):
+    """The watcher saw a namespace that is new or whose labels have changed."""
+
+    namespace: Namespace
+
+
+class NamespaceDeleted(Payload, frozen=True):
+    """A namespace is gone."""
+
+    uid: str
+    name: str
+
+
+class PersistentVolumeClaimObserved(Payload, frozen=True):
+    """The watcher saw a claim that is new or has changed."""
+
+    claim: PersistentVolumeClaim
+
+
+class PersistentVolumeClaimDeleted(Payload, frozen=True):
+    """A claim is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PersistentVolumeObserved(Payload, frozen=True):
+    """The watcher saw a volume that is new or has changed."""
+
+    volume: PersistentVolume
+
+
+class PersistentVolumeDeleted(Payload, frozen=True):
+    """A volume is gone."""
+
+    uid: str
+    name: str
+
+
+class StorageClassObserved(Payload, frozen=True):
+    """The watcher saw a storage class that is new or has changed."""
+
+    storage_class: StorageClass
+
+
+class StorageClassDeleted(Payload, frozen=True):
+    """A storage class is gone."""
+
+    uid: str
+    name: str
+
+
+class PodDisruptionBudgetObserved(Payload, frozen=True):
+    """The watcher saw a disruption budget that is new, or allows another number of disruptions."""
+
+    budget: PodDisruptionBudget
+
+
+class PodDisruptionBudgetDeleted(Payload, frozen=True):
+    """A disruption budget is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
 class WatcherStarted(Payload, frozen=True):
     """A watcher has taken over a cluster: from here on the log refuses the facts of any that came before it.
 
@@ -179,6 +249,7 @@ class PodPlaced(Payload, frozen=True):
         cycle: id of the cycle, the same as in its `CycleCompleted`.
         placement: the zones that the kubelet is predicted to give it, None where it aligns nothing.
         rejected_here_before: how often a pod of its class was rejected by this node's kubelet before.
+        claims: names of its claims that are to be provisioned for the node, before it is bound.
     """
 
     uid: str
@@ -189,6 +260,7 @@ class PodPlaced(Payload, frozen=True):
     pod_class: str
     placement: Placement | None = None
     rejected_here_before: int = 0
+    claims: tuple[str, ...] = ()
 
 
 class NodeCharged(Payload, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from kaicore.model.pod import Requirement
+from kaicore.model.selector import Requirement
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 

@@ -11,16 +11,46 @@ from kaicore.events.payloads import Payload
 from kaicore.groups.kinds import OWNER_KINDS, POD_GROUPS, WORKLOAD
 from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
 from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_storage import (
+    normalize_budget,
+    normalize_claim,
+    normalize_namespace,
+    normalize_storage_class,
+    normalize_volume,
+)
 from kaicore.k8s.normalize_topology import normalize_topology
 from kaicore.k8s.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.reflector_core import ObjectKey
 from kaicore.k8s.resources import ObjectT
+from kaicore.k8s.storage_objects import (
+    BudgetObject,
+    ClaimObject,
+    NamespaceObject,
+    StorageClassObject,
+    VolumeObject,
+)
+from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
+from kaicore.model.namespace import Namespace
 from kaicore.model.node import Node, NodeTopology
 from kaicore.model.pod import Pod, PriorityClass
 from kaicore.model.queue import Queue, ResourceFlavor, queue_kind_of
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-Model = GroupSource | Node | NodeTopology | Pod | PriorityClass | Queue | ResourceFlavor
+Model = (
+    GroupSource
+    | Node
+    | NodeTopology
+    | Pod
+    | PriorityClass
+    | Queue
+    | ResourceFlavor
+    | Namespace
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | PodDisruptionBudget
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +113,41 @@ QUEUE_KIND_NAMES = (
     "Queue.scheduling.run.ai",
 )
 FLAVOR_KIND_NAME = "ResourceFlavor.kueue.x-k8s.io"
+NAMESPACE: Kind[NamespaceObject] = Kind(
+    "Namespace",
+    normalize_namespace,
+    payloads.NamespaceObserved,
+    lambda key, uid: payloads.NamespaceDeleted(uid=uid, name=key.name),
+    lambda key, _: f"namespace/{key.name}",
+)
+CLAIM: Kind[ClaimObject] = Kind(
+    "PersistentVolumeClaim",
+    normalize_claim,
+    payloads.PersistentVolumeClaimObserved,
+    lambda key, uid: payloads.PersistentVolumeClaimDeleted(uid=uid, namespace=key.namespace, name=key.name),
+    lambda key, _: f"pvc/{key.namespace}/{key.name}",
+)
+VOLUME: Kind[VolumeObject] = Kind(
+    "PersistentVolume",
+    normalize_volume,
+    payloads.PersistentVolumeObserved,
+    lambda key, uid: payloads.PersistentVolumeDeleted(uid=uid, name=key.name),
+    lambda key, _: f"pv/{key.name}",
+)
+STORAGE_CLASS: Kind[StorageClassObject] = Kind(
+    "StorageClass",
+    normalize_storage_class,
+    payloads.StorageClassObserved,
+    lambda key, uid: payloads.StorageClassDeleted(uid=uid, name=key.name),
+    lambda key, _: f"storageclass/{key.name}",
+)
+BUDGET: Kind[BudgetObject] = Kind(
+    "PodDisruptionBudget",
+    normalize_budget,
+    payloads.PodDisruptionBudgetObserved,
+    lambda key, uid: payloads.PodDisruptionBudgetDeleted(uid=uid, namespace=key.namespace, name=key.name),
+    lambda key, _: f"pdb/{key.namespace}/{key.name}",
+)
 
 _TYPES = {
     "Node": ("NodeObserved", "NodeDeleted"),
@@ -92,6 +157,11 @@ _TYPES = {
     **dict.fromkeys(QUEUE_KIND_NAMES, ("QueueObserved", "QueueDeleted")),
     FLAVOR_KIND_NAME: ("FlavorObserved", "FlavorDeleted"),
     **dict.fromkeys(sorted(POD_GROUPS | OWNER_KINDS | {WORKLOAD}), ("GroupSourceObserved", "GroupSourceDeleted")),
+    "Namespace": ("NamespaceObserved", "NamespaceDeleted"),
+    "PersistentVolumeClaim": ("PersistentVolumeClaimObserved", "PersistentVolumeClaimDeleted"),
+    "PersistentVolume": ("PersistentVolumeObserved", "PersistentVolumeDeleted"),
+    "StorageClass": ("StorageClassObserved", "StorageClassDeleted"),
+    "PodDisruptionBudget": ("PodDisruptionBudgetObserved", "PodDisruptionBudgetDeleted"),
 }
 
 #: Names of all kinds.
@@ -135,6 +205,32 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
             return "Pod", ObjectKey(namespace, name), None
         case payloads.PriorityClassDeleted(_, name):
             return "PriorityClass", ObjectKey("", name), None
+        case _:
+            return _subject_of_surroundings(payload)
+
+
+def _subject_of_surroundings(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
+    match payload:
+        case payloads.NamespaceObserved(found):
+            return "Namespace", ObjectKey("", found.name), found
+        case payloads.PersistentVolumeClaimObserved(claim):
+            return "PersistentVolumeClaim", ObjectKey(claim.namespace, claim.name), claim
+        case payloads.PersistentVolumeObserved(volume):
+            return "PersistentVolume", ObjectKey("", volume.name), volume
+        case payloads.StorageClassObserved(storage_class):
+            return "StorageClass", ObjectKey("", storage_class.name), storage_class
+        case payloads.PodDisruptionBudgetObserved(budget):
+            return "PodDisruptionBudget", ObjectKey(budget.namespace, budget.name), budget
+        case payloads.NamespaceDeleted(_, name):
+            return "Namespace", ObjectKey("", name), None
+        case payloads.PersistentVolumeClaimDeleted(_, namespace, name):
+            return "PersistentVolumeClaim", ObjectKey(namespace, name), None
+        case payloads.PersistentVolumeDeleted(_, name):
+            return "PersistentVolume", ObjectKey("", name), None
+        case payloads.StorageClassDeleted(_, name):
+            return "StorageClass", ObjectKey("", name), None
+        case payloads.PodDisruptionBudgetDeleted(_, namespace, name):
+            return "PodDisruptionBudget", ObjectKey(namespace, name), None
         case _:
             return None
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.normalize_fields import amounts, controller, seconds
+from kaicore.k8s.normalize_rules import claim_uses, pod_rules
+from kaicore.k8s.normalize_selector import node_term
 from kaicore.k8s.objects import (
-    ContainerSpec,
-    NodeSelectorTerm,
     PodObject,
     PodSpec,
     PodToleration,
@@ -18,8 +18,9 @@ from kaicore.k8s.objects import (
 )
 from kaicore.k8s.resources import subject_of
 from kaicore.model.placement import PREDICTED_ANNOTATION
-from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Requirement, Toleration, WorkloadRef
+from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration, WorkloadRef
 from kaicore.model.quantity import CPU, MEMORY
+from kaicore.model.selector import Requirement
 
 #: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together.
 ANNOTATION_PREFIXES = (
@@ -47,6 +48,15 @@ OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
+
+#: Annotations by which a pod says that its workload has to be within one domain of a network topology.
+TOPOLOGY_ANNOTATIONS = (
+    "kai.scheduler/segment-topology-required-placement",
+    "kai.scheduler/topology-required-placement",
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
 
 _QOS_CLASSES = {str(qos): qos for qos in QosClass}
 _TOLERATION_OPERATORS = ("Equal", "Exists")
@@ -106,7 +116,9 @@ def normalize_pod(wire: PodObject) -> Pod:
         deletion_at=seconds(metadata.deletion_timestamp),
         nominated_node=status.nominated_node_name or "",
         workload=_workload(spec),
-        unsupported=tuple(sorted(set(_unsupported(spec, annotations)))),
+        unsupported=tuple(sorted(set(_unsupported(wire)))),
+        rules=pod_rules(wire, subject=subject),
+        claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
     )
 
 
@@ -159,20 +171,7 @@ def _node_affinity(spec: PodSpec) -> tuple[tuple[Requirement, ...], ...]:
     if affinity is None or affinity.required is None:
         return ()
     # A selector without terms selects nothing, which is what an empty term says.
-    return tuple(_term(term) for term in affinity.required.node_selector_terms or ()) or ((),)
-
-
-def _term(term: NodeSelectorTerm) -> tuple[Requirement, ...]:
-    return tuple(
-        Requirement(
-            key=expression.key,
-            operator=expression.operator,
-            values=tuple(sorted(expression.values or ())),
-            field=field,
-        )
-        for expressions, field in ((term.match_expressions, False), (term.match_fields, True))
-        for expression in expressions or ()
-    )
+    return tuple(node_term(term) for term in affinity.required.node_selector_terms or ()) or ((),)
 
 
 def _toleration(toleration: PodToleration) -> Toleration:
@@ -193,32 +192,19 @@ def _workload(spec: PodSpec) -> WorkloadRef | None:
     return WorkloadRef(found.pod_group, found.name, found.pod_group_replica_key or "")
 
 
-def _unsupported(spec: PodSpec, annotations: dict[str, str]) -> Iterator[str]:
-    if spec.affinity is not None:
-        if spec.affinity.pod_affinity is not None and spec.affinity.pod_affinity.required:
-            yield "required pod affinity"
-        if spec.affinity.pod_anti_affinity is not None and spec.affinity.pod_anti_affinity.required:
-            yield "required pod anti-affinity"
-        for term in _node_affinity(spec):
-            for requirement in term:
-                if requirement.field and requirement.key != "metadata.name":
-                    yield f"node affinity by field {requirement.key}"
-    for constraint in spec.topology_spread_constraints or ():
-        if constraint.when_unsatisfiable != "ScheduleAnyway":
-            yield "topology spread constraints"
-    if any(_host_ports(container) for group in (spec.init_containers, spec.containers) for container in group or ()):
-        yield "host ports"
-    for volume in spec.volumes or ():
-        if volume.persistent_volume_claim is not None:
-            yield "persistent volume claims"
-        if volume.ephemeral is not None:
-            yield "ephemeral volumes"
-    if spec.resource_claims:
+def _unsupported(wire: PodObject) -> Iterator[str]:
+    for term in _node_affinity(wire.spec):
+        for requirement in term:
+            if requirement.field and requirement.key != "metadata.name":
+                yield f"node affinity by field {requirement.key}"
+    if wire.spec.resource_claims:
         yield "resource claims"
+    annotations = wire.metadata.annotations or {}
     for name in GPU_SHARE_ANNOTATIONS:
         if name in annotations:
             yield f"a share of a GPU ({name})"
-
-
-def _host_ports(container: ContainerSpec) -> bool:
-    return any(port.host_port for port in container.ports or ())
+    for name in TOPOLOGY_ANNOTATIONS:
+        if name in annotations:
+            yield f"required topology ({name})"
+    if annotations.get("volcano.sh/network-topology-mode") == "hard":
+        yield "required topology (volcano.sh/network-topology-mode)"

@@ -31,7 +31,7 @@ from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
 from kaicore.model.group_source import GroupSource, GroupTemplate, SetRule
-from kaicore.model.pod import Requirement
+from kaicore.model.selector import Requirement
 
 _PREEMPTABLE = {"true": True, "false": False}
 

@@ -11,15 +11,14 @@ from typing import Annotated
 
 import msgspec
 
+from kaicore.k8s.constraint_objects import Affinity, TopologySpreadConstraint, Volume
+from kaicore.k8s.wire import Wire
+
 #: A point in time as Kubernetes writes it, RFC 3339 with a zone.
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 #: A quantity by resource name. API servers write strings, people also numbers.
 Quantities = dict[str, str | int | float]
-
-
-class Wire(msgspec.Struct, gc=False, rename="camel"):
-    """Base of everything that comes as JSON."""
 
 
 class OwnerReference(Wire):
@@ -144,6 +143,8 @@ class ContainerPort(Wire):
     """A port of a container."""
 
     host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
 
 
 class ResourceRequirements(Wire):
@@ -162,51 +163,6 @@ class ContainerSpec(Wire):
     ports: list[ContainerPort] | None = None
 
 
-class SelectorRequirement(Wire):
-    """An expression over a label or a field of a node."""
-
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class NodeSelectorTerm(Wire):
-    """All of its expressions have to hold."""
-
-    match_expressions: list[SelectorRequirement] | None = None
-    match_fields: list[SelectorRequirement] | None = None
-
-
-class NodeSelector(Wire):
-    """Any of its terms has to hold."""
-
-    node_selector_terms: list[NodeSelectorTerm] | None = None
-
-
-class NodeAffinity(Wire):
-    """Which nodes the pod may go to."""
-
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class Present(Wire):
-    """Something of which only matters that it is there."""
-
-
-class PodAffinity(Wire):
-    """Which pods this one must be near to, or away from; only whether it must at all."""
-
-    required: list[Present] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class Affinity(Wire):
-    """All of a pod's affinities."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
-
-
 class PodToleration(Wire):
     """A toleration."""
 
@@ -220,19 +176,6 @@ class Named(Wire):
     """Something of which only the name is read."""
 
     name: str = ""
-
-
-class TopologySpreadConstraint(Wire):
-    """How pods are to be spread."""
-
-    when_unsatisfiable: str = "DoNotSchedule"
-
-
-class Volume(Wire):
-    """A volume; only whether it is bound to certain nodes."""
-
-    persistent_volume_claim: Present | None = None
-    ephemeral: Present | None = None
 
 
 class WorkloadReference(Wire):

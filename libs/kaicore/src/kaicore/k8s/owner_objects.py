@@ -2,7 +2,8 @@
 
 import msgspec
 
-from kaicore.k8s.objects import KubernetesObject, Wire
+from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.wire import Wire
 
 
 class JobSpec(Wire):

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from kaicore.k8s.objects import KubernetesObject, SelectorRequirement, Wire
+from kaicore.k8s.constraint_objects import SelectorRequirement
+from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.wire import Wire
 
 
 class KaiQueueResource(Wire):

@@ -17,6 +17,13 @@ from kaicore.k8s.objects import (
     PriorityClassObject,
     TopologyObject,
 )
+from kaicore.k8s.storage_objects import (
+    BudgetObject,
+    ClaimObject,
+    NamespaceObject,
+    StorageClassObject,
+    VolumeObject,
+)
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
 
@@ -64,6 +71,13 @@ class Resource(Generic[ObjectT]):
 PODS = Resource("Pod", "/api/v1/pods", PodObject)
 NODES = Resource("Node", "/api/v1/nodes", NodeObject)
 PRIORITY_CLASSES = Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject)
+
+
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", NamespaceObject)
+CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", ClaimObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", VolumeObject)
+STORAGE_CLASSES = Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses", StorageClassObject)
+BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", BudgetObject)
 
 
 @dataclass(frozen=True, slots=True)

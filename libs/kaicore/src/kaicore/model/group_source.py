@@ -7,7 +7,8 @@ what the API server knows of one object.
 import msgspec
 
 from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
-from kaicore.model.pod import Owner, Requirement
+from kaicore.model.pod import Owner
+from kaicore.model.selector import Requirement
 
 
 class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 import msgspec
 
+from kaicore.model.pod_rules import ClaimUse, PodRules
+from kaicore.model.selector import Requirement
+
 #: Amounts by resource name, in canonical units (see `kaicore.model.quantity`).
 Amounts = dict[str, int]
 
@@ -42,15 +45,6 @@ class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One expression of a node selector term, on a label or (`field`) on `metadata.name`."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-    field: bool = False
-
-
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     """The controller of a pod."""
 
@@ -84,6 +78,8 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         pod_resources: pod-level requests (`spec.resources.requests`), None when the pod has none.
         annotations: those that kai-ledger or a workload API it reads may care for.
         deletion_at: `metadata.deletionTimestamp` in seconds since the epoch, None when not terminating.
+        rules: what it asks of nodes and of the pods near it beyond that; None for nothing.
+        claims: persistent volume claims that it uses, by name.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
     """
 
@@ -115,6 +111,8 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     nominated_node: str = ""
     workload: WorkloadRef | None = None
     unsupported: tuple[str, ...] = ()
+    rules: PodRules | None = None
+    claims: tuple[ClaimUse, ...] = ()
 
     @property
     def subject(self) -> str:

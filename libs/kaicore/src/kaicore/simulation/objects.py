@@ -29,6 +29,7 @@ from kaicore.model.group_source import GroupSource, GroupTemplate
 from kaicore.model.node import Node
 from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
 from kaicore.simulation.admission import Priorities, admitted_node, admitted_pod, check_pod
+from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
 
 TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
 
@@ -37,6 +38,7 @@ _READ: dict[tuple[str, str], Resource[Any]] = {
     ("", "Pod"): PODS,
     ("scheduling.k8s.io", "PriorityClass"): PRIORITY_CLASSES,
     ("topology.node.k8s.io", "NodeResourceTopology"): TOPOLOGIES,
+    **{kind: resource for kind, (_, resource) in KINDS.items()},
 }
 
 #: Kinds that are left out for a reason of their own.
@@ -99,6 +101,7 @@ class World:
     nodes: dict[str, tuple[Object, NodeObject]] = field(default_factory=dict)
     topologies: dict[str, tuple[Object, TopologyObject]] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClassObject] = field(default_factory=dict)
+    surroundings: Surroundings = field(default_factory=Surroundings)
     pods: list[WorldPod] = field(default_factory=list)
     group_sources: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
     queues: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
@@ -129,7 +132,7 @@ def created(pod: WorldPod, *, now: int) -> WorldPod:
 
 
 def _is_namespaced(kind: _Kind) -> bool:
-    return _READ.get(kind) in (None, PODS) and kind not in _CLUSTER_SCOPED
+    return _READ.get(kind) in (None, PODS, *NAMESPACED) and kind not in _CLUSTER_SCOPED
 
 
 class _Reader:
@@ -153,6 +156,8 @@ class _Reader:
                 self._attempt(item, self._add_topology)
             elif kind == ("scheduling.k8s.io", "PriorityClass"):
                 self._attempt(item, self._add_priority_class)
+            elif kind in KINDS:
+                self._attempt(item, self._add_surrounding)
         priorities = Priorities(world.priority_classes.values())
         pods = [item for kind, item in known if kind == ("", "Pod")]
         for item in pods:
@@ -262,6 +267,10 @@ class _Reader:
         kinds.PRIORITY_CLASS.normalize(wire)
         self._world.priority_classes[wire.metadata.name] = wire
 
+    def _add_surrounding(self, item: Located) -> None:
+        found = item.object
+        self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found)
+
     def _add_pod(self, item: Located, priorities: Priorities) -> None:
         pod = admitted_pod(item.object, priorities=priorities, scheduler_name=self._scheduler_name)
         wire = PODS.decode(_encoder.encode(pod))
@@ -272,6 +281,8 @@ class _Reader:
             decode_annotation(annotations[name], subject=subject, annotation=name) if name in annotations else None
             for name in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION)
         )
+        for claim in ephemeral_claims(pod):
+            self._world.surroundings.add_made(claim)
         self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
 
     def _add_pods_of(self, item: Located, priorities: Priorities) -> None:
@@ -288,6 +299,8 @@ class _Reader:
                 )
                 continue
             try:
+                for claim in template_claims(owner, made.object):
+                    self._world.surroundings.add_made(claim)
                 self._add_pod(Located(item.where, made.object), priorities)
             except InvalidObject as error:
                 metadata = owner["metadata"]

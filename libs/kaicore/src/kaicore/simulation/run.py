@@ -91,6 +91,8 @@ class Simulation:
         """Record the world: classes, nodes, zones, queues, groups, then pods in the order in which nodes took them."""
         world = self._world
         units = [self._seen(PRIORITY_CLASS, one) for one in world.priority_classes.values()]
+        namespaces = {pod.wire.metadata.namespace for pod in world.pods}
+        units += [self._seen(kind, wire) for kind, wire in world.surroundings.recorded(namespaces)]
         units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
         units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
         units += [self._seen(kind, wire) for kind, wire in (*world.queues, *world.group_sources)]

@@ -11,7 +11,7 @@ import msgspec
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.pod_class import PodClass, class_identity, pod_class
+from kaicore.engine.pod_class import PodClass, base_key, class_identity, pod_class
 from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
@@ -33,6 +33,7 @@ from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.queue_book import Bill, QueueBook, bill_of
 from kaicore.state.queue_shares import queue_accounts
 from kaicore.state.resolve import zone_charge
+from kaicore.state.surroundings import FACTS, Surroundings
 from kaicore.state.tally import Tally, add
 
 
@@ -75,6 +76,7 @@ class ClusterState:
         self.recorded_at = 0
         self.columns = NodeColumns()
         self.pods: dict[str, PodEntry] = {}
+        self.surroundings = Surroundings(self.columns, self.pods)
         self.classes: dict[str, PodClass] = {}
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
         #: Versions of the streams that decisions are conditional on: nodes, pods and shards' cycles.
@@ -153,9 +155,13 @@ class ClusterState:
         """Return the queues' accounts and shares for a cycle at time `now` (microseconds since the epoch)."""
         return queue_accounts(self.queue_book, self.columns, config, now=now, recorded_at=self.recorded_at)
 
+    def class_of(self, entry: PodEntry) -> PodClass:
+        """Return the class as which a pod is decided on now: its own, or the variant that labels and volumes make."""
+        return self.surroundings.variant(self.classes[entry.class_key], entry.pod)
+
     def rejected_before(self, node: str, class_key: str) -> int:
-        """Return how often the node's kubelet has rejected pods of a class."""
-        return self.rejections.get(node, {}).get(class_key, Rejection()).count
+        """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
+        return self.rejections.get(node, {}).get(base_key(class_key), Rejection()).count
 
     def history_gap(self, node: str) -> HistoryGap | None:
         """Return since when the log does not tell all that is held of a node's zones; None while it does.
@@ -193,11 +199,14 @@ class ClusterState:
         self._class_by_identity[identity] = known.key
         self._identity_of_class[known.key] = identity
         self._class_refs[known.key] = references
+        self.surroundings.class_known(known)
 
     def restore_pod(self, entry: PodEntry) -> None:
         """Put a pod back with its charges; its node and class are there already."""
         self.pods[entry.pod.uid] = entry
+        self.surroundings.pod_seen(entry.pod)
         if entry.charged:
+            self.surroundings.remark(entry)
             row = self.columns.row(entry.node)
             self.columns.charge(row, entry.requests, releasing=entry.releasing)
             self.columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
@@ -342,6 +351,7 @@ class ClusterState:
             self._set_pod(entry, pod)
         if pod.phase == "Running" and not entry.started_at:
             entry.started_at = self.recorded_at
+        self.stirred += self.surroundings.pod_seen(pod)
         if pod.finished:
             was_held = entry.charged
             self._release(entry)
@@ -382,6 +392,7 @@ class ClusterState:
         self.healing.ends(entry)
         self._unbill(entry)
         del self.pods[payload.uid]
+        self.surroundings.pod_gone(entry.pod)
         self._unclass(entry)
         self.group_table.pod_gone(payload.uid)
         self.waiting.discard(payload.uid)
@@ -464,7 +475,7 @@ class ClusterState:
 
     def _heal_requested(self, payload: payloads.HealRequested, event: Event) -> None:
         self.tally.heal_requests += 1
-        self.healing.requested(payload.owner, payload.pod_class, payload.node, at=event.recorded_at)
+        self.healing.requested(payload.owner, base_key(payload.pod_class), payload.node, at=event.recorded_at)
         entry = self.pods.get(payload.uid)
         if entry is not None:
             entry.healing = True
@@ -505,6 +516,10 @@ class ClusterState:
     def _watcher_started(self, payload: payloads.WatcherStarted, _: Event) -> None:
         """Who watches does not matter to the state."""
 
+    def _surroundings_changed(self, payload: payloads.Payload, _: Event) -> None:
+        self.surroundings.take(payload)
+        self.stirred += 1
+
     # Charges.
 
     def _class_key(self, pod: Pod) -> str:
@@ -515,6 +530,7 @@ class ClusterState:
             key = self._class_by_identity[identity] = known.key
             self._identity_of_class[key] = identity
             self.classes[key] = known
+            self.surroundings.class_known(known)
         return key
 
     def _unclass(self, entry: PodEntry) -> None:
@@ -523,8 +539,10 @@ class ClusterState:
         self._class_refs[key] -= 1
         if self._class_refs[key] or any(key in by_class for by_class in self.rejections.values()):
             return
+        self.surroundings.class_forgotten(self.classes[key])
         del self._class_refs[key], self.classes[key], self._class_by_identity[self._identity_of_class.pop(key)]
-        self.reasons.pop(key, None)
+        for other in [other for other in self.reasons if base_key(other) == key]:
+            del self.reasons[other]
 
     def _resolve(self, entry: PodEntry) -> ZoneCharge | None:
         return zone_charge(
@@ -557,6 +575,7 @@ class ClusterState:
         charge = self._resolve(entry)
         entry.zone_charge = self.columns.zones.charge(row, charge or ZoneCharge())
         entry.charged, entry.releasing, entry.charged_at = True, False, self.position
+        self.stirred += self.surroundings.remark(entry)
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, known=charge is not None)
 
@@ -590,6 +609,7 @@ class ClusterState:
         self.columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
         self.columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.charged = entry.releasing = False
+        self.surroundings.remark(entry)
         entry.zone_charge = ZoneCharge()
         self._note_unrecorded(entry, unrecorded=False)
         entry.missed = ""
@@ -652,6 +672,7 @@ class ClusterState:
             self.columns.charge(row, entry.requests, sign=sign, releasing=flag)
         self.columns.zones.set_releasing(row, entry.zone_charge, releasing=releasing)
         entry.releasing = releasing
+        self.stirred += self.surroundings.remark(entry)
 
     def _set_waiting(self, entry: PodEntry) -> None:
         if entry.stage is Stage.WAITING and entry.pod.deletion_at is None and not entry.gone:
@@ -698,6 +719,7 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.FlavorDeleted: ClusterState._flavor_deleted,  # noqa: SLF001
     payloads.QueuesReported: ClusterState._queues_reported,  # noqa: SLF001
     payloads.WatcherStarted: ClusterState._watcher_started,  # noqa: SLF001
+    **dict.fromkeys(FACTS, ClusterState._surroundings_changed),  # noqa: SLF001
     payloads.PlacementObserved: ClusterState._placement_observed,  # noqa: SLF001
     payloads.PredictionMissed: ClusterState._prediction_missed,  # noqa: SLF001
     payloads.PodPlaced: ClusterState._pod_placed,  # noqa: SLF001

@@ -10,23 +10,18 @@ from kaicore.state.pod_entry import PodEntry
 def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
     """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
     waiting = []
+    rejecting = _rejecting(state)
     avoid: dict[str, set[int]] = {}
     for uid in state.waiting:
         entry = state.pods[uid]
         if entry.pod.scheduler_name != config.scheduler_name or now < retry_at(entry, config):
             continue
-        pod = entry.pod
-        waiting.append(
-            WaitingPod(pod.uid, pod.namespace, pod.name, pod.priority, pod.created_at, state.classes[entry.class_key])
-        )
+        pod, pod_class = entry.pod, state.class_of(entry)
+        waiting.append(WaitingPod(pod.uid, pod.namespace, pod.name, pod.priority, pod.created_at, pod_class))
         if entry.healed_from:
-            avoid.setdefault(entry.class_key, set()).add(state.columns.row(entry.healed_from))
-    rejecting: dict[str, dict[int, str]] = {}
-    for node, by_class in state.rejections.items():
-        changes = state.changes.get(node, 0)
-        for key, rejection in by_class.items():
-            if rejection.changes == changes:
-                rejecting.setdefault(key, {})[state.columns.row(node)] = rejection.reason
+            avoid.setdefault(pod_class.key, set()).add(state.columns.row(entry.healed_from))
+        if entry.class_key in rejecting:
+            rejecting[pod_class.key] = rejecting[entry.class_key]
     return CycleInput(
         state.columns,
         waiting,
@@ -34,6 +29,16 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         avoid=avoid,
         stray=_stray(state, config, now=now),
     )
+
+
+def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
+    rejecting: dict[str, dict[int, str]] = {}
+    for node, by_class in state.rejections.items():
+        changes = state.changes.get(node, 0)
+        for key, rejection in by_class.items():
+            if rejection.changes == changes:
+                rejecting.setdefault(key, {})[state.columns.row(node)] = rejection.reason
+    return rejecting
 
 
 def idle(state: ClusterState) -> bool:
@@ -82,7 +87,7 @@ def _stray(state: ClusterState, config: EngineConfig, *, now: int) -> list[Stray
             node=entry.node,
             missed=entry.missed,
             owner="" if entry.pod.owner is None else entry.pod.owner.uid,
-            pod_class=state.classes[entry.class_key],
+            pod_class=state.class_of(entry),
         )
         for entry in due
     ]

@@ -126,6 +126,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
             pod_class=decision.pod_class,
             placement=decision.placement,
             rejected_here_before=state.rejected_before(decision.node, decision.pod_class),
+            claims=state.surroundings.volumes.to_provision(state.pods[decision.uid].pod),
         )
         charged = NodeCharged(node=decision.node, cycle=cycle, pods=(decision.uid,))
         units.append(

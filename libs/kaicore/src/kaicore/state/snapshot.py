@@ -3,15 +3,18 @@
 The schema is part of a snapshot's name: a program never reads one of another shape, it folds from further back instead.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kaicore.engine.config import ENGINE_VERSION
 from kaicore.engine.pod_class import PodClass
 from kaicore.events.payloads import ClassPending, PriorityClassObserved
+from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
+from kaicore.model.namespace import Namespace
 from kaicore.model.node import Node, NodeTopology
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
 from kaicore.state.healing import Healed
@@ -20,7 +23,7 @@ from kaicore.state.queue_book import QueueBook, QueueRecord
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-4-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-5-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -52,8 +55,14 @@ class _StateRecord(msgspec.Struct):
     config_digest: str
     group_sources: list[GroupSource]
     queue_book: QueueRecord
+    namespaces: list[Namespace]
+    claims: list[PersistentVolumeClaim]
+    volumes: list[PersistentVolume]
+    storage_classes: list[StorageClass]
+    budgets: list[PodDisruptionBudget]
 
 
+_Fact = TypeVar("_Fact")
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_StateRecord)
 
@@ -106,6 +115,11 @@ def encode_state(state: ClusterState) -> bytes:
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
             queue_book=state.queue_book.record(),
+            namespaces=_sorted(state.surroundings.namespaces),
+            claims=_sorted(state.surroundings.volumes.claims),
+            volumes=_sorted(state.surroundings.volumes.volumes),
+            storage_classes=_sorted(state.surroundings.volumes.storage_classes),
+            budgets=_sorted(state.surroundings.budgets),
         )
     )
 
@@ -130,6 +144,13 @@ def decode_state(body: bytes) -> ClusterState:
         found = item.priority_class
         state.group_table.priority_class(found.name, found.value)
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
+    state.surroundings.restore(
+        namespaces=record.namespaces,
+        claims=record.claims,
+        volumes=record.volumes,
+        storage_classes=record.storage_classes,
+        budgets=record.budgets,
+    )
     for pod_class, identity, references in record.classes:
         state.restore_class(pod_class, identity, references)
     columns, zones = state.columns, state.columns.zones
@@ -146,3 +167,7 @@ def decode_state(body: bytes) -> ClusterState:
         state.restore_pod(entry)
     state.group_table.changed.clear()
     return state
+
+
+def _sorted(facts: dict[str, _Fact]) -> list[_Fact]:
+    return [facts[key] for key in sorted(facts)]

@@ -120,14 +120,14 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
         return "is being deleted before it was placed"
     if entry.bind_failures:
         return f"waits after {entry.bind_failures} failed binds"
-    return "pending" if state.reasons.get(entry.class_key) else "waits for its first cycle"
+    return "pending" if state.reasons.get(state.class_of(entry).key) else "waits for its first cycle"
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
     """Return why no node was for a waiting pod, as last recorded for its class."""
     if entry.stage is not Stage.WAITING:
         return []
-    by_shard = state.reasons.get(entry.class_key, {})
+    by_shard = state.reasons.get(state.class_of(entry).key, {})
     return [reason for shard in sorted(by_shard) for reason in by_shard[shard].reasons]
 
 

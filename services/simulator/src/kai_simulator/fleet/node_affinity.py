@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.objects import NodeSelectorTerm, SelectorRequirement
+from kaicore.k8s.constraint_objects import NodeSelectorTerm, SelectorRequirement
 
 from kai_simulator.fleet.wire import PodObject
 

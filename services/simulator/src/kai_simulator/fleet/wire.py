@@ -1,15 +1,15 @@
 """The fields of pods and nodes that a kubelet reads, decoded straight from the API server's bytes."""
 
 import msgspec
+from kaicore.k8s.constraint_objects import Affinity
 from kaicore.k8s.objects import (
-    Affinity,
     KubernetesObject,
     ObjectMeta,
     Quantities,
     ResourceRequirements,
-    Wire,
 )
 from kaicore.k8s.resources import Resource
+from kaicore.k8s.wire import Wire
 
 
 class PodMeta(ObjectMeta):

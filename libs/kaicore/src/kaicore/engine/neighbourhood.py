@@ -1,0 +1,71 @@
+"""What the ordinary Kubernetes rules say of a class: rows that they refuse, and which of the others they prefer."""
+
+import numpy as np
+
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.node_filters import affine
+from kaicore.engine.pod_class import PodClass
+from kaicore.engine.pod_rules import RuleRefusal, pod_rules
+from kaicore.engine.preferences import Preferences
+from kaicore.engine.reasons import Code
+from kaicore.numa.columns import Flags, Ints
+
+
+class Neighbourhood:
+    """The rules and preferences of one class in one cycle; charges of the cycle are seen as they happen."""
+
+    def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:
+        """Args:
+        pod_class: the class.
+        columns: the cycle's own copy.
+        fitting: rows that meet its node selector and required node affinity.
+        tolerated: rows whose taints it tolerates.
+        """
+        self._columns = columns
+        self._volumes = pod_class.volumes
+        self._rules = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
+        self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
+        self.reachable = self._reachable_rows()
+
+    def ranked(self, ranking: Ints, *, never: np.int64) -> Ints:
+        """Return a ranking in which rows that are refused, or less preferred than others, are `never`.
+
+        Args:
+            ranking: by row, higher is better.
+            never: what stands there for rows that cannot take the pod.
+        """
+        if not self._rules and not self._preferences:
+            return ranking
+        feasible = ranking != never
+        for rule in self._rules:
+            feasible &= ~rule.refused()
+        if self._preferences and feasible.any():
+            scores = self._preferences.scores(feasible)
+            feasible &= scores == scores[feasible].max()
+        return np.where(feasible, ranking, never)
+
+    def admits(self, row: int) -> bool:
+        """Tell whether no rule refuses a row now."""
+        return bool(self.reachable[row]) and not any(rule.refused()[row] for rule in self._rules)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether a charge may open a row that is refused now."""
+        return bool(self._rules)
+
+    def unreachable(self) -> list[RuleRefusal]:
+        """Say which rows are out of reach for the pod's volumes, and why."""
+        return [
+            RuleRefusal(~affine(self._columns, terms), Code.VOLUME_NODE, detail)
+            for detail, terms in self._volumes.places
+        ]
+
+    def refusals(self) -> list[RuleRefusal]:
+        """Say which rows the rules refuse now, and why."""
+        return [refusal for rule in self._rules for refusal in rule.refusals()]
+
+    def _reachable_rows(self) -> Flags:
+        rows = np.ones(len(self._columns.present), np.bool_)
+        for _, terms in self._volumes.places:
+            rows &= affine(self._columns, terms)
+        return rows

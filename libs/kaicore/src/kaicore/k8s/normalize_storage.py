@@ -1,0 +1,154 @@
+"""Volumes, claims and storage classes, namespaces and disruption budgets from the wire into the model."""
+
+from kaicore.errors import InvalidObject
+from kaicore.k8s.normalize_fields import amounts
+from kaicore.k8s.normalize_selector import label_requirements, node_term
+from kaicore.k8s.objects import KubernetesObject, Quantities
+from kaicore.k8s.resources import subject_of
+from kaicore.k8s.storage_objects import (
+    BudgetObject,
+    ClaimObject,
+    NamespaceObject,
+    StorageClassObject,
+    VolumeObject,
+)
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.namespace import Namespace
+from kaicore.model.selector import PodSelector, Requirement
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+_BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
+#: What named a claim's class before `spec.storageClassName`, and still wins over it.
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+#: Labels of volumes that say where they are; the first two are today's names of the last two.
+ZONE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+
+
+def normalize_claim(wire: ClaimObject) -> PersistentVolumeClaim:
+    """Reduce a PersistentVolumeClaim to what scheduling needs.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    metadata, spec = wire.metadata, wire.spec
+    subject = _subject("PersistentVolumeClaim", wire)
+    annotations = metadata.annotations or {}
+    requests = spec.resources.requests if spec.resources is not None else None
+    return PersistentVolumeClaim(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        volume=spec.volume_name or "",
+        bound=bool(spec.volume_name) and _BOUND_ANNOTATION in annotations,
+        lost=wire.status.phase == "Lost",
+        deleting=metadata.deletion_timestamp is not None,
+        storage_class=annotations.get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
+        selected_node=annotations.get(SELECTED_NODE_ANNOTATION, ""),
+        access_modes=tuple(sorted(set(spec.access_modes or ()))),
+        request=_storage(requests, subject=subject, field="spec.resources.requests"),
+        owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
+    )
+
+
+def normalize_volume(wire: VolumeObject) -> PersistentVolume:
+    """Reduce a PersistentVolume to what scheduling needs.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    metadata, spec = wire.metadata, wire.spec
+    subject = _subject("PersistentVolume", wire)
+    required = spec.node_affinity.required if spec.node_affinity is not None else None
+    labels = metadata.labels or {}
+    return PersistentVolume(
+        uid=metadata.uid,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        storage_class=(metadata.annotations or {}).get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
+        claimed=spec.claim_ref is not None,
+        phase=wire.status.phase or "",
+        capacity=_storage(spec.capacity, subject=subject, field="spec.capacity"),
+        access_modes=tuple(sorted(set(spec.access_modes or ()))),
+        # A selector without terms selects nothing, which is what an empty term says.
+        node_affinity=None
+        if required is None
+        else tuple(node_term(term) for term in required.node_selector_terms or ()) or ((),),
+        zones={key: labels[key] for key in ZONE_LABELS if key in labels},
+    )
+
+
+def normalize_storage_class(wire: StorageClassObject) -> StorageClass:
+    """Reduce a StorageClass to what scheduling needs.
+
+    Raises:
+        InvalidObject: it has no name.
+    """
+    metadata = wire.metadata
+    _subject("StorageClass", wire)
+    return StorageClass(
+        uid=metadata.uid,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        provisioner=wire.provisioner,
+        waits=wire.volume_binding_mode == "WaitForFirstConsumer",
+        topologies=tuple(
+            tuple(
+                Requirement(label.key, "In", tuple(sorted(set(label.values or ()))))
+                for label in term.match_label_expressions or ()
+            )
+            for term in wire.allowed_topologies or ()
+        ),
+    )
+
+
+def normalize_namespace(wire: NamespaceObject) -> Namespace:
+    """Reduce a Namespace to its labels.
+
+    Raises:
+        InvalidObject: it has no name.
+    """
+    metadata = wire.metadata
+    _subject("Namespace", wire)
+    return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {})
+
+
+def normalize_budget(wire: BudgetObject) -> PodDisruptionBudget:
+    """Reduce a PodDisruptionBudget to what evictions need.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    subject = _subject("PodDisruptionBudget", wire)
+    return PodDisruptionBudget(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        selector=PodSelector(
+            (metadata.namespace,), labels=label_requirements(spec.selector, subject=subject, field="spec.selector")
+        ),
+        disruptions_allowed=max(status.disruptions_allowed, 0),
+        disrupted=tuple(sorted(status.disrupted_pods or ())),
+        unhealthy_may_go=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+    )
+
+
+def _subject(kind: str, wire: KubernetesObject) -> str:
+    metadata = wire.metadata
+    subject = subject_of(kind, metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    return subject
+
+
+def _storage(quantities: Quantities | None, *, subject: str, field: str) -> int:
+    return amounts(quantities, subject=subject, field=field).get("storage", 0)

@@ -1,0 +1,7 @@
+"""The base of everything that comes as JSON."""
+
+import msgspec
+
+
+class Wire(msgspec.Struct, gc=False, rename="camel"):
+    """Base of everything that comes as JSON; field names are in camel case there."""

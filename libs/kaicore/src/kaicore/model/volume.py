@@ -1,0 +1,75 @@
+"""Persistent volumes, reduced to what decides on which nodes a pod can use them."""
+
+import msgspec
+
+from kaicore.model.selector import Requirement
+
+
+class PersistentVolumeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim.
+
+    Attributes:
+        volume: `spec.volumeName`.
+        bound: both sides agree (`pv.kubernetes.io/bind-completed`).
+        lost: its volume is gone for good.
+        deleting: it is about to go.
+        selected_node: where a scheduler has asked for it to be provisioned.
+        request: of storage, bytes.
+        owner: uid of its controller.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    volume: str = ""
+    bound: bool = False
+    lost: bool = False
+    deleting: bool = False
+    storage_class: str = ""
+    selected_node: str = ""
+    access_modes: tuple[str, ...] = ()
+    request: int = 0
+    owner: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class PersistentVolume(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A volume.
+
+    Attributes:
+        claimed: some claim has it, or is to have it (`spec.claimRef`).
+        node_affinity: required terms, any of them; None without.
+        zones: its zone and region labels, whose values may be several, joined by `__`.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    storage_class: str = ""
+    claimed: bool = False
+    phase: str = ""
+    capacity: int = 0
+    access_modes: tuple[str, ...] = ()
+    node_affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    zones: dict[str, str] = {}
+
+
+class StorageClass(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A storage class.
+
+    Attributes:
+        waits: `WaitForFirstConsumer`: claims are bound when a pod that uses them has a node.
+        topologies: where volumes can be provisioned, any of the terms; none for everywhere.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    provisioner: str = ""
+    waits: bool = False
+    topologies: tuple[tuple[Requirement, ...], ...] = ()

@@ -1,0 +1,122 @@
+"""Namespaces, volumes and disruption budgets of a simulated world, with what an API server adds to them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kaicore.k8s.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME, Kind
+from kaicore.k8s.objects import ObjectMeta
+from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
+from kaicore.k8s.storage_objects import ClaimObject, NamespaceObject, StorageClassObject
+from kaicore.k8s.workloads import Object, derived_uid
+
+#: How each kind is read and recorded, by group and kind; in the order in which they are recorded.
+KINDS: dict[tuple[str, str], tuple[Kind[Any], Resource[Any]]] = {
+    ("", "Namespace"): (NAMESPACE, NAMESPACES),
+    ("storage.k8s.io", "StorageClass"): (STORAGE_CLASS, STORAGE_CLASSES),
+    ("", "PersistentVolume"): (VOLUME, VOLUMES),
+    ("", "PersistentVolumeClaim"): (CLAIM, CLAIMS),
+    ("policy", "PodDisruptionBudget"): (BUDGET, BUDGETS),
+}
+
+#: Those that are in a namespace.
+NAMESPACED = (CLAIMS, BUDGETS)
+
+_CLAIM = ("", "PersistentVolumeClaim")
+_NAME_LABEL = "kubernetes.io/metadata.name"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+_encoder = msgspec.json.Encoder()
+
+
+class Surroundings:
+    """What is around the pods of a world."""
+
+    def __init__(self) -> None:
+        self._wires: list[tuple[tuple[str, str], Any]] = []
+
+    def add(self, kind: tuple[str, str], found: Object) -> None:
+        """Take an object in.
+
+        Raises:
+            InvalidObject: naming the field that says something impossible.
+        """
+        recorded, resource = KINDS[kind]
+        wire = resource.decode(_encoder.encode(found))
+        recorded.normalize(wire)
+        self._wires.append((kind, wire))
+
+    def add_made(self, claim: Object) -> None:
+        """Take in a claim that a controller would make, unless it is there.
+
+        Raises:
+            InvalidObject: see `add`.
+        """
+        meta = claim["metadata"]
+        if not any(
+            kind == _CLAIM and _key(wire.metadata) == (meta["namespace"], meta["name"]) for kind, wire in self._wires
+        ):
+            self.add(_CLAIM, claim)
+
+    def recorded(self, namespaces: Iterable[str]) -> list[tuple[Kind[Any], Any]]:
+        """Return all objects in the order in which they are to be recorded, with their kinds.
+
+        Args:
+            namespaces: of the pods; those that no object tells of are there as well.
+        """
+        there = {wire.metadata.name for kind, wire in self._wires if kind == ("", "Namespace")}
+        wires = list(self._wires)
+        for name in sorted(set(namespaces) - there):
+            meta = ObjectMeta(name=name, uid=derived_uid("", "Namespace", "", name))
+            wires.append((("", "Namespace"), NamespaceObject(metadata=meta)))
+        default = self._default_class()
+        order = list(KINDS)
+        return [
+            (KINDS[kind][0], _admitted(wire, default))
+            for kind, wire in sorted(wires, key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
+        ]
+
+    def _default_class(self) -> str:
+        """Return the default storage class; of several the first by name, for creation times are seldom given."""
+        classes = [wire for _, wire in self._wires if isinstance(wire, StorageClassObject)]
+        names = [one.metadata.name for one in classes if (one.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true"]
+        return min(names, default="")
+
+
+def ephemeral_claims(pod: Object) -> Iterator[Object]:
+    """Yield the claims that a pod's ephemeral volumes are given, as the controller of such volumes makes them."""
+    meta = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    for volume in pod["spec"].get("volumes") or ():
+        if isinstance(volume.get("ephemeral"), dict):
+            template = volume["ephemeral"].get("volumeClaimTemplate")
+            yield _claim(f"{meta['name']}-{volume.get('name')}", meta["namespace"], template, ownerReferences=[owner])
+
+
+def template_claims(owner: Object, pod: Object) -> Iterator[Object]:
+    """Yield the claims that a StatefulSet makes for one of its pods."""
+    for template in owner["spec"].get("volumeClaimTemplates") or () if owner["kind"] == "StatefulSet" else ():
+        meta = pod["metadata"]
+        yield _claim(f"{template['metadata']['name']}-{meta['name']}", meta["namespace"], template)
+
+
+def _claim(name: str, namespace: str, template: object, **metadata: Any) -> Object:
+    uid = derived_uid("", "PersistentVolumeClaim", namespace, name)
+    spec = template.get("spec") or {} if isinstance(template, dict) else {}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid, **metadata}, "spec": spec}
+
+
+def _admitted(wire: Any, default_class: str) -> Any:
+    match wire:
+        case NamespaceObject(metadata=meta):
+            labels = {**(meta.labels or {}), _NAME_LABEL: meta.name}
+            return msgspec.structs.replace(wire, metadata=msgspec.structs.replace(meta, labels=labels))
+        case ClaimObject(spec=spec) if spec.storage_class_name is None and default_class:
+            return msgspec.structs.replace(wire, spec=msgspec.structs.replace(spec, storage_class_name=default_class))
+        case _:
+            return wire
+
+
+def _key(meta: ObjectMeta) -> tuple[str, str]:
+    return meta.namespace, meta.name

@@ -1,0 +1,181 @@
+"""What pods are to each other, and what else in the cluster decides about them.
+
+Namespaces, volumes and disruption budgets as facts tell of them; which selections select which pods; and the marks that
+charged pods leave on their nodes (`kaicore.engine.pod_marks`). Without rules that look at pods it does next to nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.pod_class import PodClass, variant
+from kaicore.engine.pod_marks import carried_marks, claim_mark, selections
+from kaicore.engine.volume_demand import VolumeDemand
+from kaicore.events import payloads
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.namespace import Namespace
+from kaicore.model.pod import Pod
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.state.pod_entry import PodEntry
+from kaicore.state.selection_index import SelectionIndex
+from kaicore.state.volume_book import VolumeBook, claim_keys
+
+#: Facts that are for `Surroundings.take`.
+FACTS: tuple[type[payloads.Payload], ...] = (
+    payloads.NamespaceObserved,
+    payloads.NamespaceDeleted,
+    payloads.PersistentVolumeClaimObserved,
+    payloads.PersistentVolumeClaimDeleted,
+    payloads.PersistentVolumeObserved,
+    payloads.PersistentVolumeDeleted,
+    payloads.StorageClassObserved,
+    payloads.StorageClassDeleted,
+    payloads.PodDisruptionBudgetObserved,
+    payloads.PodDisruptionBudgetDeleted,
+)
+
+
+class Surroundings:
+    """See the module."""
+
+    def __init__(self, columns: NodeColumns, entries: Mapping[str, PodEntry]) -> None:
+        """Args:
+        columns: whose marks are kept.
+        entries: all pods of the state, by uid.
+        """
+        self._columns = columns
+        self._entries = entries
+        self._index = SelectionIndex()
+        self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand], PodClass] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.volumes = VolumeBook()
+        #: By `namespace/name`.
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+
+    # Classes and pods.
+
+    def class_known(self, known: PodClass) -> None:
+        """A class is new."""
+        if known.rules is None:
+            return
+        self._columns.marks.add_rules(known.rules)
+        for selection in selections(known.rules):
+            self._remark_all(self._index.add_selection(selection))
+
+    def class_forgotten(self, known: PodClass) -> None:
+        """A class is no more."""
+        self._variants.clear()
+        if known.rules is None:
+            return
+        self._columns.marks.add_rules(known.rules, sign=-1)
+        for selection in selections(known.rules):
+            self._remark_all(self._index.remove_selection(selection))
+
+    def pod_seen(self, pod: Pod) -> bool:
+        """A pod is new or changed; return whether that may be of consequence to other pods."""
+        if pod.finished:
+            self.pod_gone(pod)
+            return False
+        if pod.claims:
+            self.volumes.add_pod(pod)
+        changed = self._index.set_pod(pod)
+        return changed and pod.uid in self._entries and self.remark(self._entries[pod.uid])
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A pod is no more, or finished."""
+        if pod.claims:
+            self.volumes.remove_pod(pod)
+        self._index.remove_pod(pod.uid)
+
+    def remark(self, entry: PodEntry) -> bool:
+        """Have a pod's marks where it is charged, and nowhere else; return whether anything changed."""
+        uid = entry.pod.uid
+        marks = self._marks(entry) if entry.charged else ()
+        before = self._marked.get(uid)
+        if before is None and not marks:
+            return False
+        after = (self._columns.row(entry.node), marks) if marks else None
+        if before == after:
+            return False
+        if before is not None:
+            self._columns.marks.charge(before[0], before[1], sign=-1)
+            del self._marked[uid]
+        if after is not None:
+            self._columns.marks.charge(after[0], after[1])
+            self._marked[uid] = after
+        return True
+
+    def variant(self, known: PodClass, pod: Pod) -> PodClass:
+        """Return the variant of a class that a pod is of: see `kaicore.engine.pod_class.variant`."""
+        selected = self._index.marks_of(pod.uid)
+        if not selected and not pod.claims:
+            return known
+        volumes = self.volumes.demand(pod)
+        key = (known.key, selected, volumes)
+        found = self._variants.get(key)
+        if found is None:
+            found = self._variants[key] = variant(known, selected, volumes)
+        return found
+
+    # Facts.
+
+    def take(self, payload: payloads.Payload) -> None:
+        """Take in one of `FACTS`."""
+        volumes = self.volumes
+        match payload:
+            case payloads.NamespaceObserved(namespace):
+                self.namespaces[namespace.name] = namespace
+                self._remark_all(self._index.set_namespace(namespace.name, namespace.labels))
+            case payloads.NamespaceDeleted(_, name):
+                if self.namespaces.pop(name, None) is not None:
+                    self._remark_all(self._index.set_namespace(name, None))
+            case payloads.PersistentVolumeClaimObserved(claim):
+                volumes.claims[claim.key] = claim
+            case payloads.PersistentVolumeClaimDeleted(_, namespace_name, name):
+                volumes.claims.pop(f"{namespace_name}/{name}", None)
+            case payloads.PersistentVolumeObserved(volume):
+                volumes.volumes[volume.name] = volume
+            case payloads.PersistentVolumeDeleted(_, name):
+                volumes.volumes.pop(name, None)
+            case payloads.StorageClassObserved(storage_class):
+                volumes.storage_classes[storage_class.name] = storage_class
+            case payloads.StorageClassDeleted(_, name):
+                volumes.storage_classes.pop(name, None)
+            case payloads.PodDisruptionBudgetObserved(budget):
+                self.budgets[f"{budget.namespace}/{budget.name}"] = budget
+            case payloads.PodDisruptionBudgetDeleted(_, namespace_name, name):
+                self.budgets.pop(f"{namespace_name}/{name}", None)
+            case _:
+                pass
+
+    # For snapshots.
+
+    def restore(
+        self,
+        *,
+        namespaces: Iterable[Namespace],
+        claims: Iterable[PersistentVolumeClaim],
+        volumes: Iterable[PersistentVolume],
+        storage_classes: Iterable[StorageClass],
+        budgets: Iterable[PodDisruptionBudget],
+    ) -> None:
+        """Put the facts back, before any pod."""
+        for namespace in namespaces:
+            self.take(payloads.NamespaceObserved(namespace))
+        self.volumes.claims = {claim.key: claim for claim in claims}
+        self.volumes.volumes = {volume.name: volume for volume in volumes}
+        self.volumes.storage_classes = {item.name: item for item in storage_classes}
+        self.budgets = {f"{budget.namespace}/{budget.name}": budget for budget in budgets}
+
+    def _remark_all(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if uid in self._entries:
+                self.remark(self._entries[uid])
+
+    def _marks(self, entry: PodEntry) -> tuple[str, ...]:
+        pod = entry.pod
+        selected = self._index.marks_while(pod.uid, terminating=entry.releasing)
+        if pod.rules is None and not pod.claims:
+            return selected
+        carried = carried_marks(pod.rules) if pod.rules is not None else ()
+        return (*selected, *carried, *map(claim_mark, claim_keys(pod)))

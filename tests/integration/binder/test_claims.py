@@ -1,0 +1,118 @@
+"""Claims that wait for their first consumer are provisioned where the pod goes, before it is bound."""
+
+import asyncio
+
+import pytest
+from kai_binder.claims import Next, what_next
+from kaicore.events.payloads import BindFailed, PodBound
+from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
+from kaicore.model.volume import PersistentVolumeClaim
+
+from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.kube import CLAIMS, PODS, Json
+
+_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "late"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "node", "selected", "expected"),
+    [
+        (True, "", False, Next.DONE),
+        (True, "n2", True, Next.DONE),
+        (False, "", False, Next.SELECT),
+        (False, "n1", False, Next.WAIT),
+        (False, "n1", True, Next.WAIT),
+        (False, "", True, Next.GIVE_UP),
+        (False, "n2", False, Next.GIVE_UP),
+    ],
+)
+def test_what_a_claim_needs(bound: bool, node: str, selected: bool, expected: Next) -> None:
+    claim = PersistentVolumeClaim("u", "default", "c", "1", volume="v", bound=bound, selected_node=node)
+    assert what_next(claim, node="n1", selected=selected) is expected
+
+
+async def claimed(scene: Scene, name: str = "c") -> None:
+    await scene.api.post(CLAIMS, {"metadata": {"name": name}, "spec": _SPEC})
+
+
+async def selected(scene: Scene, name: str = "c") -> Json:
+    """The claim, as soon as a node is named on it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            claim = await scene.api.get(f"{CLAIMS}/{name}")
+            if SELECTED_NODE_ANNOTATION in (claim["metadata"].get("annotations") or {}):
+                return claim
+            version = claim["metadata"]["resourceVersion"]
+            async with scene.api.client.watch(CLAIMS, resource_version=version, timeout_s=5) as chunks:
+                async for _ in chunks:
+                    break
+
+
+async def provisioned(scene: Scene, name: str) -> None:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"}
+    patch = {"metadata": {"annotations": annotations}, "spec": {"volumeName": f"pv-{name}"}}
+    await scene.api.merge(f"{CLAIMS}/{name}", patch)
+
+
+async def test_a_pod_is_bound_when_its_claims_are(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    for name in ("c", "d"):
+        await claimed(scene, name)
+    scene.start()
+    await scene.decide((pod, "n1"), claims=("c", "d"))
+    for name in ("c", "d"):
+        claim = await selected(scene, name)
+        assert claim["metadata"]["annotations"][SELECTED_NODE_ANNOTATION] == "n1"
+        assert not (await scene.api.get(f"{PODS}/a"))["spec"].get("nodeName")
+        await provisioned(scene, name)
+    outcomes = await scene.outcomes(1)
+    assert isinstance(outcomes["a"], PodBound)
+
+
+async def test_a_binder_that_comes_later_goes_on_waiting(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    await claimed(scene)
+    first = scene.start()
+    await scene.decide((pod, "n1"), claims=("c",))
+    await selected(scene)
+    await first.kill()
+    scene.start()
+    await provisioned(scene, "c")
+    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+
+
+async def test_a_provisioner_that_cannot_gives_the_pod_back(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    await claimed(scene)
+    scene.start()
+    await scene.decide((pod, "n1"), claims=("c",))
+    await selected(scene)
+    await scene.api.merge(f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE_ANNOTATION: None}}})
+    failed = (await scene.outcomes(1))["a"]
+    assert isinstance(failed, BindFailed)
+    assert (failed.reason, failed.gone) == ("VolumeNotProvisioned", False)
+
+
+async def test_patience_ends_and_missing_claims_are_told(scene: Scene) -> None:
+    pods = [await scene.api.pod(name) for name in ("a", "b")]
+    await claimed(scene)
+    scene.start(volumes_give_up_s=0.2)
+    await scene.decide((pods[0], "n1"), claims=("c",))
+    await scene.decide((pods[1], "n2"), claims=("missing",))
+    outcomes = await scene.outcomes(2)
+    assert {name: (failed.reason, failed.code) for name, failed in outcomes.items()} == {
+        "a": ("VolumeNotBound", 0),
+        "b": ("NotFound", 404),
+    }
+
+
+async def test_answers_that_get_lost_and_conflicts_are_only_delays(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    await claimed(scene)
+    scene.api.faults(verb="patch", resource="persistentvolumeclaims", kind="conflict", times=2)
+    scene.api.faults(verb="patch", resource="persistentvolumeclaims", kind="lost-answer", after=2, times=1)
+    scene.start()
+    await scene.decide((pod, "n1"), claims=("c",))
+    await selected(scene)
+    await provisioned(scene, "c")
+    assert isinstance((await scene.outcomes(1))["a"], PodBound)

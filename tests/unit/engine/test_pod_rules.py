@@ -1,0 +1,392 @@
+"""The ordinary Kubernetes rules, as kube-scheduler's own documentation states them, in tables."""
+
+from dataclasses import dataclass, field
+from math import log
+
+import numpy as np
+import pytest
+from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.engine.neighbourhood import Neighbourhood
+from kaicore.engine.preferences import ln_fixed
+from kaicore.engine.reasons import Code, render
+from kaicore.engine.trail import Tenancy, Trail
+from kaicore.events import payloads
+from kaicore.model.namespace import Namespace
+from kaicore.model.node import Taint
+from kaicore.model.pod import Pod, Toleration
+from kaicore.model.pod_rules import (
+    HostPort,
+    PodRules,
+    PodTerm,
+    PreferredNodes,
+    PreferredPods,
+    SpreadConstraint,
+)
+from kaicore.model.selector import PodSelector, Requirement
+
+from tests.factory import Cluster, node, pod
+
+ZONE, HOST = "zone", "kubernetes.io/hostname"
+Labels = dict[str, str]
+
+
+def app(name: str, *namespaces: str, living: bool = False) -> PodSelector:
+    return PodSelector(namespaces or ("default",), labels=(Requirement("app", "In", (name,)),), living=living)
+
+
+def term(name: str, key: str = ZONE) -> PodTerm:
+    return PodTerm(key, app(name))
+
+
+def near(name: str, key: str = ZONE) -> PodRules:
+    return PodRules(affinity=(term(name, key),))
+
+
+def away(name: str, key: str = ZONE) -> PodRules:
+    return PodRules(anti_affinity=(term(name, key),))
+
+
+def spread(key: str = ZONE, *, skew: int = 1, required: bool = True, of: str = "web", **more: object) -> PodRules:
+    constraint = SpreadConstraint(skew, key, app(of, living=True), required=required, **more)  # type: ignore[arg-type]
+    return PodRules(spread=(constraint,))
+
+
+def zones(**members: str) -> Cluster:
+    """A cluster whose nodes, separated by blanks, are in zones."""
+    cluster = Cluster()
+    for zone, names in members.items():
+        for name in names.split():
+            labels = {HOST: name} | ({ZONE: zone} if zone != "none" else {})
+            cluster.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels=labels)))
+    return cluster
+
+
+def running(cluster: Cluster, name: str, on: str, **more: object) -> Pod:
+    more.setdefault("labels", {"app": "web"})
+    return cluster.add_pod(pod(name, cpu=1, node_name=on, phase="Running", **more))  # type: ignore[arg-type]
+
+
+def placed(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, str]:
+    return {decision.name: decision.node for decision in cluster.cycle(config).decisions}
+
+
+def why(cluster: Cluster) -> dict[str, tuple[int, str]]:
+    (pending,) = cluster.cycle().pending
+    return {reason.code: (reason.nodes, reason.detail) for reason in pending.reasons}
+
+
+@dataclass
+class Case:
+    """Who runs where (`name: (node, labels, rules)`), who comes, and where it may go."""
+
+    says: str
+    rules: PodRules | None
+    may: str
+    there: dict[str, tuple[str, Labels, PodRules | None]] = field(default_factory=dict)
+    labels: Labels = field(default_factory=lambda: {"app": "web"})
+
+
+WEB: Labels = {"app": "web"}
+CASES = [
+    Case("affinity: the domain of a pod that is selected", near("db"), "a1 a2", {"d": ("a1", {"app": "db"}, None)}),
+    Case("affinity: nobody is there", near("db"), ""),
+    Case("affinity: the first of its kind goes anywhere that has the label", near("web"), "a1 a2 b1 c1"),
+    Case("affinity: the second goes to the first", near("web"), "b1", {"w": ("b1", WEB, None)}),
+    Case(
+        "affinity: all terms must be met by one kind of pods, each in its own domain",
+        PodRules(affinity=(term("web"), PodTerm(HOST, PodSelector(("default",), labels=())))),
+        "a1",
+        {"w": ("a1", WEB, None), "d": ("b1", {"app": "db"}, None)},
+    ),
+    Case("anti-affinity: not in the domain", away("db"), "b1 c1 x", {"d": ("a1", {"app": "db"}, None)}),
+    Case("anti-affinity by host", away("db", HOST), "a2 b1 c1 x", {"d": ("a1", {"app": "db"}, None)}),
+    Case("anti-affinity: only those that it selects are meant", away("db"), "a1 a2 b1 c1 x", {"d": ("a1", {}, None)}),
+    Case("anti-affinity of those that are there keeps others out", None, "b1 c1 x", {"d": ("a1", {}, away("web"))}),
+    Case("but not whom it does not select", None, "a1 a2 b1 c1 x", {"d": ("a1", {}, away("web"))}, labels={}),
+    Case("a pod on a node without the label makes no domain", away("db"), "a1 a2 b1 c1 x", {"d": ("x", {}, None)}),
+    Case("spread: nodes without the label are out", spread(), "a1 a2 b1 c1"),
+    Case("spread: the fullest domain is out", spread(), "b1 c1", {"w": ("a1", WEB, None)}),
+    Case("spread: as far as the skew allows", spread(skew=2), "a1 a2 b1 c1", {"w": ("a2", WEB, None)}),
+    Case(
+        "spread: a domain with none is the least",
+        spread(),
+        "c1",
+        {"v": ("a1", WEB, None), "w": ("b1", WEB, None)},
+    ),
+    Case(
+        "spread: with too few domains the least is 0",
+        spread(min_domains=4),
+        "",
+        {"u": ("a1", WEB, None), "v": ("b1", WEB, None), "w": ("c1", WEB, None)},
+    ),
+    Case(
+        "spread: with enough domains it is not",
+        spread(min_domains=3),
+        "a1 a2 b1 c1",
+        {"u": ("a1", WEB, None), "v": ("b1", WEB, None), "w": ("c1", WEB, None)},
+    ),
+    Case(
+        "spread: a pod that its own constraint does not select adds nothing",
+        spread(),
+        "a1 a2 b1 c1",
+        {"w": ("a1", WEB, None)},
+        labels={},
+    ),
+    Case(
+        "host port: the same port on every address",
+        PodRules(host_ports=(HostPort(80),)),
+        "a2 b1 c1 x",
+        {"w": ("a1", {}, PodRules(host_ports=(HostPort(80, "TCP", "10.0.0.1"),)))},
+    ),
+    Case(
+        "host port: other addresses and protocols do not matter",
+        PodRules(host_ports=(HostPort(80, "TCP", "10.0.0.2"),)),
+        "a1 a2 b1 c1 x",
+        {
+            "v": ("a1", {}, PodRules(host_ports=(HostPort(80, "UDP"),))),
+            "w": ("b1", {}, PodRules(host_ports=(HostPort(80, "TCP", "10.0.0.1"),))),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_where_a_pod_may_go(case: Case) -> None:
+    """Each node is offered alone, so that no preference hides another node that would do as well."""
+    possible = []
+    for name in ("a1", "a2", "b1", "c1", "x"):
+        cluster = zones(a="a1 a2", b="b1", c="c1", none="x")
+        for other, (where, labels, rules) in case.there.items():
+            running(cluster, other, where, labels=labels, rules=rules)
+        here = ((Requirement("metadata.name", "In", (name,), field=True),),)
+        rules = case.rules
+        if rules is not None and rules.spread:
+            # Otherwise the one node would be the only domain.
+            free = tuple(_ignoring_affinity(constraint) for constraint in rules.spread)
+            rules = PodRules(spread=free)
+        cluster.add_pod(pod("p", cpu=1, labels=case.labels, rules=rules, node_affinity=here))
+        possible += list(placed(cluster).values())
+    assert " ".join(possible) == case.may
+
+
+def _ignoring_affinity(constraint: SpreadConstraint) -> SpreadConstraint:
+    return SpreadConstraint(
+        constraint.max_skew,
+        constraint.topology_key,
+        constraint.selector,
+        min_domains=constraint.min_domains,
+        honor_affinity=False,
+    )
+
+
+def test_spread_counts_nodes_that_the_pod_may_go_to_unless_told_otherwise() -> None:
+    def cluster(rules: PodRules) -> Cluster:
+        found = zones(a="a1", b="b1", c="c1")
+        running(found, "w", "a1")
+        running(found, "v", "b1")
+        not_c = ((Requirement(ZONE, "NotIn", ("c",)),),)
+        found.add_pod(pod("p", cpu=1, labels=WEB, rules=rules, node_affinity=not_c))
+        return found
+
+    assert placed(cluster(spread())) == {"p": "a1"}
+    assert placed(cluster(spread(honor_affinity=False))) == {}
+
+
+def test_spread_counts_tainted_nodes_unless_told_otherwise() -> None:
+    def cluster(rules: PodRules) -> Cluster:
+        found = zones(a="a1", b="b1")
+        tainted = node("c1", cpu=8, labels={ZONE: "c"}, taints=(Taint("k", "NoSchedule"),))
+        found.record("node/c1", payloads.NodeObserved(tainted))
+        running(found, "w", "a1")
+        running(found, "v", "b1")
+        found.add_pod(pod("p", cpu=1, labels=WEB, rules=rules))
+        return found
+
+    assert placed(cluster(spread())) == {}
+    assert placed(cluster(spread(honor_taints=True))) == {"p": "a1"}
+
+
+def test_one_cycle_spreads_keeps_apart_and_keeps_together() -> None:
+    cluster = zones(a="a1 a2", b="b1", c="c1")
+    for number in range(5):
+        cluster.add_pod(pod(f"p{number}", cpu=1, labels=WEB, rules=spread()))
+    by_zone = [name[0] for name in placed(cluster).values()]
+    assert sorted(by_zone.count(zone) for zone in "abc") == [1, 2, 2]
+    cluster = zones(a="a1 a2", b="b1")
+    for number in range(4):
+        cluster.add_pod(pod(f"p{number}", cpu=1, labels=WEB, rules=away("web", HOST)))
+    result = cluster.cycle()
+    assert sorted(decision.node for decision in result.decisions) == ["a1", "a2", "b1"]
+    assert [(reason.code, reason.nodes) for reason in result.pending[0].reasons] == [(Code.POD_ANTI_AFFINITY, 3)]
+    cluster = zones(a="a1", b="b1")
+    for number in range(12):
+        cluster.add_pod(pod(f"p{number:02}", cpu=1, labels=WEB, rules=near("web")))
+    assert set(placed(cluster).values()) == {"a1"}, "8 fit, and no other zone is theirs"
+
+
+def test_host_ports_are_taken_within_a_cycle() -> None:
+    cluster = zones(a="a1", b="b1")
+    for number in range(3):
+        cluster.add_pod(pod(f"p{number}", cpu=1, rules=PodRules(host_ports=(HostPort(80),))))
+    assert sorted(placed(cluster).values()) == ["a1", "b1"]
+
+
+def test_a_pod_that_opens_the_way_for_another_later_in_the_same_cycle() -> None:
+    cluster = zones(a="a1", b="b1")
+    cluster.add_pod(pod("1-early", cpu=1, rules=near("db")))
+    cluster.add_pod(pod("2-db", cpu=1, labels={"app": "db"}, created_at=1))
+    cluster.add_pod(pod("3-late", cpu=1, rules=near("db"), created_at=2))
+    before = cluster.state.stirred
+    assert set(placed(cluster)) == {"2-db", "3-late"}
+    assert cluster.state.stirred > before, "there is a reason for another cycle"
+    assert set(placed(cluster)) == {"1-early"}
+
+
+def test_pods_that_end_or_terminate() -> None:
+    cluster = zones(a="a1", b="b1")
+    db = running(cluster, "db", "a1", labels={"app": "db"})
+    running(cluster, "web", "b1", deletion_at=5)
+    cluster.add_pod(pod("spread", cpu=1, labels=WEB, rules=spread()))
+    cluster.add_pod(pod("apart", cpu=1, created_at=1, rules=PodRules(anti_affinity=(term("web"), term("db")))))
+    assert placed(cluster) == {"spread": "a1"}, "who terminates does not count for spread, but is there for affinity"
+    cluster.delete_pod(db)
+    assert "spread" not in placed(cluster)
+
+
+def test_labels_that_change_and_namespaces_that_are_labelled() -> None:
+    cluster = zones(a="a1", b="b1")
+    running(cluster, "other", "a1", namespace="team", labels={"app": "db"})
+    of_team = PodSelector((), (Requirement("team", "Exists"),), (Requirement("app", "In", ("db",)),))
+    cluster.add_pod(pod("p", cpu=1, rules=PodRules(affinity=(PodTerm(ZONE, of_team),))))
+    assert why(cluster) == {Code.POD_AFFINITY: (2, ZONE)}
+    namespace = Namespace("u", "team", "1", {"team": "x"})
+    cluster.record("namespace/team", payloads.NamespaceObserved(namespace))
+    assert placed(cluster) == {"p": "a1"}
+    cluster.add_pod(pod("q", cpu=1, rules=PodRules(affinity=(PodTerm(ZONE, of_team),))))
+    running(cluster, "other", "a1", namespace="team", labels={"app": "web"})
+    assert why(cluster) == {Code.POD_AFFINITY: (2, ZONE)}
+
+
+def test_preferences_decide_before_packing_and_never_rule_out() -> None:
+    cluster = zones(a="a1", b="b1", c="c1")
+    running(cluster, "w", "a1")
+    cases: dict[str, PodRules | None] = {
+        "node": PodRules(preferred_nodes=(PreferredNodes(1, (Requirement(ZONE, "In", ("c",)),)),)),
+        "apart": PodRules(preferred_pods=(PreferredPods(-1, term("web")),)),
+        "near": PodRules(preferred_pods=(PreferredPods(1, term("web")),)),
+        "none": None,
+        "spread": spread(required=False),
+    }
+    expected = {"node": "c1", "apart": "b1", "near": "a1", "none": "a1", "spread": "b1"}
+    for name, rules in cases.items():
+        alone = pod(name, cpu=1, rules=rules)
+        cluster.add_pod(alone)
+        assert placed(cluster) == {name: expected[name]}, name
+        cluster.delete_pod(alone)
+    only_a = ((Requirement(ZONE, "In", ("a",)),),)
+    cluster.add_pod(pod("must", cpu=1, rules=cases["apart"], node_affinity=only_a))
+    assert placed(cluster) == {"must": "a1"}
+
+
+def test_whom_a_running_pod_prefers_is_drawn_to_it() -> None:
+    cluster = zones(a="a1", b="b1")
+    running(cluster, "d", "b1", labels={}, rules=PodRules(preferred_pods=(PreferredPods(5, term("web")),)))
+    cluster.delete_pod(running(cluster, "pad", "a1", labels={}))
+    cluster.add_pod(pod("other", cpu=6))
+    cluster.add_pod(pod("web", cpu=1, labels=WEB, created_at=1))
+    assert placed(cluster) == {"other": "b1", "web": "b1"}
+    cluster = zones(a="a1", b="b1")
+    running(cluster, "d", "b1", labels={}, rules=near("web"))
+    running(cluster, "full", "a1", labels={})
+    running(cluster, "fuller", "a1", labels={})
+    cluster.add_pod(pod("web", cpu=1, labels=WEB))
+    assert placed(cluster) == {"web": "b1"}, "a required affinity draws as well"
+
+
+def test_taints_that_would_rather_not() -> None:
+    cluster = Cluster()
+    soft = node("a", cpu=8, taints=(Taint("spot", "PreferNoSchedule"),))
+    cluster.record("node/a", payloads.NodeObserved(soft))
+    cluster.record("node/b", payloads.NodeObserved(node("b", cpu=2)))
+    cluster.add_pod(pod("tolerant", cpu=2, tolerations=(Toleration("spot", "Exists"),)))
+    cluster.add_pod(pod("p", cpu=2, created_at=1))
+    cluster.add_pod(pod("q", cpu=2, created_at=2))
+    # The tolerant one fills the smaller node.
+    assert placed(cluster) == {"tolerant": "b", "p": "a", "q": "a"}
+
+
+def test_devices_and_cpus_are_packed_or_spread_each_on_their_own() -> None:
+    def nodes_of(config: EngineConfig) -> dict[str, str]:
+        cluster = Cluster()
+        for name in ("g1", "g2"):
+            cluster.add_node(name, cpu=64, gpu=8)
+        for name in ("c1", "c2"):
+            cluster.add_node(name, cpu=64)
+        for number in range(2):
+            cluster.add_pod(pod(f"gpu{number}", cpu=1, gpu=1))
+            cluster.add_pod(pod(f"cpu{number}", cpu=1))
+        return placed(cluster, config)
+
+    packed, spread_out = PlacementStrategy.BINPACK, PlacementStrategy.SPREAD
+    mixed = EngineConfig(placement_strategy=packed, cpu_placement_strategy=spread_out)
+    assert nodes_of(mixed) == {"gpu0": "g1", "gpu1": "g1", "cpu0": "c1", "cpu1": "c2"}
+    mixed = EngineConfig(placement_strategy=spread_out, cpu_placement_strategy=packed)
+    assert nodes_of(mixed) == {"gpu0": "g1", "gpu1": "g2", "cpu0": "c1", "cpu1": "c1"}
+    assert nodes_of(EngineConfig(placement_strategy=spread_out))["cpu1"] == "c2"
+
+
+def test_reasons_in_words() -> None:
+    cluster = zones(a="a1 a2", b="b1", none="x")
+    cluster.record("node/b1", payloads.NodeObserved(node("b1", ready=False, cpu=8, labels={ZONE: "b"})))
+    running(cluster, "w", "a1")
+    cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=spread()))
+    (pending,) = cluster.cycle().pending
+    assert [render(reason) for reason in pending.reasons] == [
+        "2 nodes where pods would not be spread by zone: skew 2 with it, 1 allowed (such as a1)",
+        "1 node without the topology label zone (such as x)",
+        "1 node not ready (such as b1)",
+    ]
+
+
+def test_pods_that_no_rule_tells_apart_are_one_class() -> None:
+    cluster = zones(a="a1")
+    for number in range(20):
+        cluster.add_pod(pod(f"p{number}", cpu=100, labels={"app": f"app-{number}", "index": str(number)}))
+    assert len(cluster.cycle().pending) == 1
+    cluster.add_pod(pod("apart", cpu=100, rules=away("app-3")))
+    assert len(cluster.cycle().pending) == 3, "the one that somebody else's rule selects, the others, and that one"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 10, 1_000, 65_536, 10_000_003])
+def test_logarithms_in_whole_numbers(number: int) -> None:
+    assert abs(ln_fixed(number) - log(number) * 2**20) <= 1
+
+
+def test_a_trail_takes_marks_back_with_the_charges() -> None:
+    """Placing, evicting and putting back, as gangs and preemption do it: the rules see each, and each undone."""
+    cluster = zones(a="a1 a2", b="b1")
+    victim = running(cluster, "victim", "a1", rules=PodRules(host_ports=(HostPort(80),)))
+    cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=away("web")))
+    state = cluster.state
+    columns, known = state.columns.copy(), state.class_of(state.pods["uid-p"])
+    trail, every = Trail(columns), np.ones(len(columns.present), np.bool_)
+    rules = Neighbourhood(known, columns, fitting=every, tolerated=every)
+
+    def allowed() -> str:
+        return " ".join(name for name, row in sorted(columns.rows.items()) if rules.admits(row))
+
+    assert allowed() == "b1"
+    begun = trail.savepoint()
+    held = state.class_of(state.pods[victim.uid])
+    tenancy = Tenancy(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
+    trail.evict(tenancy)
+    assert allowed() == "a1 a2 b1"
+    evicted = trail.savepoint()
+    trail.place(Tenancy("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
+    assert allowed() == "a1 a2"
+    assert trail.stays_put(tenancy)
+    assert allowed() == ""
+    trail.rollback(evicted)
+    assert allowed() == "a1 a2 b1"
+    trail.rollback(begun)
+    assert allowed() == "b1"

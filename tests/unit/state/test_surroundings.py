@@ -1,0 +1,210 @@
+"""Volumes, and what is folded of what surrounds pods."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kaicore.engine.reasons import Code
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.namespace import Namespace
+from kaicore.model.pod import Pod
+from kaicore.model.pod_rules import ClaimUse, PodRules, PodTerm
+from kaicore.model.selector import PodSelector, Requirement
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import Cluster, node, pod
+
+ZONE = "topology.kubernetes.io/zone"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+
+
+def storage() -> Cluster:
+    """Nodes a1, a2 and b1 in zones, x in none; storage classes that wait for a consumer, and one that does not."""
+    found = Cluster()
+    for name, labels in {"a1": {ZONE: "a"}, "a2": {ZONE: "a"}, "b1": {ZONE: "b"}, "x": {}}.items():
+        found.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels={**labels, "host": name})))
+    only_b = ((Requirement(ZONE, "In", ("b",)),),)
+    for storage_class in (
+        StorageClass("u-late", "late", "1", "x.io", waits=True),
+        StorageClass("u-now", "now", "1", "x.io"),
+        StorageClass("u-zoned", "zoned", "1", "x.io", waits=True, topologies=only_b),
+        StorageClass("u-local", "local", "1", "kubernetes.io/no-provisioner", waits=True),
+    ):
+        found.record(f"sc/{storage_class.name}", payloads.StorageClassObserved(storage_class))
+    return found
+
+
+def claim(cluster: Cluster, name: str = "c", *, storage_class: str = "late", **more: Any) -> None:
+    found = PersistentVolumeClaim(f"u-{name}", "default", name, "1", storage_class=storage_class, **more)
+    cluster.record(f"pvc/{name}", payloads.PersistentVolumeClaimObserved(found))
+
+
+def volume(cluster: Cluster, name: str = "v", **more: Any) -> None:
+    cluster.record(f"pv/{name}", payloads.PersistentVolumeObserved(PersistentVolume(f"u-{name}", name, "1", **more)))
+
+
+def using(cluster: Cluster, *claims: str, name: str = "p", **more: Any) -> Pod:
+    return cluster.add_pod(pod(name, cpu=1, claims=tuple(ClaimUse(claim) for claim in claims), **more))
+
+
+def candidates(build: Callable[[Cluster], None], *claims: str) -> str:
+    """All nodes to which a pod that uses claims may go, each asked on a cluster of its own."""
+    found = []
+    for name in ("a1", "a2", "b1", "x"):
+        cluster = storage()
+        build(cluster)
+        using(cluster, *claims, node_affinity=((Requirement("metadata.name", "In", (name,), field=True),),))
+        found += [decision.node for decision in cluster.cycle().decisions]
+    return " ".join(found)
+
+
+def bound(cluster: Cluster, **more: Any) -> None:
+    claim(cluster, volume="v", bound=True)
+    volume(cluster, claimed=True, **more)
+
+
+CASES: dict[str, tuple[Callable[[Cluster], None], str]] = {
+    "bound: a volume without restrictions": (bound, "a1 a2 b1 x"),
+    "bound: the volume's node affinity": (
+        lambda cluster: bound(cluster, node_affinity=((Requirement("host", "In", ("a2", "b1")),),)),
+        "a2 b1",
+    ),
+    "bound: an affinity that selects nothing": (lambda cluster: bound(cluster, node_affinity=((),)), ""),
+    "bound: the volume's zone, and nodes without any zone": (lambda c: bound(c, zones={ZONE: "b"}), "b1 x"),
+    "bound: one of several zones": (lambda c: bound(c, zones={ZONE: "b__a"}), "a1 a2 b1 x"),
+    "bound: zones by their old label": (lambda c: bound(c, zones={OLD_ZONE: "a"}), "a1 a2 x"),
+    "waits for a consumer: anywhere": (claim, "a1 a2 b1 x"),
+    "waits for a consumer: where the class provisions": (lambda c: claim(c, storage_class="zoned"), "b1"),
+    "waits for a consumer: where it is provisioned already": (lambda c: claim(c, selected_node="a2"), "a2"),
+}
+
+
+@pytest.mark.parametrize(("build", "nodes"), CASES.values(), ids=CASES)
+def test_where_a_claim_lets_a_pod_go(build: Callable[[Cluster], None], nodes: str) -> None:
+    assert candidates(build, "c") == nodes
+
+
+WAITS: dict[str, tuple[Callable[[Cluster], None], str]] = {
+    "none": (lambda _: None, "claim c does not exist"),
+    "immediate": (lambda c: claim(c, storage_class="now"), "claim c is not bound yet"),
+    "no class": (lambda c: claim(c, storage_class=""), "claim c is not bound yet"),
+    "named volume": (lambda c: claim(c, volume="v"), "claim c is not bound yet"),
+    "no volume": (
+        lambda c: claim(c, volume="v", bound=True),
+        "claim c is bound to volume v, which does not exist",
+    ),
+    "lost": (lambda c: claim(c, lost=True), "claim c has lost its volume"),
+    "deleting": (lambda c: claim(c, deleting=True), "claim c is being deleted"),
+    "no provisioner": (
+        lambda c: claim(c, storage_class="local"),
+        "claim c has to be bound first, for storage class local provisions nothing",
+    ),
+    "a volume is there": (
+        lambda c: (claim(c, request=5), volume(c, storage_class="late", capacity=10))[0],
+        "claim c has to be bound first, for there are volumes of storage class late without a claim",
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "detail"), WAITS.values(), ids=WAITS)
+def test_what_has_to_happen_first(build: Callable[[Cluster], None], detail: str) -> None:
+    cluster = storage()
+    build(cluster)
+    using(cluster, "c")
+    (pending,) = cluster.cycle().pending
+    assert [(reason.code, reason.detail) for reason in pending.reasons] == [(Code.VOLUME_NOT_READY, detail)]
+
+
+def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() -> None:
+    cluster = storage()
+    claim(cluster, "shared")
+    claim(cluster, "own")
+    using(cluster, "shared", "own", name="1", node_selector={"host": "b1"})
+    using(cluster, "shared", name="2")
+    assert {decision.name: decision.node for decision in cluster.cycle().decisions} == {"1": "b1", "2": "b1"}
+    placed = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
+    assert [item.claims for item in placed if isinstance(item, payloads.PodPlaced)] == [("shared", "own"), ("shared",)]
+    using(cluster, "shared", name="3", node_selector={"host": "a1"})
+    (pending,) = cluster.cycle().pending
+    assert {reason.code for reason in pending.reasons} >= {Code.VOLUME_NODE}
+    claim(cluster, "shared", volume="v", bound=True)
+    volume(cluster, claimed=True)
+    assert [decision.name for decision in cluster.cycle().decisions] == ["3"]
+
+
+def test_a_claim_for_one_pod_at_a_time() -> None:
+    cluster = storage()
+    claim(cluster, volume="v", bound=True, access_modes=("ReadWriteOncePod",))
+    volume(cluster, claimed=True)
+    first = using(cluster, "c", name="1")
+    using(cluster, "c", name="2")
+    result = cluster.cycle()
+    assert [decision.name for decision in result.decisions] == ["1"]
+    assert result.pending[0].reasons[0] == payloads.Reason(
+        code=Code.VOLUME_IN_USE, nodes=4, example="a1", detail="default/c"
+    )
+    cluster.delete_pod(first)
+    assert [decision.name for decision in cluster.cycle().decisions] == ["2"]
+
+
+def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
+    cluster = storage()
+    claim(cluster, "p-scratch", owner="uid-other")
+    cluster.add_pod(pod("p", cpu=1, claims=(ClaimUse("p-scratch", owned=True),)))
+    assert cluster.cycle().pending[0].reasons[0].detail == "claim p-scratch was not made for this pod"
+    claim(cluster, "p-scratch", owner="uid-p")
+    assert len(cluster.cycle().decisions) == 1
+
+
+def test_pods_with_claims_of_their_own_are_one_class() -> None:
+    cluster = storage()
+    for number in range(10):
+        claim(cluster, f"c{number}", storage_class="zoned")
+        using(cluster, f"c{number}", name=f"p{number}", node_selector={"host": "none"})
+    (pending,) = cluster.cycle().pending
+    assert pending.pods == 10
+
+
+def test_all_of_it_survives_a_snapshot_and_is_forgotten_when_it_goes() -> None:
+    cluster = storage()
+    claim(cluster, volume="v", bound=True)
+    volume(cluster, claimed=True)
+    budget = PodDisruptionBudget("u-b", "default", "b", "1", PodSelector(("default",), None, ()), 2)
+    cluster.record("pdb/b", payloads.PodDisruptionBudgetObserved(budget))
+    cluster.record("namespace/n", payloads.NamespaceObserved(Namespace("u-n", "n", "1", {"a": "b"})))
+    restored = decode_state(encode_state(cluster.state))
+    assert encode_state(restored) == encode_state(cluster.state)
+    assert restored.surroundings.budgets == {"default/b": budget}
+    before = len(cluster.events)
+    for stream, payload in {
+        "pdb/b": payloads.PodDisruptionBudgetDeleted("u-b", "default", "b"),
+        "pvc/c": payloads.PersistentVolumeClaimDeleted("u-c", "default", "c"),
+        "pv/v": payloads.PersistentVolumeDeleted("u-v", "v"),
+        "sc/late": payloads.StorageClassDeleted("u-late", "late"),
+        "namespace/n": payloads.NamespaceDeleted("u-n", "n"),
+    }.items():
+        cluster.record(stream, payload)
+    restored.fold_all(cluster.events[before:])
+    surroundings = restored.surroundings
+    assert surroundings.budgets == surroundings.namespaces == surroundings.volumes.claims == {}
+    assert sorted(surroundings.volumes.storage_classes) == ["local", "now", "zoned"]
+    assert encode_state(restored) == encode_state(cluster.state)
+
+
+def test_cycles_with_rules_and_volumes_replay() -> None:
+    cluster = storage()
+    claim(cluster, "c", storage_class="zoned")
+    using(cluster, "c")
+    apart = PodRules(anti_affinity=(PodTerm("host", PodSelector(("default",), None, (Requirement("app", "Exists"),))),))
+    for number in range(5):
+        cluster.add_pod(pod(f"r{number}", cpu=1, labels={"app": "x"}, rules=apart))
+    cluster.cycle()
+    replay = Replay(ClusterState("test"), [event for event in cluster.events if event.type in KNOWN_BEFOREHAND])
+    for event in cluster.events:
+        replay.take(event)
+    assert replay.finish().differences == []
