@@ -220,10 +220,11 @@ class NodeColumns:
         return self._taint_ids[key]
 
     def _know(self, resources: Iterable[str]) -> None:
+        before = len(self.resources)
         for resource in resources:
-            if resource not in self.resources:
-                self.resources[resource] = len(self.resources)
-                self._reserve(len(self.names))
+            self.resources.setdefault(resource, len(self.resources))
+        if len(self.resources) > before:
+            self._reserve(len(self.names))
 
     def _reserve(self, rows: int) -> None:
         old_rows, old_columns = self.used.shape
@@ -239,4 +240,7 @@ class NodeColumns:
 
 
 def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
-    return np.pad(array, [(0, new - old) for new, old in zip(shape, array.shape, strict=True)])
+    # np.pad does the same, ten times as slowly.
+    padded: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
+    padded[tuple(slice(0, size) for size in array.shape)] = array
+    return padded
