@@ -4,7 +4,7 @@ import importlib
 import sys
 
 _MODULES = (
-    "cycle",
+    "cycle", "engine",
     "queues",
     "podrules",
     "numa",

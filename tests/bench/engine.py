@@ -1,0 +1,133 @@
+"""Cycles over groups, and the search for victims; each figure's name has the peer's for the same work."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from kaicore.engine.config import EngineConfig
+from kaicore.groups.membership import SIGS_GROUP_LABEL
+from kaicore.state.decide import Proposal, decide
+
+from tests.bench.figures import Figure, figure
+from tests.factory import amounts, pod
+from tests.workloads import OWNER, Workloads
+
+_ZONE = amounts(cpu=64, memory=512, gpu=4)
+_CONFIG = EngineConfig()
+
+
+def nodes(count: int, *, policy: str = "restricted") -> Workloads:
+    """Nodes of 8 GPUs on two zones."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number:05}", _ZONE, _ZONE, policy=policy)
+    return cluster
+
+
+def fill(cluster: Workloads, *, gpu: int, priority: int = 0, per_node: int = 8) -> None:
+    """Have every node full of running pods of `gpu` GPUs each."""
+    for number in range(len(cluster.state.columns.rows) * per_node):
+        spec = {"cpu": 96, "memory": 640, "gpu": 8} if gpu == 8 else {"cpu": 2, "memory": 8, "gpu": gpu}
+        cluster.add_pod(pod(f"low-{number:06}", priority=priority, owner=OWNER, created_at=number // 50, **spec))
+    started(cluster)
+
+
+def started(cluster: Workloads) -> None:
+    """What waits is placed, and runs."""
+    result = cluster.cycle()
+    for decision in result.decisions:
+        cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running")
+
+
+def timed(cluster: Workloads, *, runs: int = 3) -> tuple[list[float], Proposal]:
+    """Decide a few times on one state; milliseconds."""
+    took = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        proposal = decide(cluster.state, _CONFIG, shard="default", now=cluster.now, actor="bench")
+        took.append((time.perf_counter() - began) * 1e3)
+    return took, proposal
+
+
+@lru_cache(maxsize=1)
+def busy(count: int) -> Workloads:
+    """Six running pods per node, and one waiting pod per node in gangs of 8 or 9, of 40 classes."""
+    cluster = nodes(count)
+    for number in range(count * 6):
+        spec = {"cpu": 1 + number % 7, "memory": 8 + number % 5, "gpu": 1}
+        cluster.add_pod(pod(f"run-{number:06}", owner=OWNER, created_at=number // 50, **spec))
+    started(cluster)
+    waiting, gang = count, 0
+    while waiting > 0:
+        size = min(8 + gang % 3 % 2, waiting)
+        spec = {"cpu": 2 + gang % 8, "memory": 16 + gang % 5, "gpu": 1}
+        cluster.gang(f"gang-{gang:05}", size, created_at=10_000 + gang, **spec)
+        waiting -= size
+        gang += 1
+    return cluster
+
+
+def figures() -> Iterator[Figure]:
+    """Measure."""
+    for count in (1_000, 3_000, 10_000):
+        cluster = busy(count)
+        took, proposal = timed(cluster)
+        placed = len(proposal.result.decisions)
+        what = f"{count} nodes, {count * 6} running, {count} pending in gangs of 40 classes, {placed} placed"
+        yield figure(f"engine: full cycle: {what} (KAI: minutes at 1000 nodes)", took, "ms")
+    cluster.cycle()
+    took, proposal = timed(cluster)
+    yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.units)} decided", took, "ms")
+    busy.cache_clear()
+    for shape in (_filling, _unschedulable, _whole_nodes, _large_job, _adversarial):
+        name, cluster = shape()
+        took, proposal = timed(cluster)
+        result = proposal.result
+        outcome = f"{len(result.decisions)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
+        yield figure(f"engine: {name}: {outcome}", took, "ms")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield figure("engine: memory of all this at its peak, tests' log included", [peak], "MiB")
+
+
+Shape = Callable[[], tuple[str, Workloads]]
+
+
+def _filling() -> tuple[str, Workloads]:
+    cluster = nodes(500)
+    for number in range(4_000):
+        cluster.add_pod(pod(f"p{number:05}", cpu=2, memory=8, gpu=1, created_at=number // 50))
+    return "fill 500 nodes with 4000 one-GPU jobs (KAI: 398 s end to end)", cluster
+
+
+def _unschedulable() -> tuple[str, Workloads]:
+    cluster = nodes(500)
+    fill(cluster, gpu=1, priority=5)
+    cluster.gang("large", 10, cpu=96, memory=640, gpu=8, priority=1)
+    return "unschedulable 10x8-GPU gang on 500 full nodes (KAI: 249 s)", cluster
+
+
+def _whole_nodes() -> tuple[str, Workloads]:
+    cluster = nodes(500)
+    fill(cluster, gpu=8, per_node=1)
+    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, priority=9)
+    return "500x8 GPUs from full-node victims (KAI, reclaim: 85 s)", cluster
+
+
+def _large_job() -> tuple[str, Workloads]:
+    cluster = nodes(1_000)
+    fill(cluster, gpu=1)
+    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, priority=9)
+    return "500x8 GPUs from 8000 one-GPU jobs on 1000 nodes (KAI, ReclaimLargeJobs: 76 s)", cluster
+
+
+def _adversarial() -> tuple[str, Workloads]:
+    """Victims of 3 GPUs leave one free on each zone, and the preemptor's pods want two of one zone."""
+    cluster = nodes(250)
+    fill(cluster, gpu=3, per_node=2)
+    members = [pod(f"large-{n}", cpu=4, memory=8, gpu=2, priority=9) for n in range(250)]
+    cluster.gang("large", 0, least=250)
+    for one in members:
+        fields = {name: getattr(one, name) for name in one.__struct_fields__}
+        cluster.add_pod(type(one)(**(fields | {"labels": {SIGS_GROUP_LABEL: "large"}})))
+    return "adversarial NUMA preemption, 250 pods x 2 GPUs (KAI: 65 s)", cluster
