@@ -4,7 +4,8 @@ import importlib
 import sys
 
 _MODULES = (
-    "cycle", "engine",
+    "cycle",
+    "engine",
     "queues",
     "podrules",
     "numa",

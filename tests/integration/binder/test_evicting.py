@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import EvictionFailed, HealRequested, PodEvicted
+from kaicore.events.payloads import (
+    EvictionDecided,
+    EvictionFailed,
+    HealRequested,
+    NominationCleared,
+    PodEvicted,
+    PodNominated,
+)
 from kaicore.log.port import Filter
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
@@ -138,3 +145,52 @@ async def test_a_lost_answer_is_an_eviction(scene: Scene) -> None:
     await request(scene, pod)
     done = await outcome(scene)
     assert isinstance(done, PodEvicted) or done.gone
+
+
+async def test_a_victim_is_told_for_whom_it_makes_way(scene: Scene) -> None:
+    pod = await scene.api.pod("a", node="n1")
+    uid = pod["metadata"]["uid"]
+    scene.start()
+    decided = EvictionDecided(
+        uid=uid,
+        namespace="default",
+        name="a",
+        node="n1",
+        cycle="default/1",
+        group="Pod/default/a",
+        reason="Preempted",
+        preemptor="Job.batch/default/high",
+    )
+    await scene.append((uid, decided))
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            (seen,) = await scene.api.items(PODS)
+            conditions = [item for item in seen["status"].get("conditions", ()) if item["type"] == "DisruptionTarget"]
+            if conditions and conditions[0]["reason"] == "PreemptionByScheduler":
+                break
+            await asyncio.sleep(0.01)
+    (condition,) = conditions
+    assert "deletionTimestamp" in seen["metadata"]
+    assert condition["status"] == "True"
+    assert "Preempted: makes way for Job.batch/default/high" in condition["message"]
+
+
+async def test_nominations_are_written_and_taken_off(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    uid = pod["metadata"]["uid"]
+    binder = scene.start()
+    nominated = PodNominated(
+        uid=uid, namespace="default", name="a", node="n7", cycle="default/1", pod_class="c", group="Pod/default/a"
+    )
+    for payload, shown in (
+        (nominated, "n7"),
+        (NominationCleared(uid, "default", "a", "n7", "default/2", "NoLongerFits"), None),
+    ):
+        await scene.append((uid, payload))
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                (seen,) = await scene.api.items(PODS)
+                if seen["status"].get("nominatedNodeName") == shown:
+                    break
+                await asyncio.sleep(0.01)
+    assert binder.metric("side_writes_total", kind="nomination", result="written") == 2

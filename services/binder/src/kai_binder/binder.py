@@ -11,6 +11,7 @@ be two of them: every decision is carried out once and has one outcome. `docs/bi
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -28,7 +29,7 @@ from kaicore.events.envelope import Unit, UnitOutcome
 from kaicore.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
 from kaicore.feed import EventFeed
 from kaicore.feed.observer import FeedObserver
-from kaicore.k8s.client import KubeClient
+from kaicore.k8s.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.k8s.resources import PODS
 from kaicore.log.outbox import Outbox
 from kaicore.log.port import EventLog, Filter
@@ -37,7 +38,13 @@ from kaicore.service.together import run_together
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
 from kai_binder.claims import Claims
-from kai_binder.evictions import EvictionAttempt, eviction_document, eviction_path
+from kai_binder.evictions import (
+    EvictionAttempt,
+    condition_document,
+    condition_path,
+    eviction_document,
+    eviction_path,
+)
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
 from kai_binder.outcomes import outcome_unit
@@ -47,10 +54,11 @@ from kai_binder.projection import (
     SNAPSHOT_SCHEMA,
     Decision,
     Eviction,
+    Nomination,
     Observation,
     Projection,
 )
-from kai_binder.side_writes import SideWrites, group_status, observed_annotation, queue_status, scheduled_event
+from kai_binder.side_writes import SideWrites, group_status, nominated_node, observed_annotation, queue_status, scheduled_event
 
 #: Conditions of readiness.
 LOG, API = "log", "api"
@@ -66,6 +74,7 @@ class BinderOptions:
     Attributes:
         concurrency: nodes to which pods are bound at the same time.
         give_up_s: how long a binding is tried before the pod is given back.
+        evictions: how many pods are evicted at the same time.
         evict_give_up_s: how long an eviction is tried, against a disruption budget too.
         volumes_give_up_s: how long a pod's volumes may take to be provisioned before the pod is given back.
         annotations: whether observed placements are written on pods.
@@ -81,6 +90,7 @@ class BinderOptions:
 
     concurrency: int = 64
     give_up_s: float = 60.0
+    evictions: int = 8
     evict_give_up_s: float = 120.0
     volumes_give_up_s: float = 120.0
     annotations: bool = True
@@ -168,6 +178,8 @@ class Binder:
         for eviction in projection.evictions.values():
             self._take(eviction)
         self._tell_statuses()
+        for nomination in list(projection.nominations.values()):
+            self._take(nomination)
         appending = asyncio.ensure_future(self._outbox.run())
         try:
             await run_together(
@@ -175,7 +187,7 @@ class Binder:
                 self._joined(appending),
                 self._follow(),
                 self._side_writes.run(),
-                self._evict(),
+                *(self._evict() for _ in range(self._options.evictions)),
                 *(self._work() for _ in range(self._options.concurrency)),
             )
             flushed = asyncio.ensure_future(self._outbox.flushed())
@@ -213,11 +225,13 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: Decision | Eviction | Observation | None) -> None:
+    def _take(self, work: Decision | Eviction | Nomination | Observation | None) -> None:
         if isinstance(work, Decision):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, Eviction):
             self._evictions.put_nowait(work)
+        elif isinstance(work, Nomination):
+            self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
             if self._options.annotations:
                 self._side_writes.add(observed_annotation(work, then=lambda: self._projection.written(work)))
@@ -325,7 +339,7 @@ class Binder:
         attempt.found(pod, elapsed_s=asyncio.get_running_loop().time() - begun)
 
     async def _evict(self) -> None:
-        """Carry evictions out one after another: they are few, and a budget that forbids one may forbid the next."""
+        """Carry evictions out, one after another."""
         while True:
             eviction = await self._evictions.get()
             outcome = await self._bring_about(eviction)
@@ -350,9 +364,17 @@ class Binder:
             try:
                 await self._client.post(eviction_path(eviction), eviction_document(eviction))
                 attempt.evicted()
+                await self._tell_why(eviction)
             except (ApiStatus, ClusterUnavailable) as error:
                 attempt.failed(error, elapsed_s=clock() - begun)
         return attempt.outcome
+
+    async def _tell_why(self, eviction: Eviction) -> None:
+        """Say on an evicted pod why; afterwards, for the API server says something less telling as it evicts it."""
+        if eviction.condition:
+            document = condition_document(eviction, now=self._clock())
+            with suppress(ApiStatus, ClusterUnavailable):
+                await self._client.patch(condition_path(eviction), document, content_type=STRATEGIC_MERGE_PATCH)
 
     # Around.
 

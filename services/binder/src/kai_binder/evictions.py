@@ -4,6 +4,7 @@ The eviction names the pod's uid as a precondition, so that asking twice evicts 
 name is left alone. A disruption budget that forbids it (429) is asked again as often as patience allows.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
@@ -69,6 +70,23 @@ class EvictionAttempt:
         self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _LAST_DELAY_S)
         if isinstance(error, ClusterUnavailable):
             self._delay_s = max(self._delay_s, min(float(error.retry_after_s or 0), _LAST_DELAY_S))
+
+
+def condition_path(eviction: Eviction) -> str:
+    """Return where it is said on a pod why it is evicted."""
+    return f"{pod_path(eviction.namespace, eviction.name)}/status"
+
+
+def condition_document(eviction: Eviction, *, now: int) -> dict[str, Any]:
+    """Return what is said on that very pod, as a strategic merge patch; `now` in microseconds since the epoch."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": eviction.condition,
+        "lastTransitionTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
 
 
 def eviction_path(eviction: Eviction) -> str:

@@ -20,19 +20,22 @@ from kai_binder.queue_statuses import QueueStatuses
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-5"
+SNAPSHOT_SCHEMA = "binder-6"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
     sorted(
         {
             "BindFailed",
+            "EvictionDecided",
             "EvictionFailed",
             "HealRequested",
+            "NominationCleared",
             "PlacementObserved",
             "PodBound",
             "PodDeleted",
             "PodEvicted",
+            "PodNominated",
             "PodPlaced",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
@@ -73,7 +76,8 @@ class Eviction(msgspec.Struct, frozen=True):
     """A pod is to be evicted.
 
     Attributes:
-        event_id: of the `HealRequested`; outcomes name it as their cause.
+        event_id: of the `HealRequested` or `EvictionDecided`; outcomes name it as their cause.
+        condition: what is said on the pod of why it is evicted.
     """
 
     event_id: UUID
@@ -82,11 +86,21 @@ class Eviction(msgspec.Struct, frozen=True):
     name: str
     node: str
     cycle: str
+    condition: str = ""
 
     @property
     def subject(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """For which node a waiting pod is nominated, to be written on it; none if `node` is empty."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -104,6 +118,7 @@ class _Record(msgspec.Struct):
     evictions: list[Eviction]
     groups: group_statuses.Record
     queues: list[payloads.QueueFigures]
+    nominations: list[Nomination]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -125,10 +140,12 @@ class Projection:
         self.observations: dict[str, Observation] = {}
         #: Evictions without an outcome.
         self.evictions: dict[str, Eviction] = {}
+        #: Nominations that may not be on their pods yet.
+        self.nominations: dict[str, Nomination] = {}
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> Decision | Eviction | Observation | None:
+    def fold(self, event: Event) -> Decision | Eviction | Nomination | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
@@ -140,6 +157,7 @@ class Projection:
             self.queues.fold(payload)
         match payload:
             case payloads.PodPlaced() as placed:
+                self.nominations.pop(placed.uid, None)
                 decision = self.decisions[placed.uid] = _decision(event, placed)
                 return decision
             case payloads.PodBound(uid) | payloads.BindFailed(uid):
@@ -151,6 +169,23 @@ class Projection:
                     event.id, asked.uid, asked.namespace, asked.name, asked.node, asked.cycle
                 )
                 return eviction
+            case payloads.EvictionDecided() as decided:
+                eviction = self.evictions[decided.uid] = Eviction(
+                    event.id,
+                    decided.uid,
+                    decided.namespace,
+                    decided.name,
+                    decided.node,
+                    decided.cycle,
+                    condition=_condition(decided),
+                )
+                return eviction
+            case payloads.PodNominated(uid, namespace, name, node):
+                nomination = self.nominations[uid] = Nomination(uid, namespace, name, node)
+                return nomination
+            case payloads.NominationCleared(uid, namespace, name):
+                nomination = self.nominations[uid] = Nomination(uid, namespace, name, "")
+                return nomination
             case payloads.PodEvicted(uid) | payloads.EvictionFailed(uid):
                 asked_before = self.evictions.get(uid)
                 if asked_before is not None and asked_before.event_id == event.cause:
@@ -158,6 +193,7 @@ class Projection:
             case payloads.PodDeleted(uid):
                 self.decisions.pop(uid, None)
                 self.evictions.pop(uid, None)
+                self.nominations.pop(uid, None)
                 self.observations.pop(uid, None)
             case payloads.PlacementObserved(source="exporter") as seen:
                 zones = seen.placement.zone_amounts()
@@ -173,14 +209,18 @@ class Projection:
         """Whether a decision or eviction has no outcome yet, its pod is there, and there is no later one."""
         return work is (self.decisions if isinstance(work, Decision) else self.evictions).get(work.uid)
 
-    def is_last(self, observation: Observation) -> bool:
-        """Whether an observation is the last one of a pod that is there, and may not be on it yet."""
-        return self.observations.get(observation.uid) is observation
+    def is_last(self, written: Observation | Nomination) -> bool:
+        """Whether an observation or nomination is the last one of a pod that is there, and may not be on it yet."""
+        if isinstance(written, Nomination):
+            return self.nominations.get(written.uid) is written
+        return self.observations.get(written.uid) is written
 
-    def written(self, observation: Observation) -> None:
-        """Take note that an observation is on its pod, or never will be."""
-        if self.is_last(observation):
-            del self.observations[observation.uid]
+    def written(self, written: Observation | Nomination) -> None:
+        """Take note that an observation or nomination is on its pod, or never will be."""
+        if self.is_last(written) and isinstance(written, Nomination):
+            del self.nominations[written.uid]
+        elif self.is_last(written):
+            del self.observations[written.uid]
 
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
@@ -190,6 +230,7 @@ class Projection:
             list(self.evictions.values()),
             self.groups.record(),
             self.queues.record(),
+            list(self.nominations.values()),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -207,8 +248,17 @@ class Projection:
             projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
             projection.groups = GroupStatuses.restored(record.groups, empty_groups=empty_groups)
             projection.queues = QueueStatuses(record.queues)
+            projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
             projection.position = snapshot.position
         return projection
+
+
+def _condition(decided: payloads.EvictionDecided) -> str:
+    """Say on a victim why it is evicted."""
+    if not decided.preemptor:
+        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long"
+    what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
+    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}; cycle {decided.cycle}"
 
 
 def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:

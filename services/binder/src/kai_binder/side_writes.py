@@ -1,4 +1,4 @@
-"""Writes that can wait: observed placements as annotations, statuses of groups, and events for people who ask kubectl.
+"""Writes that can wait: observed placements, nominations, statuses of groups, and events for people who ask kubectl.
 
 They tell what the log knows anyway, so they give way to bindings, keep to a rate, and are given up rather than piled
 up. Of several of one kind about one object only the last is written.
@@ -19,7 +19,7 @@ from kaicore.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
-from kai_binder.projection import Decision, Observation
+from kai_binder.projection import Decision, Nomination, Observation
 from kai_binder.queue_statuses import status_document as queue_document
 
 #: Most writes that wait; further ones push out the oldest.
@@ -36,7 +36,7 @@ class SideWrite:
     """A write about an object.
 
     Attributes:
-        kind: `annotation`, `event`, `group-status` or `queue-status`.
+        kind: `annotation`, `nomination`, `event`, `group-status` or `queue-status`.
         uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
@@ -59,6 +59,13 @@ def observed_annotation(observation: Observation, *, then: Callable[[], None]) -
     metadata = {"uid": observation.uid, "annotations": {OBSERVED_ANNOTATION: observation.placement}}
     path = pod_path(observation.namespace, observation.name)
     return SideWrite("annotation", observation.uid, "PATCH", path, {"metadata": metadata}, then)
+
+
+def nominated_node(nomination: Nomination, *, then: Callable[[], None]) -> SideWrite:
+    """Return the write of the node for which a pod is nominated, or of there being none."""
+    body = {"metadata": {"uid": nomination.uid}, "status": {"nominatedNodeName": nomination.node or None}}
+    path = f"{pod_path(nomination.namespace, nomination.name)}/status"
+    return SideWrite("nomination", nomination.uid, "PATCH", path, body, then)
 
 
 def scheduled_event(decision: Decision, *, now: int) -> SideWrite:

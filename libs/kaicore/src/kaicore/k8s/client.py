@@ -18,6 +18,7 @@ from kaicore.k8s.access import Access, AccessSource
 from kaicore.k8s.objects import Status
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 #: Longest line of a watch, bytes: etcd takes objects of some 1.5 MiB, and clusters raise that.
 MAX_LINE = 32 * 1024 * 1024
