@@ -3,7 +3,7 @@
 from typing import Any
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.cycle import CycleResult
+from kaicore.engine.decisions import CycleResult
 from kaicore.events import payloads
 from kaicore.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass

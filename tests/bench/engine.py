@@ -84,7 +84,9 @@ def figures() -> Iterator[Figure]:
         name, cluster = shape()
         took, proposal = timed(cluster)
         result = proposal.result
-        outcome = f"{len(result.decisions)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
+        outcome = (
+            f"{len(result.decisions)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
+        )
         yield figure(f"engine: {name}: {outcome}", took, "ms")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield figure("engine: memory of all this at its peak, tests' log included", [peak], "MiB")

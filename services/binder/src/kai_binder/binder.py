@@ -58,7 +58,14 @@ from kai_binder.projection import (
     Observation,
     Projection,
 )
-from kai_binder.side_writes import SideWrites, group_status, nominated_node, observed_annotation, queue_status, scheduled_event
+from kai_binder.side_writes import (
+    SideWrites,
+    group_status,
+    nominated_node,
+    observed_annotation,
+    queue_status,
+    scheduled_event,
+)
 
 #: Conditions of readiness.
 LOG, API = "log", "api"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.cycle import CycleResult
+from kaicore.engine.decisions import CycleResult
 from kaicore.events.envelope import Stale
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import is_unobserved

@@ -30,6 +30,9 @@ _PLACE = 2**24
 #: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 
+#: Up to this many rows are evaluated one by one.
+_FEW = 64
+
 
 class ClassOutlook:
     """What a cycle knows of a class."""
@@ -63,6 +66,10 @@ class ClassOutlook:
         self._need = columns.vector(pod_class.requests)
         self._asked = np.flatnonzero(self._need)
         self._numa = NumaVerdicts(columns, pod_class, config, kinds)
+        self._kinds = kinds
+        self._places: list[int] = columns.name_order().tolist()
+        #: Scores by what a row is like, None for one that cannot take the pod.
+        self._known: dict[object, int | None] = {}
         self._eligible = self._eligible_rows()
         self._ranking = np.full(len(columns.present), _NO)
         #: How many of the cycle's charges are taken into account.
@@ -95,14 +102,47 @@ class ClassOutlook:
         """Whether a charge may make a node fit that did not before."""
         return self._neighbourhood.may_change
 
+    def takes(self, row: int) -> bool:
+        """Tell whether a row can take a pod."""
+        able = self._ranking[row] != _NO and not self._neighbourhood.refuses(row)
+        return bool(able) and (not self._config.numa or self._numa.admits(row))
+
+    @property
+    def eligible(self) -> Flags:
+        """Rows that may take a pod, whatever is free there."""
+        return self._eligible
+
+    @property
+    def need(self) -> Ints:
+        """What a pod takes, over the columns' resources."""
+        return self._need
+
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
         return self._numa.predict(row) if self._config.numa else None
 
     def refresh(self, rows: list[int]) -> None:
         """Evaluate rows again that were charged."""
-        distinct = np.unique(np.array(rows, np.int64))
-        self._evaluate(distinct[self._eligible[distinct]])
+        distinct = set(rows)
+        if len(distinct) > _FEW:
+            found = np.fromiter(distinct, np.int64, len(distinct))
+            self._evaluate(found[self._eligible[found]])
+            return
+        for row in distinct:
+            if self._eligible[row]:
+                self._look_up(row)
+
+    def _look_up(self, row: int) -> None:
+        """Evaluate a row, or recall what came out for one just like it."""
+        columns, place = self._columns, self._places[row]
+        key = self._kinds.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes(), self._avoid[row]
+        if key not in self._known:
+            self._evaluate(np.array([row], np.int64))
+            ranking = int(self._ranking[row])
+            self._known[key] = None if ranking == _NO else (ranking + place) // _PLACE
+            return
+        score = self._known[key]
+        self._ranking[row] = _NO if score is None else score * _PLACE - place
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why no node can take a pod of the class, counted over nodes, most frequent first."""

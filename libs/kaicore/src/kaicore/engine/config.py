@@ -71,6 +71,21 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return settings.replaced(**{name: value for name, value in said.items() if value is not None})
 
 
+class Action(StrEnum):
+    """What a cycle does, one after the other.
+
+    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running work so that something fits; nobody loses by it.
+    `RECLAIM` takes back what other queues use beyond their due. `PREEMPT` makes way for higher priority in the same
+    queue. `STALE_GANG` ends gangs that have been below their minimum for too long.
+    """
+
+    ALLOCATE = "allocate"
+    CONSOLIDATE = "consolidate"
+    RECLAIM = "reclaim"
+    PREEMPT = "preempt"
+    STALE_GANG = "stale-gang"
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of one scheduling shard.
 
@@ -95,6 +110,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             each eviction of a pod that failed.
         heal_backoff_max_us: the longest such time.
         fair_share: fairness between queues.
+        actions: what a cycle does, in this order.
+        consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
+        staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
+        nomination_us: how long room is kept for a pod whose victims do not go.
+        recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
+        search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -115,6 +136,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heal_backoff_us: int = 60_000_000
     heal_backoff_max_us: int = 3_600_000_000
     fair_share: FairShareConfig = FairShareConfig()
+    actions: tuple[Action, ...] = tuple(Action)
+    consolidate_groups: int = 16
+    staleness_grace_us: int = 60_000_000
+    nomination_us: int = 600_000_000
+    recheck_us: int = 30_000_000
+    search_steps: int = 200_000
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""

@@ -27,6 +27,10 @@ class Neighbourhood:
         self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self.reachable = self._reachable_rows()
 
+    def refuses(self, row: int) -> bool:
+        """Tell whether a row is refused, as the marks are now."""
+        return any(bool(rule.refused()[row]) for rule in self._rules)
+
     def ranked(self, ranking: Ints, *, never: np.int64) -> Ints:
         """Return a ranking in which rows that are refused, or less preferred than others, are `never`.
 

@@ -162,6 +162,11 @@ class NodeColumns:
         columns = [(self.resources[name], amount) for name, amount in amounts.items()]
         return all(self.allocatable[row, column] - self.used[row, column] >= amount for column, amount in columns)
 
+    def lasts(self, row: int) -> bool:
+        """Tell whether a row has what is charged to it as soon as all that is being released is gone."""
+        lasting = self.used[row] - self.releasing[row]
+        return bool((lasting <= self.allocatable[row]).all()) and self.zones.lasts(row)
+
     def vector(self, amounts: Amounts) -> Ints:
         """Return amounts as a vector over the resources; unknown resources are made known."""
         self._know(amounts)

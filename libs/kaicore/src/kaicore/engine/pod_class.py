@@ -9,7 +9,7 @@ from kaicore.engine.volume_demand import VolumeDemand
 from kaicore.errors import InvalidObject
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration
 from kaicore.model.pod_rules import PodRules
-from kaicore.model.quantity import CPU, MEMORY, PODS
+from kaicore.model.quantity import CPU, MEMORY, PODS, is_native
 from kaicore.model.selector import Requirement
 from kaicore.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
 from kaicore.numa.requests import AlignedRequest, aligned_request, counted_request
@@ -48,6 +48,12 @@ class PodClass(msgspec.Struct, frozen=True):
     selected: tuple[str, ...] = ()
     volumes: VolumeDemand = VolumeDemand()
     marks: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """How hard a pod is to place: devices, CPUs, memory."""
+        devices = sum(amount for resource, amount in self.requests.items() if not is_native(resource))
+        return devices, self.requests.get(CPU, 0), self.requests.get(MEMORY, 0)
 
 
 _NO_DEMAND = VolumeDemand()

@@ -36,6 +36,15 @@ class Code(StrEnum):
     VOLUME_NODE = "VolumeOutOfReach"
     VOLUME_IN_USE = "VolumeInUse"
     VOLUME_NOT_READY = "VolumeNotReady"
+    GANG_INCOMPLETE = "GangIncomplete"
+    GANG_SHORT = "GangDoesNotFit"
+    GANG_GROUP = "GangGroupWaits"
+    BIND_BACKOFF = "WaitsAfterFailedBinds"
+    WAITS_FOR_VICTIMS = "WaitsForVictims"
+    NEVER_PREEMPTS = "NeverPreempts"
+    PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
+    NO_VICTIMS = "NoVictimsWouldHelp"
+    SEARCH_ENDED = "VictimSearchEnded"
 
 
 def render(reason: Reason) -> str:
@@ -102,6 +111,24 @@ def render(reason: Reason) -> str:
             return f"claim {reason.detail} is in use by another pod, and may be by one only"
         case Code.VOLUME_NOT_READY:
             return f"waits for its volumes: {reason.detail}"
+        case Code.GANG_INCOMPLETE:
+            return f"the group needs {reason.need} pods to start, {reason.free} of them are there to be placed"
+        case Code.GANG_SHORT:
+            return f"of the {reason.need} pods that must start together only {reason.free} fit"
+        case Code.GANG_GROUP:
+            return f"must start together with {reason.detail}"
+        case Code.BIND_BACKOFF:
+            return f"{reason.need} of its pods wait after failed binds"
+        case Code.WAITS_FOR_VICTIMS:
+            return f"room is kept for {reason.need} of its pods until those who hold it are gone{where}"
+        case Code.NEVER_PREEMPTS:
+            return "its pods' preemption policy is Never"
+        case Code.PREEMPTION_DELAY:
+            return f"may have others evicted in {-(-reason.need // 1_000_000)} s"
+        case Code.NO_VICTIMS:
+            return f"{reason.detail}: evicting what may be evicted would not make it fit"
+        case Code.SEARCH_ENDED:
+            return "the search for victims was ended for this cycle"
         case NumaRefusal.NEVER_FITS:
             if not reason.zone:
                 return f"{nodes} can never align it: {reason.detail}{where}"

@@ -9,6 +9,7 @@ out and does again what came after it on that node. If all of that comes out the
 has changed, and any other place for it is a real move.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -46,6 +47,7 @@ class _Kind(Enum):
     PLACE = "place"
     EVICT = "evict"
     STAY = "stay"
+    LET_GO = "let-go"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,12 @@ class Trail:
     """
 
     def __init__(self, columns: NodeColumns) -> None:
-        self._columns = columns
+        self.columns = self._columns = columns
+        #: Every row that changed, in order, those that were put back included.
+        self.touched: list[int] = []
         self._steps: list[_Step] = []
+        #: The numbers of the steps on each row.
+        self._of_row: dict[int, list[int]] = {}
 
     def savepoint(self) -> int:
         """Return where to roll back to later."""
@@ -75,8 +81,12 @@ class Trail:
         """Undo everything since a savepoint; returns the rows that changed."""
         undone = self._steps[savepoint:]
         for step in reversed(undone):
-            self._columns.restore(step.tenancy.row, step.before)
-            self._leave_marks(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
+            row = step.tenancy.row
+            self._columns.restore(row, step.before)
+            if step.kind is not _Kind.LET_GO:
+                self._leave_marks(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
+            self._of_row[row].pop()
+            self.touched.append(row)
         del self._steps[savepoint:]
         return {step.tenancy.row for step in undone}
 
@@ -85,14 +95,21 @@ class Trail:
         before = self._columns.mark(tenancy.row)
         placed = self._charge(tenancy)
         self._leave_marks(placed)
-        self._steps.append(_Step(_Kind.PLACE, placed, before))
+        self._take(_Step(_Kind.PLACE, placed, before))
         return placed
 
     def evict(self, tenancy: Tenancy) -> None:
         """Take a pod off its node, as if it were gone."""
-        self._steps.append(_Step(_Kind.EVICT, tenancy, self._columns.mark(tenancy.row)))
+        self._take(_Step(_Kind.EVICT, tenancy, self._columns.mark(tenancy.row)))
         self._release(tenancy)
         self._leave_marks(tenancy, sign=-1)
+
+    def let_go(self, tenancy: Tenancy) -> None:
+        """Count a pod among those that are being released; it holds what it holds until it is gone."""
+        self._take(_Step(_Kind.LET_GO, tenancy, self._columns.mark(tenancy.row)))
+        for sign, releasing in ((-1, False), (1, True)):
+            self._columns.charge(tenancy.row, tenancy.requests, sign=sign, releasing=releasing)
+        self._columns.zones.set_releasing(tenancy.row, tenancy.charge, releasing=True)
 
     def stays_put(self, tenancy: Tenancy) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
@@ -108,40 +125,35 @@ class Trail:
         """
         place = self._eviction(tenancy)
         row, now = tenancy.row, self._columns.mark(tenancy.row)
-        first, cancelled = self._cancelled(place, row)
+        numbers = self._of_row[row]
+        cancelled = {step.cancels for number in numbers if (step := self._steps[number]).kind is _Kind.STAY} | {place}
+        first = min(cancelled)
         self._columns.restore(row, self._steps[first].before)
-        for index in range(first, len(self._steps)):
-            step = self._steps[index]
-            if step.tenancy.row != row or step.kind is _Kind.STAY or index in cancelled:
-                continue
+        for number in numbers[bisect_left(numbers, first) :]:
+            step = self._steps[number]
             if step.kind is _Kind.EVICT:
-                self._release(step.tenancy)
-            elif not (self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)):
+                if number not in cancelled:
+                    self._release(step.tenancy)
+            elif step.kind is _Kind.PLACE and not (
+                self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)
+            ):
                 self._columns.restore(row, now)
                 return False
         self._leave_marks(tenancy)
-        self._steps.append(_Step(_Kind.STAY, tenancy, now, cancels=place))
+        self._take(_Step(_Kind.STAY, tenancy, now, cancels=place))
         return True
 
-    def _cancelled(self, place: int, row: int) -> tuple[int, set[int]]:
-        """Return from where a node's steps must be done again without an eviction, and all evictions to leave out.
-
-        Pods that stay came back after that eviction, maybe from one before it.
-        """
-        first, cancelled = place, {place}
-        while True:
-            later = self._steps[first + 1 :]
-            cancelled |= {step.cancels for step in later if step.kind is _Kind.STAY and step.tenancy.row == row}
-            if min(cancelled) == first:
-                return first, cancelled
-            first = min(cancelled)
+    def _take(self, step: _Step) -> None:
+        self._of_row.setdefault(step.tenancy.row, []).append(len(self._steps))
+        self._steps.append(step)
+        self.touched.append(step.tenancy.row)
 
     def _eviction(self, tenancy: Tenancy) -> int:
-        for place in range(len(self._steps) - 1, -1, -1):
-            step = self._steps[place]
-            if step.tenancy.uid == tenancy.uid and step.tenancy.row == tenancy.row:
+        for number in reversed(self._of_row.get(tenancy.row, ())):
+            step = self._steps[number]
+            if step.tenancy.uid == tenancy.uid:
                 if step.kind is _Kind.EVICT:
-                    return place
+                    return number
                 break
         raise ValueError(f"pod {tenancy.uid}: is not evicted from row {tenancy.row}")
 

@@ -271,6 +271,62 @@ class NodeCharged(Payload, frozen=True):
     pods: tuple[str, ...]
 
 
+class EvictionDecided(Payload, frozen=True):
+    """A cycle decided that a running pod has to go; the binder makes it so.
+
+    Attributes:
+        group: key of the victim's own group.
+        reason: see `kaicore.engine.decisions.EvictionReason`.
+        preemptor: key of the group that it makes way for; empty if for none.
+        shrinks: whether the victim's group goes on without it; otherwise the group ends as a whole.
+        fits_on: a node that could take its successor when this was decided; empty when none could.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    group: str
+    reason: str
+    preemptor: str = ""
+    shrinks: bool = False
+    fits_on: str = ""
+
+
+class PodNominated(Payload, frozen=True):
+    """A cycle decided to keep room for a waiting pod until those who hold it are gone.
+
+    Attributes:
+        group: key of its group.
+        placement: the zones that it is predicted to get there, None where nothing is aligned.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    group: str
+    placement: Placement | None = None
+
+
+class NominationCleared(Payload, frozen=True):
+    """A cycle decided to keep no more room for a waiting pod.
+
+    Attributes:
+        reason: see `kaicore.engine.decisions.ClearReason`.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    reason: str
+
+
 class PodBound(Payload, frozen=True):
     """The API server took the binding."""
 
@@ -384,6 +440,14 @@ class ClassPending(Payload, frozen=True):
     reasons: tuple[Reason, ...] = ()
 
 
+class GroupPending(Payload, frozen=True):
+    """A group of which a cycle left pods unplaced for reasons of its own, besides those of their classes."""
+
+    group: str
+    pods: int
+    reasons: tuple[Reason, ...] = ()
+
+
 class CycleCompleted(Payload, frozen=True):
     """A cycle: what it was decided on, and what it decided.
 
@@ -397,6 +461,9 @@ class CycleCompleted(Payload, frozen=True):
         pods: how many pods waited for a decision.
         placed: how many it placed.
         pending: the classes of the others, where the reasons differ from those last recorded for the class.
+        groups: the groups of the others that have reasons of their own, likewise.
+        evicted: how many running pods it decided to evict.
+        nominated: for how many waiting pods it decided to keep room.
     """
 
     cycle: str
@@ -409,6 +476,9 @@ class CycleCompleted(Payload, frozen=True):
     pods: int
     placed: int
     pending: tuple[ClassPending, ...] = ()
+    groups: tuple[GroupPending, ...] = ()
+    evicted: int = 0
+    nominated: int = 0
 
 
 class QueueFigures(Payload, frozen=True):

@@ -302,6 +302,10 @@ class ZoneColumns:
         cells = self.cells[row]
         return all(cells[zone] in (0, block.mask) for block in charge.blocks for zone in zones_of(block.mask))
 
+    def lasts(self, row: int) -> bool:
+        """Tell whether a row's zones have what is charged to them as soon as all that is being released is gone."""
+        return bool((self.used[row] - self.releasing[row] <= self.allocatable[row]).all())
+
     def distances(self, row: int) -> tuple[tuple[int, ...], ...]:
         """Return the distances between a row's zones, zone by zone; empty where they are not all known."""
         return self._distances.get(row, ())

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.cycle import Decision
+from kaicore.engine.decisions import Decision
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.observation import annotated_placement, held, observation
 from kaicore.events.payloads import GroupSourceObserved, NodeCharged, Payload, PlacementObserved, PodBound, PodPlaced

@@ -12,6 +12,7 @@ import msgspec
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key, class_identity, pod_class
+from kaicore.engine.workload import Nomination
 from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
@@ -33,6 +34,7 @@ from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.queue_book import Bill, QueueBook, bill_of
 from kaicore.state.queue_shares import queue_accounts
 from kaicore.state.resolve import zone_charge
+from kaicore.state.roster import Roster
 from kaicore.state.surroundings import FACTS, Surroundings
 from kaicore.state.tally import Tally, add
 
@@ -100,6 +102,11 @@ class ClusterState:
         #: Grows whenever something happened that can make the next cycle decide otherwise than the last.
         self.stirred = 0
         self.tally = Tally()
+        self.roster = Roster()
+        #: Uids of waiting pods for which room is kept.
+        self.nominated: set[str] = set()
+        #: The reasons last recorded per group and shard.
+        self.group_reasons: dict[str, dict[str, payloads.GroupPending]] = {}
         #: Uids of pods that run on zones which they did not ask for.
         self.missed: set[str] = set()
         self.healing = HealingLedger()
@@ -216,8 +223,10 @@ class ClusterState:
                 self._note_unrecorded(entry, unrecorded=True)
         if entry.missed:
             self.missed.add(entry.pod.uid)
-        self._set_waiting(entry)
+        if entry.nomination is not None:
+            self.nominated.add(entry.pod.uid)
         self._place_in_group(entry)
+        self._set_waiting(entry)
 
     # Facts about nodes.
 
@@ -257,6 +266,10 @@ class ClusterState:
             self._set_unrecorded(entry, known=charge is not None)
             self._judge(entry)
         self._charge_again(node)
+        for uid in self.nominated:
+            entry = self.pods[uid]
+            if entry.nomination is not None and entry.nomination.node == node:
+                self._nominate(entry, entry.nomination)
         self._changed(node)
 
     # Facts about groups.
@@ -271,6 +284,7 @@ class ClusterState:
     def _moved(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self._regroup(self.pods[uid])
+            self._seat(self.pods[uid])
             self.stirred += uid in self.waiting
 
     def _groups_changed(self) -> None:
@@ -278,8 +292,12 @@ class ClusterState:
         for key in sorted(self.group_table.changed):
             pods = self.group_table.pods_of(key)
             self.stirred += not self.waiting.isdisjoint(pods)
+            group = self.groups.get(key)
+            seated = group is not None and self.roster.regroup(group, at=self.recorded_at)
             for uid in sorted(pods & self.pods.keys()):
                 self._bill(self.pods[uid])
+                if not seated:
+                    self._seat(self.pods[uid])
         self.group_table.changed.clear()
 
     def _regroup(self, entry: PodEntry) -> None:
@@ -366,8 +384,9 @@ class ClusterState:
                 # Once its containers run, the memory of its init containers is free.
                 self._recharge(entry)
         self._set_releasing(entry)
+        self._place_in_group(entry)
         self._set_waiting(entry)
-        self._regroup(entry)
+        self._bill(entry)
 
     def _set_pod(self, entry: PodEntry, pod: Pod) -> None:
         entry.pod = pod
@@ -396,6 +415,10 @@ class ClusterState:
         self._unclass(entry)
         self.group_table.pod_gone(payload.uid)
         self.waiting.discard(payload.uid)
+        self.nominated.discard(payload.uid)
+        self.roster.forget(entry, at=self.recorded_at)
+        if entry.group not in self.roster.workloads:
+            self.group_reasons.pop(entry.group, None)
         self.versions.pop(f"pod/{payload.uid}", None)
 
     def _pod_rejected(self, payload: payloads.PodRejected, _: Event) -> None:
@@ -443,9 +466,33 @@ class ClusterState:
             return
         entry.predicted = payload.placement
         entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
+        self._nominate(entry, None)
         self._hold(entry, payload.node)
         if entry.zone_charge != ZoneCharge():
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
+        self._set_releasing(entry)
+        self._set_waiting(entry)
+        self._bill(entry)
+
+    def _pod_nominated(self, payload: payloads.PodNominated, event: Event) -> None:
+        entry = self.pods.get(payload.uid)
+        if entry is not None and entry.stage is Stage.WAITING:
+            self._nominate(entry, Nomination(payload.node, payload.placement, at=event.recorded_at))
+            self.stirred += 1
+
+    def _nomination_cleared(self, payload: payloads.NominationCleared, _: Event) -> None:
+        entry = self.pods.get(payload.uid)
+        if entry is not None and entry.nomination is not None:
+            self._nominate(entry, None)
+            self.stirred += 1
+
+    def _eviction_decided(self, payload: payloads.EvictionDecided, event: Event) -> None:
+        add(self.tally.evictions_decided, payload.reason)
+        entry = self.pods.get(payload.uid)
+        if entry is None or not entry.charged:
+            return
+        entry.evicting = True
+        self.roster.evicted(entry, at=event.recorded_at)
         self._set_releasing(entry)
         self._set_waiting(entry)
         self._bill(entry)
@@ -479,6 +526,9 @@ class ClusterState:
         entry = self.pods.get(payload.uid)
         if entry is not None:
             entry.healing = True
+            self._set_releasing(entry)
+            self._set_waiting(entry)
+            self._bill(entry)
 
     def _pod_evicted(self, payload: payloads.PodEvicted, _: Event) -> None:
         self.tally.evictions += 1
@@ -486,9 +536,18 @@ class ClusterState:
     def _eviction_failed(self, payload: payloads.EvictionFailed, event: Event) -> None:
         add(self.tally.eviction_failures, payload.reason)
         entry = self.pods.get(payload.uid)
+        if entry is not None and entry.evicting and not payload.gone:
+            entry.evicting = False
+            self._set_releasing(entry)
+            self._set_waiting(entry)
+            self._bill(entry)
+            self.stirred += 1
         if entry is None or not entry.healing or payload.gone:
             return
         entry.healing = False
+        self._set_releasing(entry)
+        self._set_waiting(entry)
+        self._bill(entry)
         entry.heal_failures += 1
         entry.heal_failed_at = event.recorded_at
         if entry.pod.owner is not None:
@@ -498,6 +557,9 @@ class ClusterState:
     def _cycle_completed(self, payload: payloads.CycleCompleted, _: Event) -> None:
         self.tally.cycles += 1
         self.config_digest = payload.config_digest
+        for group in payload.groups:
+            if group.group in self.roster.workloads:
+                self.group_reasons.setdefault(group.group, {})[payload.shard] = group
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
 
@@ -664,7 +726,7 @@ class ClusterState:
 
     def _set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
-        releasing = entry.pod.deletion_at is not None
+        releasing = entry.leaving
         if not entry.charged or entry.releasing == releasing:
             return
         row = self.columns.row(entry.node)
@@ -675,11 +737,41 @@ class ClusterState:
         self.stirred += self.surroundings.remark(entry)
 
     def _set_waiting(self, entry: PodEntry) -> None:
-        if entry.stage is Stage.WAITING and entry.pod.deletion_at is None and not entry.gone:
+        waits = entry.stage is Stage.WAITING and entry.pod.deletion_at is None and not entry.gone
+        if waits:
             self.waiting.add(entry.pod.uid)
             self.stirred += 1
         else:
             self.waiting.discard(entry.pod.uid)
+            if entry.nomination is not None:
+                self._nominate(entry, None)
+        self._seat(entry)
+
+    def _seat(self, entry: PodEntry) -> None:
+        """Tell a pod's group where the pod stands."""
+        group = self.groups.get(entry.group)
+        if group is None:
+            self.roster.forget(entry, at=self.recorded_at)
+        else:
+            waits = entry.pod.uid in self.waiting and not entry.group_problem
+            self.roster.seat(entry, group, waiting=waits, at=self.recorded_at)
+
+    def _nominate(self, entry: PodEntry, nomination: Nomination | None) -> None:
+        """Keep room for a waiting pod, or no more."""
+        if nomination is None:
+            entry.nomination = None
+            self.nominated.discard(entry.pod.uid)
+            return
+        row = self.columns.row(nomination.node)
+        charge = zone_charge(
+            self.columns.zones,
+            self.columns.topologies[row],
+            pod=entry.pod,
+            predicted=nomination.placement,
+            observed=None,
+        )
+        entry.nomination = msgspec.structs.replace(nomination, charge=charge or ZoneCharge())
+        self.nominated.add(entry.pod.uid)
 
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
@@ -726,6 +818,9 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.NodeCharged: ClusterState._node_charged,  # noqa: SLF001
     payloads.PodBound: ClusterState._pod_bound,  # noqa: SLF001
     payloads.BindFailed: ClusterState._bind_failed,  # noqa: SLF001
+    payloads.PodNominated: ClusterState._pod_nominated,  # noqa: SLF001
+    payloads.NominationCleared: ClusterState._nomination_cleared,  # noqa: SLF001
+    payloads.EvictionDecided: ClusterState._eviction_decided,  # noqa: SLF001
     payloads.HealRequested: ClusterState._heal_requested,  # noqa: SLF001
     payloads.PodEvicted: ClusterState._pod_evicted,  # noqa: SLF001
     payloads.EvictionFailed: ClusterState._eviction_failed,  # noqa: SLF001

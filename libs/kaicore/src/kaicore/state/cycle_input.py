@@ -1,7 +1,10 @@
 """What a cycle decides on, taken from the state: who waits, who is due, and which nodes are left alone."""
 
+from kaicore.engine.budgets import Budgets
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.cycle import CycleInput, StrayPod, WaitingPod
+from kaicore.engine.placer import LeftAlone
+from kaicore.engine.session import CycleInput, StrayPod
+from kaicore.queues.cycle_queues import CycleQueues
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.healing import why_not
 from kaicore.state.pod_entry import PodEntry
@@ -9,24 +12,38 @@ from kaicore.state.pod_entry import PodEntry
 
 def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
     """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
-    waiting = []
+    resting = set()
     rejecting = _rejecting(state)
     avoid: dict[str, set[int]] = {}
+    waiting = 0
     for uid in state.waiting:
         entry = state.pods[uid]
-        if entry.pod.scheduler_name != config.scheduler_name or now < retry_at(entry, config):
+        if entry.pod.scheduler_name != config.scheduler_name:
             continue
-        pod, pod_class = entry.pod, state.class_of(entry)
-        waiting.append(WaitingPod(pod.uid, pod.namespace, pod.name, pod.priority, pod.created_at, pod_class))
+        if now < retry_at(entry, config):
+            resting.add(uid)
+            continue
+        waiting += 1
+        key = state.class_of(entry).key
         if entry.healed_from:
-            avoid.setdefault(pod_class.key, set()).add(state.columns.row(entry.healed_from))
+            avoid.setdefault(key, set()).add(state.columns.row(entry.healed_from))
         if entry.class_key in rejecting:
-            rejecting[pod_class.key] = rejecting[entry.class_key]
+            rejecting[key] = rejecting[entry.class_key]
+    roster = state.roster
     return CycleInput(
-        state.columns,
-        waiting,
-        rejecting,
-        avoid=avoid,
+        columns=state.columns,
+        class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
+        marks_of=state.surroundings.marks_of,
+        budgets=_budgets(state),
+        workloads=roster.workloads,
+        pending=sorted(roster.pending),
+        waiting=waiting,
+        now=now,
+        leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
+        below=sorted(roster.below),
+        resting=frozenset(resting),
+        accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
+        left_alone=LeftAlone(rejecting, avoid),
         stray=_stray(state, config, now=now),
     )
 
@@ -41,13 +58,36 @@ def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
     return rejecting
 
 
+def _budgets(state: ClusterState) -> Budgets:
+    """How many pods may be evicted of those under disruption budgets."""
+    budgets = state.surroundings.budgets
+    allowed = {key: budget.disruptions_allowed - len(budget.disrupted) for key, budget in budgets.items()}
+    by_pod: dict[str, tuple[str, ...]] = {}
+    if budgets:
+        for uid, entry in state.pods.items():
+            if entry.charged:
+                keys = state.surroundings.budgets_of(entry.pod)
+                if keys:
+                    by_pod[uid] = keys
+    # Evictions that were decided and that the API server has not granted yet.
+    for uid, entry in state.roster.leaving.items():
+        if entry.evicting and entry.pod.deletion_at is None:
+            for key in by_pod.get(uid, ()):
+                allowed[key] -= entry.pod.name not in budgets[key].disrupted
+    return Budgets(allowed, by_pod)
+
+
 def idle(state: ClusterState) -> bool:
     """Tell whether there is no pod that a cycle could decide on, now or later."""
-    return not state.waiting and all(why_not(state.pods[uid]) for uid in state.missed)
+    return not state.waiting and not state.roster.below and all(why_not(state.pods[uid]) for uid in state.missed)
 
 
 def next_retry(state: ClusterState, config: EngineConfig, *, now: int) -> int | None:
-    """Return when the next pod that failed to be bound may be tried, or the next may be evicted; None if none may."""
+    """Return when there may be something to decide although nothing happens until then; None if never.
+
+    That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
+    below its minimum for too long; and now and then while anybody waits, for time itself changes what is due to whom.
+    """
     times: list[int] = [
         retry_at(entry, config)
         for entry in (state.pods[uid] for uid in state.waiting)
@@ -55,6 +95,13 @@ def next_retry(state: ClusterState, config: EngineConfig, *, now: int) -> int | 
     ]
     healings = (state.healing.due_at(state.pods[uid], config) for uid in state.missed)
     times += [time for time in healings if time is not None]
+    for key in state.roster.below:
+        workload = state.roster.workloads[key]
+        grace = workload.group.staleness_grace_us
+        grace = config.staleness_grace_us if grace is None else grace
+        times += [workload.below_since + grace] if grace >= 0 else []
+    if state.waiting:
+        times.append(now + config.recheck_us)
     return min((time for time in times if time > now), default=None)
 
 
@@ -79,15 +126,4 @@ def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
 
 def _stray(state: ClusterState, config: EngineConfig, *, now: int) -> list[StrayPod]:
     due = state.healing.due((state.pods[uid] for uid in state.missed), config, now=now)
-    return [
-        StrayPod(
-            uid=entry.pod.uid,
-            namespace=entry.pod.namespace,
-            name=entry.pod.name,
-            node=entry.node,
-            missed=entry.missed,
-            owner="" if entry.pod.owner is None else entry.pod.owner.uid,
-            pod_class=state.class_of(entry),
-        )
-        for entry in due
-    ]
+    return [StrayPod(entry, entry.missed) for entry in due]

@@ -1,7 +1,8 @@
 """A cycle as events: run it on a state, and write down what it was decided on, what it decided, and why not more.
 
-The events of one cycle are one append. Each decision is a unit of its own, conditional on the versions that its pod and
-its node had in the state: one that comes too late is dropped, the others stand. The append as a whole is conditional on
+The events of one cycle are one append. What only holds together, such as a gang's start or a preemptor's room and its
+victims, is one unit, conditional on the versions that all its pods and nodes had in the state: one that comes too late
+is dropped as a whole, the others stand. The append as a whole is conditional on
 the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
 """
 
@@ -10,14 +11,20 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kaicore.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.engine.cycle import CycleResult, Healing, run_cycle
+from kaicore.engine.cycle import run_cycle
+from kaicore.engine.decisions import CycleResult, DecisionUnit, Healing
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import (
     ClassPending,
     ConfigRecorded,
     CycleCompleted,
+    EvictionDecided,
+    GroupPending,
     HealRequested,
     NodeCharged,
+    NominationCleared,
+    Payload,
+    PodNominated,
     PodPlaced,
 )
 from kaicore.state.cluster_state import ClusterState
@@ -32,8 +39,7 @@ class Proposal:
     Attributes:
         cycle: the cycle's id.
         result: what was decided.
-        units: the cycle itself first, then one unit per decision, in the order of `result.decisions`, then one per
-            healing, in the order of `result.healings`.
+        units: the cycle itself first, then one each for `result.units`, then one each for `result.healings`.
         expect: what the whole append is conditional on.
     """
 
@@ -78,9 +84,12 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 engine_version=ENGINE_VERSION,
                 now=now,
                 decisions_digest=result.digest(),
-                pods=len(given.waiting),
+                pods=given.waiting,
                 placed=len(result.decisions),
                 pending=_news(state, shard, result.pending),
+                groups=_group_news(state, shard, result.groups),
+                evicted=len(result.evictions),
+                nominated=len(result.nominations),
             ),
             actor=actor,
             occurred_at=now,
@@ -114,78 +123,118 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 correlation=cycle,
             )
         )
-    units = [Unit(tuple(events))]
-    for decision in result.decisions:
-        pod_stream, node_stream = f"pod/{decision.uid}", f"node/{decision.node}"
-        placed = PodPlaced(
-            uid=decision.uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            node=decision.node,
-            cycle=cycle,
-            pod_class=decision.pod_class,
-            placement=decision.placement,
-            rejected_here_before=state.rejected_before(decision.node, decision.pod_class),
-            claims=state.surroundings.volumes.to_provision(state.pods[decision.uid].pod),
-        )
-        charged = NodeCharged(node=decision.node, cycle=cycle, pods=(decision.uid,))
-        units.append(
-            Unit(
-                tuple(
-                    NewEvent(
-                        id=derived_id(str(completed), type(payload).__name__, decision.uid),
-                        stream=about,
-                        payload=payload,
-                        actor=actor,
-                        occurred_at=now,
-                        subject=subject,
-                        cause=completed,
-                        correlation=cycle,
-                    )
-                    for about, payload, subject in (
-                        (pod_stream, placed, f"{decision.namespace}/{decision.name}"),
-                        (node_stream, charged, decision.node),
-                    )
-                ),
-                expect={
-                    pod_stream: state.versions.get(pod_stream, 0),
-                    node_stream: state.versions.get(node_stream, 0),
-                },
-            )
-        )
-    units += [
-        _healing_unit(state, healing, cycle=cycle, completed=completed, now=now, actor=actor)
-        for healing in result.healings
-    ]
+    record = _Record(state, cycle, completed, now, actor)
+    units = [Unit(tuple(events)), *(record.unit(decided) for decided in result.units)]
+    units += [record.healing(healing) for healing in result.healings]
     return Proposal(cycle, result, tuple(units), {stream: version})
 
 
-def _healing_unit(state: ClusterState, healing: Healing, *, cycle: str, completed: UUID, now: int, actor: str) -> Unit:
-    """Return the unit that has a pod evicted, unless something has become of the pod meanwhile."""
-    stream = f"pod/{healing.uid}"
-    requested = HealRequested(
-        uid=healing.uid,
-        namespace=healing.namespace,
-        name=healing.name,
-        node=healing.node,
-        cycle=cycle,
-        pod_class=healing.pod_class,
-        owner=healing.owner,
-        missed=healing.missed,
-    )
-    event = NewEvent(
-        id=derived_id(str(completed), "HealRequested", healing.uid),
-        stream=stream,
-        payload=requested,
-        actor=actor,
-        occurred_at=now,
-        subject=f"{healing.namespace}/{healing.name}",
-        cause=completed,
-        correlation=cycle,
-    )
-    return Unit((event,), expect={stream: state.versions.get(stream, 0)})
+class _Record:
+    """Writes down what a cycle decided."""
+
+    def __init__(self, state: ClusterState, cycle: str, completed: UUID, now: int, actor: str) -> None:
+        self._state = state
+        self._cycle = cycle
+        self._completed = completed
+        self._now = now
+        self._actor = actor
+
+    def unit(self, decided: DecisionUnit) -> Unit:
+        """Return all of a unit's events, conditional on every pod and every node that it is about."""
+        about: list[tuple[str, str, Payload]] = []
+        charged: dict[str, list[str]] = {}
+        for cleared in decided.cleared:
+            gone = NominationCleared(
+                uid=cleared.uid,
+                namespace=cleared.namespace,
+                name=cleared.name,
+                node=cleared.node,
+                cycle=self._cycle,
+                reason=cleared.reason,
+            )
+            about.append((cleared.uid, f"{cleared.namespace}/{cleared.name}", gone))
+        for decision in decided.placed:
+            placed = PodPlaced(
+                uid=decision.uid,
+                namespace=decision.namespace,
+                name=decision.name,
+                node=decision.node,
+                cycle=self._cycle,
+                pod_class=decision.pod_class,
+                placement=decision.placement,
+                rejected_here_before=self._state.rejected_before(decision.node, decision.pod_class),
+                claims=self._state.surroundings.volumes.to_provision(self._state.pods[decision.uid].pod),
+            )
+            about.append((decision.uid, f"{decision.namespace}/{decision.name}", placed))
+            charged.setdefault(decision.node, []).append(decision.uid)
+        for eviction in decided.evicted:
+            evicted = EvictionDecided(
+                uid=eviction.uid,
+                namespace=eviction.namespace,
+                name=eviction.name,
+                node=eviction.node,
+                cycle=self._cycle,
+                group=eviction.group,
+                reason=eviction.reason,
+                preemptor=eviction.preemptor,
+                shrinks=eviction.shrinks,
+                fits_on=eviction.fits_on,
+            )
+            about.append((eviction.uid, f"{eviction.namespace}/{eviction.name}", evicted))
+        for nominated in decided.nominated:
+            kept = PodNominated(
+                uid=nominated.uid,
+                namespace=nominated.namespace,
+                name=nominated.name,
+                node=nominated.node,
+                cycle=self._cycle,
+                pod_class=nominated.pod_class,
+                group=nominated.group,
+                placement=nominated.placement,
+            )
+            about.append((nominated.uid, f"{nominated.namespace}/{nominated.name}", kept))
+            charged.setdefault(nominated.node, []).append(nominated.uid)
+        events = [self._event(f"pod/{uid}", subject, payload, uid) for uid, subject, payload in about]
+        for node in sorted(charged):
+            uids = tuple(charged[node])
+            payload = NodeCharged(node=node, cycle=self._cycle, pods=uids)
+            events.append(self._event(f"node/{node}", node, payload, uids[0]))
+        streams = sorted({event.stream for event in events})
+        return Unit(tuple(events), expect={stream: self._state.versions.get(stream, 0) for stream in streams})
+
+    def healing(self, healing: Healing) -> Unit:
+        """Return the unit that has a pod evicted, unless something has become of the pod meanwhile."""
+        stream = f"pod/{healing.uid}"
+        requested = HealRequested(
+            uid=healing.uid,
+            namespace=healing.namespace,
+            name=healing.name,
+            node=healing.node,
+            cycle=self._cycle,
+            pod_class=healing.pod_class,
+            owner=healing.owner,
+            missed=healing.missed,
+        )
+        event = self._event(stream, f"{healing.namespace}/{healing.name}", requested, healing.uid)
+        return Unit((event,), expect={stream: self._state.versions.get(stream, 0)})
+
+    def _event(self, stream: str, subject: str, payload: Payload, of: str) -> NewEvent:
+        return NewEvent(
+            id=derived_id(str(self._completed), type(payload).__name__, of),
+            stream=stream,
+            payload=payload,
+            actor=self._actor,
+            occurred_at=self._now,
+            subject=subject,
+            cause=self._completed,
+            correlation=self._cycle,
+        )
 
 
 def _news(state: ClusterState, shard: str, pending: tuple[ClassPending, ...]) -> tuple[ClassPending, ...]:
     """Leave out what was recorded just so the last time."""
     return tuple(item for item in pending if state.reasons.get(item.pod_class, {}).get(shard) != item)
+
+
+def _group_news(state: ClusterState, shard: str, groups: tuple[GroupPending, ...]) -> tuple[GroupPending, ...]:
+    return tuple(item for item in groups if state.group_reasons.get(item.group, {}).get(shard) != item)

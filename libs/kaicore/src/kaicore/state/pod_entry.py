@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from kaicore.engine.workload import Nomination
 from kaicore.model.placement import ContainerPlacement, Placement
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
@@ -58,6 +59,8 @@ class PodEntry(msgspec.Struct):
         missed_at: when that was recorded.
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
+        nomination: the room that is kept for it while it waits.
+        evicting: its eviction for another group's sake was decided, and has not failed.
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
@@ -95,6 +98,13 @@ class PodEntry(msgspec.Struct):
     pod_set: str = ""
     group_problem: str = ""
     bill: Bill | None = None
+    nomination: Nomination | None = None
+    evicting: bool = False
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is on its way out, though it may still hold its node."""
+        return self.pod.deletion_at is not None or self.evicting or self.healing
 
 
 def compare(predicted: Placement, observed: Placement) -> Agreement:

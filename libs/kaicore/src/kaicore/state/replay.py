@@ -11,13 +11,31 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kaicore.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.engine.cycle import Decision
 from kaicore.errors import KaiError
 from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.events.payloads import ConfigRecorded, CycleCompleted, PodPlaced
+from kaicore.events.envelope import Event, Unit
+from kaicore.events.payloads import (
+    ConfigRecorded,
+    CycleCompleted,
+    EvictionDecided,
+    HealRequested,
+    NominationCleared,
+    PodNominated,
+    PodPlaced,
+)
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import Proposal, decide
+
+#: What cycles decide about pods.
+Decided = PodPlaced | PodNominated | NominationCleared | EvictionDecided | HealRequested
+
+_VERBS: dict[type[Decided], tuple[str, str]] = {
+    PodPlaced: ("placed on", "not placed"),
+    PodNominated: ("nominated for", "not nominated"),
+    NominationCleared: ("no longer nominated for", "still nominated"),
+    EvictionDecided: ("to be evicted from", "not to be evicted"),
+    HealRequested: ("to be placed anew, not on", "not to be placed anew"),
+}
 
 #: Types of the events that a replay must know before it begins.
 KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
@@ -78,8 +96,7 @@ class _Cycle:
     """A cycle that was run again and whose record is still to come."""
 
     proposal: Proposal
-    versions: dict[str, int]
-    placed: dict[str, Decision]
+    decided: dict[tuple[str, str], Decided]
 
 
 class Replay:
@@ -116,7 +133,7 @@ class Replay:
             UnreplayableCycle: a cycle's configuration is not in the log.
         """
         payload = decode_payload(event)
-        if isinstance(payload, PodPlaced):
+        if isinstance(payload, Decided):
             self._compare_decision(event, payload)
         elif isinstance(payload, CycleCompleted):
             self._compare_cycle(event, payload)
@@ -141,11 +158,8 @@ class Replay:
                 )
             config = msgspec.convert(document, EngineConfig)
             proposal = decide(self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor)
-            versions: dict[str, int] = {}
-            for unit in proposal.units:
-                versions.update(unit.expect)
-            placed = {decision.uid: decision for decision in proposal.result.decisions}
-            self._open[recorded.cycle] = _Cycle(proposal, versions, placed)
+            decided = {_key(payload): payload for unit in proposal.units for payload in _decided(unit)}
+            self._open[recorded.cycle] = _Cycle(proposal, decided)
 
     def _compare_cycle(self, event: Event, recorded: CycleCompleted) -> None:
         if recorded.cycle in self._before:
@@ -162,46 +176,55 @@ class Replay:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
             if mine != theirs and name != "engine_version":
                 self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
-        # What had moved on by the time of the record came too late, and is not in the log.
-        for decision in list(cycle.placed.values()):
-            streams = (f"pod/{decision.uid}", f"node/{decision.node}")
-            if any(self.state.versions.get(stream, 0) != cycle.versions[stream] for stream in streams):
-                self.report.late += 1
-                del cycle.placed[decision.uid]
-        if not cycle.placed:
+        # What had moved on by the time of the record came too late, all of its unit, and is not in the log.
+        for unit in cycle.proposal.units[1:]:
+            if any(self.state.versions.get(stream, 0) != version for stream, version in unit.expect.items()):
+                for payload in _decided(unit):
+                    self.report.late += 1
+                    del cycle.decided[_key(payload)]
+        if not cycle.decided:
             del self._open[recorded.cycle]
 
-    def _compare_decision(self, event: Event, recorded: PodPlaced) -> None:
+    def _compare_decision(self, event: Event, recorded: Decided) -> None:
         if recorded.cycle in self._before:
             return
         self.report.decisions += 1
         cycle = self._open.get(recorded.cycle)
-        decision = None if cycle is None else cycle.placed.pop(recorded.uid, None)
+        decided = None if cycle is None else cycle.decided.pop(_key(recorded), None)
         who = f"{recorded.namespace}/{recorded.name}"
-        if cycle is None or decision is None:
-            self._differ(event.position, recorded.cycle, who, f"placed on {recorded.node}", "not placed")
+        if cycle is None or decided is None:
+            did, did_not = _VERBS[type(recorded)]
+            self._differ(event.position, recorded.cycle, who, f"{did} {recorded.node}", did_not)
             return
-        if decision.node != recorded.node:
-            self._differ(event.position, recorded.cycle, who, recorded.node, decision.node)
-        elif decision.placement != recorded.placement:
-            self._differ(
-                event.position,
-                recorded.cycle,
-                f"{who} on {recorded.node}: zones",
-                _text(recorded.placement),
-                _text(decision.placement),
-            )
-        if not cycle.placed:
+        if decided.node != recorded.node:
+            self._differ(event.position, recorded.cycle, who, recorded.node, decided.node)
+        elif decided != recorded:
+            for name in recorded.__struct_fields__:
+                mine, theirs = getattr(recorded, name), getattr(decided, name)
+                if mine != theirs:
+                    what = "zones" if name == "placement" else name
+                    about = f"{who} on {recorded.node}: {what}"
+                    self._differ(event.position, recorded.cycle, about, _text(mine), _text(theirs))
+        if not cycle.decided:
             self._open.pop(recorded.cycle, None)
 
     def _close(self, name: str) -> None:
         cycle = self._open.pop(name)
-        for decision in cycle.placed.values():
-            who = f"{decision.namespace}/{decision.name}"
-            self._differ(self.state.position, name, who, "not placed", f"placed on {decision.node}")
+        for decided in cycle.decided.values():
+            did, did_not = _VERBS[type(decided)]
+            who = f"{decided.namespace}/{decided.name}"
+            self._differ(self.state.position, name, who, did_not, f"{did} {decided.node}")
 
     def _differ(self, position: int, cycle: str, what: str, recorded: str, replayed: str) -> None:
         self.report.differences.append(Difference(position, cycle, what, recorded, replayed))
+
+
+def _decided(unit: Unit) -> list[Decided]:
+    return [event.payload for event in unit.events if isinstance(event.payload, Decided)]
+
+
+def _key(payload: Decided) -> tuple[str, str]:
+    return type(payload).__name__, payload.uid
 
 
 def _text(value: object) -> str:

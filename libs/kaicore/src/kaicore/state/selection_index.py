@@ -128,9 +128,10 @@ class SelectionIndex:
         return changed
 
     def _selects(self, selection: Selection, pod: Pod) -> bool:
-        return all(self._meets(selector, pod) for selector in selection)
+        return all(self.meets(selector, pod) for selector in selection)
 
-    def _meets(self, selector: PodSelector, pod: Pod) -> bool:
+    def meets(self, selector: PodSelector, pod: Pod) -> bool:
+        """Tell whether a selector selects a pod."""
         if selector.labels is None or not meets(pod.labels, selector.labels):
             return False
         if pod.namespace in selector.namespaces:

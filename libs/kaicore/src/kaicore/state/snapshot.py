@@ -9,7 +9,7 @@ import msgspec
 
 from kaicore.engine.config import ENGINE_VERSION
 from kaicore.engine.pod_class import PodClass
-from kaicore.events.payloads import ClassPending, PriorityClassObserved
+from kaicore.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
 from kaicore.model.namespace import Namespace
@@ -20,6 +20,7 @@ from kaicore.state.cluster_state import ClusterState, Rejection
 from kaicore.state.healing import Healed
 from kaicore.state.pod_entry import PodEntry
 from kaicore.state.queue_book import QueueBook, QueueRecord
+from kaicore.state.roster import WorkloadRecord
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
@@ -51,6 +52,8 @@ class _StateRecord(msgspec.Struct):
     configs: dict[str, dict[str, Any]]
     reasons: dict[str, dict[str, ClassPending]]
     tally: Tally
+    group_reasons: dict[str, dict[str, GroupPending]]
+    workloads: list[WorkloadRecord]
     healed: dict[str, Healed]
     config_digest: str
     group_sources: list[GroupSource]
@@ -111,6 +114,8 @@ def encode_state(state: ClusterState) -> bytes:
             configs=state.configs,
             reasons=state.reasons,
             tally=state.tally,
+            group_reasons=state.group_reasons,
+            workloads=state.roster.records(),
             healed=state.healing.healed,
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
@@ -135,7 +140,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.position, state.recorded_at = record.position, record.recorded_at
     state.versions, state.changes = record.versions, record.changes
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
-    state.tally = record.tally
+    state.tally, state.group_reasons = record.tally, record.group_reasons
     state.healing.healed, state.config_digest = record.healed, record.config_digest
     state.queue_book = QueueBook.restored(record.queue_book)
     for source in record.group_sources:
@@ -166,6 +171,7 @@ def decode_state(body: bytes) -> ClusterState:
     for entry in record.pods:
         state.restore_pod(entry)
     state.group_table.changed.clear()
+    state.roster.restore(record.workloads)
     return state
 
 

@@ -105,6 +105,19 @@ class Surroundings:
             self._marked[uid] = after
         return True
 
+    def marks_of(self, uid: str) -> tuple[str, ...]:
+        """Return the marks that a pod leaves on the node that it is charged to."""
+        found = self._marked.get(uid)
+        return () if found is None else found[1]
+
+    def budgets_of(self, pod: Pod) -> tuple[str, ...]:
+        """Return the keys of the disruption budgets that a pod is under."""
+        return tuple(
+            key
+            for key, budget in self.budgets.items()
+            if budget.namespace == pod.namespace and self._index.meets(budget.selector, pod)
+        )
+
     def variant(self, known: PodClass, pod: Pod) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.engine.pod_class.variant`."""
         selected = self._index.marks_of(pod.uid)

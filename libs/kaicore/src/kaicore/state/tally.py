@@ -17,7 +17,8 @@ class Tally(msgspec.Struct):
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
         heal_requests: decisions to evict one of them.
-        evictions: of those, the ones that the API server took.
+        evictions_decided: decisions to evict a pod for another's sake, by reason.
+        evictions: of all those, the ones that the API server took.
         eviction_failures: the ones that it did not, by reason.
     """
 
@@ -31,6 +32,7 @@ class Tally(msgspec.Struct):
     cycles: int = 0
     missed: int = 0
     heal_requests: int = 0
+    evictions_decided: dict[str, int] = {}
     evictions: int = 0
     eviction_failures: dict[str, int] = {}
 

@@ -1,0 +1,163 @@
+"""The first action: start what fits, by the order of queues and, within a queue, of groups.
+
+A gang starts as a whole or not at all; what is above the minimum follows step by step, each behind the work of the
+queues whose turn it then is.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from kaicore.engine.reasons import Code
+from kaicore.engine.session import Session, Turn
+from kaicore.engine.workload import Step
+from kaicore.events.payloads import Reason
+
+
+class _Order:
+    """Whose turn it is. A queue's place can only get worse, so it is looked up again when its turn seems to come."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
+        self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
+        for key, turn in session.turns.items():
+            queue = session.accounts.queue_of(turn.workload.group)
+            self._groups.setdefault(queue, []).append((session.turn_order(turn), key))
+        for queue, waiting in self._groups.items():
+            heapq.heapify(waiting)
+            self._queues.append((self._place(queue), queue))
+        heapq.heapify(self._queues)
+
+    def next(self) -> Turn | None:
+        """Take out the group whose turn it is."""
+        while self._queues:
+            place, queue = self._queues[0]
+            now = self._place(queue)
+            if now > place:
+                heapq.heapreplace(self._queues, (now, queue))
+                continue
+            _, key = heapq.heappop(self._groups[queue])
+            if self._groups[queue]:
+                heapq.heapreplace(self._queues, (self._place(queue), queue))
+            else:
+                heapq.heappop(self._queues)
+            return self._session.turns[key]
+        return None
+
+    def again(self, turn: Turn) -> None:
+        """A group has started something and may go on."""
+        queue = self._session.accounts.queue_of(turn.workload.group)
+        waiting = self._groups[queue]
+        heapq.heappush(waiting, (self._session.turn_order(turn), turn.workload.group.key))
+        if len(waiting) == 1:
+            heapq.heappush(self._queues, (self._place(queue), queue))
+
+    def _place(self, queue: str) -> tuple[tuple[Any, ...], str]:
+        session = self._session
+        turn = session.turns[self._groups[queue][0][1]]
+        return session.accounts.turn(queue, session.requests(turn.step().members)), queue
+
+
+def allocate(session: Session) -> None:
+    """Start what fits on what is free now."""
+    order = _Order(session)
+    tried = _Failures()
+    while (turn := order.next()) is not None:
+        if turn.blocked:
+            continue
+        steps, reasons = session.steps_with(turn)
+        if not steps:
+            turn.reasons, turn.blocked = reasons or turn.reasons, True
+        elif _start(session, steps, tried):
+            order.again(turn)
+        else:
+            for other, _ in steps:
+                other.blocked = True
+
+
+class _Failures:
+    """What was found not to fit. Nothing becomes free while a cycle allocates, so more of it will not fit either."""
+
+    def __init__(self) -> None:
+        self._least: dict[str, int] = {}
+        self._others: set[tuple[tuple[str, int], ...]] = set()
+
+    def known(self, kinds: Counter[str]) -> bool:
+        """Tell whether so many pods by class are known not to fit."""
+        if any(count >= self._least.get(key, count + 1) for key, count in kinds.items()):
+            return True
+        return len(kinds) > 1 and tuple(sorted(kinds.items())) in self._others
+
+    def add(self, kinds: Counter[str]) -> None:
+        """Note that so many pods by class do not fit."""
+        if len(kinds) == 1:
+            ((key, count),) = kinds.items()
+            self._least[key] = min(count, self._least.get(key, count))
+        else:
+            self._others.add(tuple(sorted(kinds.items())))
+
+
+def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures) -> bool:
+    """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
+    members = [member for _, step in steps for member in step.members]
+    kinds = Counter(session.key_of(member) for member in members)
+    before = session.accounts.savepoint()
+    for turn, step in steps:
+        request = session.requests(step.members)
+        refusal = session.accounts.refusal(turn.workload.group, request)
+        if refusal:
+            session.accounts.undo(before)
+            for other, _ in steps:
+                other.reasons = refusal
+            return False
+        if len(steps) > 1:
+            session.accounts.charge(turn.workload.group, request)
+    session.accounts.undo(before)
+    own = [turn for turn, _ in steps if turn.nominated]
+    below = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
+    if not own and failures.known(kinds) and not below:
+        _leave(session, steps, placed=None)
+        return False
+    placed = 0
+    for lower in ([], below) if below else ([],):
+        savepoint = session.trail.savepoint()
+        session.lift(own)
+        lifted = session.lift(lower)
+        spots, stuck = session.place_all(members, session.placer)
+        if stuck is None:
+            for turn in own:
+                session.forget_room(turn)
+                turn.nominated = False
+            if session.has_future:
+                session.lift(lower, future=True)
+            session.started(steps, spots, session.settle(lifted))
+            return True
+        placed = len(spots)
+        known = session.class_of(stuck)
+        if known.key not in session.class_reasons:
+            session.class_reasons[known.key] = session.placer.outlook(known).reasons()
+        session.trail.rollback(savepoint)
+    if not own and not any(session.placer.outlook(session.classes[key]).may_change for key in kinds):
+        failures.add(kinds)
+    _leave(session, steps, placed=placed)
+    return False
+
+
+def _leave(session: Session, steps: Sequence[tuple[Turn, Step]], *, placed: int | None) -> None:
+    wanted = sum(len(step.members) for _, step in steps)
+    room = sum(member.nomination is not None for _, step in steps for member in step.members)
+    classes = sorted({session.key_of(member) for _, step in steps for member in step.members})
+    reasons = tuple(reason for key in classes for reason in session.class_reasons.get(key, ()))
+    for turn, _ in steps:
+        if turn.nominated:
+            rows = sorted(member.nomination.node for member in turn.left if member.nomination is not None)
+            first = Reason(code=Code.WAITS_FOR_VICTIMS, nodes=len(set(rows)), example=rows[0], need=room)
+            turn.reasons = (first,)
+        elif wanted > 1 and placed is not None:
+            turn.reasons = (Reason(code=Code.GANG_SHORT, need=wanted, free=placed), *reasons)
+        elif wanted > 1:
+            turn.reasons = (Reason(code=Code.GANG_SHORT, need=wanted), *reasons)
+        else:
+            turn.reasons = reasons

@@ -1,0 +1,142 @@
+"""What a cycle decides, as data."""
+
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+
+from kaicore.events.payloads import ClassPending, GroupPending
+from kaicore.model.placement import Placement
+from kaicore.numa.columns import ZoneCharge
+
+
+class EvictionReason(StrEnum):
+    """Why a running pod is to go."""
+
+    CONSOLIDATED = "Consolidated"
+    RECLAIMED = "Reclaimed"
+    PREEMPTED = "Preempted"
+    STALE_GANG = "StaleGang"
+
+
+class ClearReason(StrEnum):
+    """Why room is no longer kept for a pod."""
+
+    TAKEN = "TakenByHigherPriority"
+    NO_LONGER_FITS = "NoLongerFits"
+    GAVE_UP = "GaveUp"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A pod, the node it is to run on, and the zones it is predicted to get."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    pod_class: str
+    placement: Placement | None
+    group: str = ""
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """A running pod that is to go.
+
+    Attributes:
+        group: the victim's own.
+        preemptor: key of the group that it makes way for; empty if for none.
+        shrinks: whether its group goes on without it; otherwise the group ends as a whole.
+        fits_on: a node that could take its successor at once; empty when none could.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    group: str
+    reason: str
+    preemptor: str = ""
+    shrinks: bool = False
+    fits_on: str = ""
+
+
+class Nominated(msgspec.Struct, frozen=True):
+    """A waiting pod, and the node where room is kept for it until those who hold it are gone."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    pod_class: str
+    placement: Placement | None
+    charge: ZoneCharge
+    group: str = ""
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """A waiting pod for which room is no longer kept."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    reason: str
+
+
+class Healing(msgspec.Struct, frozen=True):
+    """A pod that is to be evicted, so that its successor gets the zones that it asks for."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    pod_class: str
+    owner: str
+    missed: str
+
+
+class DecisionUnit(msgspec.Struct, frozen=True):
+    """What only holds together: a gang's start, or a preemptor's room and its victims."""
+
+    placed: tuple[Decision, ...] = ()
+    evicted: tuple[Eviction, ...] = ()
+    nominated: tuple[Nominated, ...] = ()
+    cleared: tuple[Cleared, ...] = ()
+
+
+class CycleResult(msgspec.Struct, frozen=True):
+    """What a cycle decided.
+
+    Attributes:
+        units: in the order in which they were decided.
+        pending: classes with pods left, by key.
+        groups: groups with pods left for reasons of their own, by key.
+        healings: evictions for the sake of the evicted, in the order in which they were decided.
+    """
+
+    units: tuple[DecisionUnit, ...]
+    pending: tuple[ClassPending, ...]
+    groups: tuple[GroupPending, ...] = ()
+    healings: tuple[Healing, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All placements."""
+        return tuple(decision for unit in self.units for decision in unit.placed)
+
+    @property
+    def evictions(self) -> tuple[Eviction, ...]:
+        """All evictions."""
+        return tuple(eviction for unit in self.units for eviction in unit.evicted)
+
+    @property
+    def nominations(self) -> tuple[Nominated, ...]:
+        """All nominations."""
+        return tuple(nominated for unit in self.units for nominated in unit.nominated)
+
+    def digest(self) -> str:
+        """Identify the result; equal results have equal digests on every machine."""
+        return sha256(_encoder.encode(self)).hexdigest()
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")

@@ -1,0 +1,105 @@
+"""Puts pods on nodes, class by class, on one trail."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kaicore.engine.class_outlook import ClassOutlook
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.numa_verdicts import RowKinds
+from kaicore.engine.pod_class import PodClass
+from kaicore.engine.trail import Tenancy, Trail
+from kaicore.engine.workload import Member
+from kaicore.model.placement import Placement
+from kaicore.numa.columns import ZoneCharge
+
+_NOTHING = ZoneCharge()
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a pod is to go, and what it is charged with there."""
+
+    member: Member
+    row: int
+    charge: ZoneCharge
+    placement: Placement | None
+    marks: tuple[str, ...] = ()
+
+    @property
+    def tenancy(self) -> Tenancy:
+        """The pod there."""
+        return Tenancy(self.member.pod.uid, self.row, self.member.requests, self.charge, marks=self.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Rows that are not for certain classes for what happened there.
+
+    Attributes:
+        rejecting: by class key, the rows whose kubelet rejected such a pod and where nothing changed since, with the
+            reason.
+        avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
+    """
+
+    rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
+    avoid: Mapping[str, set[int]] = field(default_factory=dict)
+
+
+class Placer:
+    """Evaluates each class once, and afterwards only the rows that have changed since."""
+
+    def __init__(
+        self,
+        trail: Trail,
+        class_of: Callable[[Member], PodClass],
+        left_alone: LeftAlone,
+        config: EngineConfig,
+    ) -> None:
+        self.trail = trail
+        self._class_of = class_of
+        self._left_alone = left_alone
+        self._config = config
+        self._outlooks: dict[str, ClassOutlook] = {}
+        self._kinds = RowKinds(trail.columns)
+        self._kinds_seen = 0
+
+    def outlook(self, known: PodClass) -> ClassOutlook:
+        """Return how a class fares on all rows as they are now."""
+        class_key = known.key
+        outlook = self._outlooks.get(class_key)
+        touched = self.trail.touched
+        for row in touched[self._kinds_seen :]:
+            self._kinds.charged(row)
+        self._kinds_seen = len(touched)
+        if outlook is None:
+            outlook = self._outlooks[class_key] = ClassOutlook(
+                known,
+                self.trail.columns,
+                self._config,
+                rejecting=self._left_alone.rejecting.get(class_key, {}),
+                kinds=self._kinds,
+                avoid=self._left_alone.avoid.get(class_key, ()),
+            )
+        elif outlook.charges_seen < len(touched):
+            outlook.refresh(touched[outlook.charges_seen :])
+        outlook.charges_seen = len(touched)
+        return outlook
+
+    def place(self, member: Member, *, besides: int | None = None) -> Spot | None:
+        """Put a pod on the best row, besides one that is not wanted; None when there is none."""
+        known = self._class_of(member)
+        outlook = self.outlook(known)
+        row = outlook.best(besides=besides)
+        return None if row is None else self._put(member, row, outlook, known)
+
+    def place_on(self, member: Member, row: int) -> Spot | None:
+        """Put a pod on a row; None when it cannot take it now."""
+        known = self._class_of(member)
+        outlook = self.outlook(known)
+        return self._put(member, row, outlook, known) if outlook.takes(row) else None
+
+    def _put(self, member: Member, row: int, outlook: ClassOutlook, known: PodClass) -> Spot:
+        predicted = outlook.predict(row)
+        charge = _NOTHING if predicted is None else predicted.charge
+        placed = self.trail.place(Tenancy(member.pod.uid, row, known.requests, charge, marks=known.marks))
+        return Spot(member, row, placed.charge, None if predicted is None else predicted.placement, known.marks)

@@ -1,0 +1,266 @@
+"""The actions that have running pods evicted so that something can start: consolidate, reclaim, preempt.
+
+They differ in whom they may evict, and all keep the same rules (`facts/kai-scheduler.md` 3.5, seed
+`koordinator-job-scheduling`, and what the peers break of them): nothing is evicted unless all that is to start at once
+provably fits afterwards, zones included; a gang goes as a whole or keeps its minimum; budgets, minimum runtimes and
+delays are honoured; the room is kept for the preemptor. What fits as soon as those who leave anyway are gone has
+nobody evicted at all.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kaicore.engine.config import PlacementStrategy
+from kaicore.engine.decisions import Eviction, EvictionReason
+from kaicore.engine.placer import Spot
+from kaicore.engine.reasons import Code
+from kaicore.engine.session import Session, Turn
+from kaicore.engine.victims import Candidates, Found, Search, Unit
+from kaicore.engine.workload import Member, Step, Workload
+from kaicore.events.payloads import Reason
+
+Steps = list[tuple[Turn, Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What tells one action from another.
+
+    Attributes:
+        eligible: whether a running group may make way for a waiting one, by what both are.
+        refusal: why the waiting one may not make use of it at all.
+        replaced: whether every victim must find another place.
+    """
+
+    reason: EvictionReason
+    eligible: Callable[[Session, Turn, Workload], bool]
+    refusal: Callable[[Session, Steps], tuple[Reason, ...]]
+    may_evict: Callable[[Session, Steps, Workload], bool]
+    replaced: bool = False
+
+
+def consolidate(session: Session) -> None:
+    """Move running pods so that something fits; whoever is moved has another place."""
+    config = session.config
+    if config.consolidate_groups and config.placement_strategy is PlacementStrategy.BINPACK:
+        _run(session, _CONSOLIDATE)
+
+
+def reclaim(session: Session) -> None:
+    """Take back from other queues what they use beyond their due."""
+    _run(session, _RECLAIM)
+
+
+def preempt(session: Session) -> None:
+    """Make way for higher priority within a queue."""
+    _run(session, _PREEMPT)
+
+
+def _run(session: Session, rule: _Rule) -> None:
+    action = _Action(session, rule)
+    turns = [turn for turn in session.turns.values() if not turn.nominated and any(turn.queues.values())]
+    for turn in sorted(turns, key=lambda turn: (session.queue_turn(turn), session.turn_order(turn))):
+        if turn.nominated:
+            continue
+        while action.make_room(turn) and turn.workload.satisfied(turn.workload.counts):
+            # What is above a minimum that it has already follows pod by pod.
+            pass
+
+
+class _Action:
+    """One of the actions at work."""
+
+    def __init__(self, session: Session, rule: _Rule) -> None:
+        self._session = session
+        self._rule = rule
+        self._pools: dict[tuple[str, int], Candidates] = {}
+        #: What did not help, and whether there was anybody to evict.
+        self._failed: dict[object, bool] = {}
+
+    def make_room(self, turn: Turn) -> bool:
+        """Make room for what a group is to start next; otherwise leave the reasons with it."""
+        session, rule = self._session, self._rule
+        steps, _ = session.steps_with(turn)
+        if not steps or any(other.nominated for other, _ in steps if other is not turn):
+            return False
+        group = turn.workload.group
+        queue = session.accounts.queue_of(group)
+        kinds = Counter(session.key_of(member) for _, step in steps for member in step.members)
+        # Of one queue, who comes later has no more victims than who came before.
+        attempt = (queue, tuple(sorted(kinds.items())), group.preemptible)
+        if attempt not in self._failed:
+            if session.steps_left <= 0:
+                turn.reasons = (*turn.reasons, Reason(code=Code.SEARCH_ENDED))
+                return False
+            if any(session.never_fits(key) for key in kinds):
+                return False
+            if refusal := _refusal(session, rule, steps):
+                turn.reasons = (*turn.reasons, *(reason for reason in refusal if reason not in turn.reasons))
+                return False
+            pool = self._pools.get((queue, group.priority))
+            if pool is None:
+                pool = self._pools[queue, group.priority] = _candidates(session, rule, turn)
+            if _make_room(session, rule, steps, pool):
+                return True
+            self._failed[attempt] = bool(pool.workloads) and not rule.replaced
+        if self._failed[attempt]:
+            turn.reasons = (*turn.reasons, Reason(code=Code.NO_VICTIMS, detail=rule.reason))
+        return False
+
+
+def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
+    """Say why a group may not have anybody evicted."""
+    now = session.given.now
+    for turn, step in steps:
+        if any(member.pod.preemption_policy == "Never" for member in step.members):
+            return (Reason(code=Code.NEVER_PREEMPTS),)
+        group = turn.workload.group
+        since = max(group.created_at * 1_000_000, turn.workload.evicted_at)
+        if now < since + group.preemption_delay_us:
+            return (Reason(code=Code.PREEMPTION_DELAY, need=since + group.preemption_delay_us - now),)
+    return rule.refusal(session, steps)
+
+
+def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
+    now = session.given.now
+    group = turn.workload.group
+    workloads, only_surplus = [], []
+    for key, workload in session.given.workloads.items():
+        victim = workload.group
+        if not workload.active or not victim.preemptible or key == group.key or key in group.together:
+            continue
+        first = next(iter(workload.active.values()))
+        if first.pod.scheduler_name != session.config.scheduler_name or not rule.eligible(session, turn, workload):
+            continue
+        protected = session.accounts.min_runtime_us(victim, for_group=group)
+        if protected and now - workload.started_at < protected:
+            only_surplus.append(key)
+        workloads.append(workload)
+    return Candidates(session, workloads, only_surplus=frozenset(only_surplus))
+
+
+def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> bool:
+    """Look for victims, and decide on what is found."""
+    lower = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
+    trail = session.future.trail
+    savepoint = trail.savepoint()
+    accounts = session.accounts.savepoint()
+    session.lift(lower, future=True)
+    search = Search(session, pool, steps, may_evict=lambda victim: rule.may_evict(session, steps, victim))
+    found = search.run()
+    places: dict[str, Spot] = {}
+    if found is not None:
+        places, everywhere = _replace(session, found)
+        if rule.replaced and not (everywhere and _few_enough(session, found)):
+            search.give_up(found)
+            found = None
+    session.accounts.undo(accounts)
+    if found is None:
+        trail.rollback(savepoint)
+        return False
+    for unit in found.units:
+        session.accounts.release(unit.workload.group, session.requests(unit.members))
+    preemptor = steps[0][0].workload.group.key
+    ended = {unit.workload.group.key for unit in found.units if not unit.shrinks}
+    evictions = [
+        (member, _eviction(session, rule, unit, member, preemptor=preemptor, ended=ended, places=places))
+        for unit in found.units
+        for member in unit.members
+    ]
+    lifted = session.lift(lower)
+    session.nominated(steps, found.spots, evictions, lifted)
+    return True
+
+
+def _eviction(
+    session: Session,
+    rule: _Rule,
+    unit: Unit,
+    member: Member,
+    *,
+    preemptor: str,
+    ended: set[str],
+    places: dict[str, Spot],
+) -> Eviction:
+    spot = places.get(member.pod.uid)
+    return Eviction(
+        uid=member.pod.uid,
+        namespace=member.pod.namespace,
+        name=member.pod.name,
+        node=member.node,
+        group=member.group,
+        reason=rule.reason,
+        preemptor=preemptor,
+        shrinks=unit.workload.group.key not in ended,
+        fits_on="" if spot is None else session.trail.columns.names[spot.row],
+    )
+
+
+def _replace(session: Session, found: Found) -> tuple[dict[str, Spot], bool]:
+    """Look where the victims' successors would fit; the room is charged, so that nobody else counts on it."""
+    places: dict[str, Spot] = {}
+    everywhere = True
+    for unit in found.units:
+        trail = session.future.trail
+        savepoint = trail.savepoint()
+        spots, stuck = session.place_all(unit.members, session.future)
+        if stuck is None:
+            places.update({spot.member.pod.uid: spot for spot in spots})
+        else:
+            trail.rollback(savepoint)
+            everywhere = False
+    return places, everywhere
+
+
+def _few_enough(session: Session, found: Found) -> bool:
+    groups = {unit.workload.group.key for unit in found.units}
+    return len(groups) <= session.config.consolidate_groups
+
+
+def _same_queue_and_lower(session: Session, turn: Turn, victim: Workload) -> bool:
+    group = turn.workload.group
+    accounts = session.accounts
+    return victim.group.priority < group.priority and accounts.queue_of(victim.group) == accounts.queue_of(group)
+
+
+def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
+    accounts = session.accounts
+    return accounts.queue_of(victim.group) != accounts.queue_of(turn.workload.group)
+
+
+def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
+    """A pod that nobody makes again cannot be moved."""
+    return all(member.pod.owner is not None for member in victim.active.values())
+
+
+def _no_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
+    return ()
+
+
+def _bound_in_the_way(session: Session, steps: Steps) -> tuple[Reason, ...]:
+    refusals: list[Reason] = []
+    for turn, step in steps:
+        refusals += session.accounts.refusal(turn.workload.group, session.requests(step.members))
+    return tuple(refusals)
+
+
+def _beyond_share(session: Session, steps: Steps) -> tuple[Reason, ...]:
+    refusals: list[Reason] = []
+    for turn, step in steps:
+        refusals += session.accounts.reclaim_refusal(turn.workload.group, session.requests(step.members))
+    return tuple(refusals)
+
+
+def _always(session: Session, steps: Steps, victim: Workload) -> bool:
+    return True
+
+
+def _reclaimable(session: Session, steps: Steps, victim: Workload) -> bool:
+    turn, step = steps[0]
+    return session.accounts.may_reclaim(turn.workload.group, session.requests(step.members), victim.group)
+
+
+_CONSOLIDATE = _Rule(EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, replaced=True)
+_RECLAIM = _Rule(EvictionReason.RECLAIMED, _other_queue, _beyond_share, _reclaimable)
+_PREEMPT = _Rule(EvictionReason.PREEMPTED, _same_queue_and_lower, _no_refusal, _always)

@@ -1,0 +1,598 @@
+"""What a cycle has in hand while its actions run: the columns, the accounts, and what was decided so far."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kaicore.engine.accounts import OneQueue, QueueAccounts
+from kaicore.engine.budgets import Budgets
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.decisions import (
+    Cleared,
+    ClearReason,
+    CycleResult,
+    Decision,
+    DecisionUnit,
+    Eviction,
+    Healing,
+    Nominated,
+)
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.numa_verdicts import configure_kubelets
+from kaicore.engine.placer import LeftAlone, Placer, Spot
+from kaicore.engine.pod_class import PodClass
+from kaicore.engine.reasons import UNRESOLVABLE, Code
+from kaicore.engine.trail import Tenancy, Trail
+from kaicore.engine.workload import Member, Step, Workload
+from kaicore.events.payloads import ClassPending, GroupPending, Reason
+from kaicore.model.pod import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class StrayPod:
+    """A pod that runs on other zones than its own NUMA policy asks for, and is due to be placed anew.
+
+    Attributes:
+        missed: what is not as it asks.
+    """
+
+    member: Member
+    missed: str
+
+
+@dataclass(frozen=True, slots=True)
+class CycleInput:
+    """What a cycle decides on; nothing of it is changed.
+
+    Attributes:
+        columns: all nodes; the cycle copies what it changes.
+        class_of: returns the class as which a pod is decided on.
+        workloads: all groups with their pods, by key.
+        pending: keys of the groups that have waiting pods.
+        leaving: pods that still hold their node and are charged as being released.
+        below: keys of the groups that may be below their minimum.
+        waiting: how many pods may be placed.
+        now: microseconds since the epoch.
+        accounts: the queues; the cycle puts them back where it found them.
+        budgets: how many pods may be evicted of those under a PodDisruptionBudget.
+        resting: uids of waiting pods that are not to be placed yet, after failed binds.
+        marks_of: returns what a pod leaves on the node that it is charged to, by its uid (`kaicore.engine.pod_marks`).
+        left_alone: rows that are not for certain classes.
+        stray: pods that are to be placed anew, in order.
+    """
+
+    columns: NodeColumns
+    class_of: Callable[[Member], PodClass]
+    workloads: Mapping[str, Workload]
+    pending: Sequence[str]
+    now: int
+    waiting: int = 0
+    leaving: Sequence[Member] = ()
+    below: Sequence[str] = ()
+    accounts: QueueAccounts = field(default_factory=OneQueue)
+    budgets: Budgets = field(default_factory=Budgets)
+    resting: frozenset[str] = frozenset()
+    marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
+    left_alone: LeftAlone = field(default_factory=LeftAlone)
+    stray: Sequence[StrayPod] = ()
+
+
+class Turn:
+    """A group with waiting pods, in this cycle.
+
+    Attributes:
+        queues: pods that may still be placed, by leaf, oldest first.
+        counts: active pods by leaf, those placed by this cycle included.
+        spots: where this cycle put pods of it.
+        began: whether this cycle started it, so that all it places is one unit.
+        nominated: whether room is kept for pods of it.
+        reasons: why it goes no further.
+        blocked: its turn is over.
+    """
+
+    __slots__ = (
+        "_step",
+        "began",
+        "blocked",
+        "counts",
+        "held_back",
+        "nominated",
+        "queues",
+        "reasons",
+        "spots",
+        "workload",
+    )
+
+    def __init__(self, workload: Workload, queues: dict[str, list[Member]], held_back: int) -> None:
+        self.workload = workload
+        self.queues = queues
+        self.held_back = held_back
+        self.counts = dict(workload.own_counts)
+        self.spots: list[Spot] = []
+        self.began = False
+        self.nominated = any(member.nomination for members in queues.values() for member in members)
+        self.reasons: tuple[Reason, ...] = ()
+        self.blocked = False
+        self._step: Step | None = None
+
+    def step(self) -> Step:
+        """Return what is to start next."""
+        if self._step is None:
+            self._step = self.workload.next_step(self.counts, self.queues)
+        return self._step
+
+    def forget_step(self) -> None:
+        """Its pods have changed: what is to start next may be something else."""
+        self._step = None
+
+    def take(self, members: Iterable[Member]) -> None:
+        """Note that pods of a step start, or are to."""
+        self.forget_step()
+        for member in members:
+            leaf = self.workload.leaf(member)
+            self.queues[leaf].remove(member)
+            self.counts[leaf] = self.counts.get(leaf, 0) + 1
+
+    @property
+    def left(self) -> list[Member]:
+        """Pods that may still be placed."""
+        return [member for members in self.queues.values() for member in members]
+
+
+class Session:
+    """A cycle at work."""
+
+    def __init__(self, given: CycleInput, config: EngineConfig) -> None:
+        self.given = given
+        self.config = config
+        self.accounts = given.accounts
+        self.budgets = given.budgets.copy()
+        #: Classes that pods were found to be of, by key.
+        self.classes: dict[str, PodClass] = {}
+        self._class_of: dict[str, PodClass] = {}
+        self.turns: dict[str, Turn] = {}
+        for key in given.pending:
+            workload = given.workloads[key]
+            turn = self._turn(workload)
+            if turn is not None:
+                self.turns[key] = turn
+        columns = given.columns.copy()
+        configure_kubelets(columns, config)
+        for class_key in sorted(self.classes):
+            columns.vector(self.classes[class_key].requests)
+        self.trail = Trail(columns)
+        self.placer = Placer(self.trail, self.class_of, given.left_alone, config)
+        #: Uids of pods that this cycle decided to evict, with what is to be recorded.
+        self.evicted: dict[str, Eviction] = {}
+        self.healings: list[Healing] = []
+        self.class_reasons: dict[str, tuple[Reason, ...]] = {}
+        self.steps_left = config.search_steps
+        self._units: list[DecisionUnit] = []
+        self._future: Placer | None = None
+        self._reserved: dict[str, list[Spot]] = {}
+        #: Keys of groups for which this cycle evicts somebody.
+        self._paid: set[str] = set()
+
+    def class_of(self, member: Member) -> PodClass:
+        """Return the class as which a pod is decided on."""
+        uid = member.pod.uid
+        known = self._class_of.get(uid)
+        if known is None:
+            known = self._class_of[uid] = self.given.class_of(member)
+            self.classes.setdefault(known.key, known)
+        return known
+
+    def key_of(self, member: Member) -> str:
+        """Return the key of the class as which a pod is decided on."""
+        return self.class_of(member).key
+
+    def tenancy(self, member: Member) -> Tenancy:
+        """Return a pod where it runs."""
+        return Tenancy(
+            member.pod.uid,
+            self.given.columns.rows[member.node],
+            member.requests,
+            member.zone_charge,
+            member.releasing,
+            marks=self.given.marks_of(member.pod.uid),
+        )
+
+    # Room that is kept.
+
+    def reserve(self) -> None:
+        """Keep the room that earlier cycles nominated pods for, higher priority first; give up what cannot be kept."""
+        nominated = [turn for turn in self.turns.values() if turn.nominated]
+        for turn in sorted(nominated, key=self._rank):
+            spots, gave_up = [], False
+            for member in turn.left:
+                nomination = member.nomination
+                if nomination is None:
+                    continue
+                row = self.trail.columns.rows.get(nomination.node, -1)
+                gave_up |= self.given.now - nomination.at >= self.config.nomination_us
+                marks = self.class_of(member).marks
+                spots.append(Spot(member, row, nomination.charge, nomination.placement, marks))
+            if gave_up:
+                self._clear(turn, spots, ClearReason.GAVE_UP)
+            elif turn.step().missing or not self._keep_room(turn, spots):
+                self._clear(turn, spots, ClearReason.NO_LONGER_FITS)
+
+    def lift(self, turns: Iterable[Turn], *, future: bool = False) -> list[tuple[Turn, list[Spot]]]:
+        """Take the room that is kept for groups off one of the columns; returns it."""
+        lifted = []
+        trail = self.future.trail if future else self.trail
+        for turn in turns:
+            spots = self._reserved.get(turn.workload.group.key)
+            if spots:
+                lifted.append((turn, spots))
+                for spot in spots:
+                    trail.evict(spot.tenancy)
+        return lifted
+
+    def settle(self, lifted: list[tuple[Turn, list[Spot]]]) -> tuple[Cleared, ...]:
+        """Something was placed where room was kept that is lifted from all columns now: keep it still, or clear it."""
+        cleared: list[Cleared] = []
+        for turn, spots in lifted:
+            del self._reserved[turn.workload.group.key]
+            if not self._keep_room(turn, spots):
+                cleared += self._cleared(turn, spots, ClearReason.TAKEN)
+        return tuple(cleared)
+
+    def forget_room(self, turn: Turn) -> None:
+        """The group's pods are placed: the room that was kept for them, lifted by now, is theirs."""
+        spots = self._reserved.pop(turn.workload.group.key, [])
+        if self._future is not None:
+            for spot in spots:
+                self._future.trail.evict(spot.tenancy)
+
+    def reserved(self, *, below: int) -> list[Turn]:
+        """Return the groups of lower priority whose room may be taken, higher priority first.
+
+        Not of those for which this cycle evicts somebody.
+        """
+        turns = [self.turns[key] for key in self._reserved if key not in self._paid]
+        return sorted((turn for turn in turns if turn.workload.group.priority < below), key=self._rank)
+
+    def _keep_room(self, turn: Turn, spots: list[Spot]) -> bool:
+        """Charge nominated pods, if all of it fits once those who leave are gone."""
+        savepoint = self.trail.savepoint()
+        columns = self.trail.columns
+        for spot in spots:
+            if spot.row < 0 or not columns.present[spot.row]:
+                break
+            self.trail.place(spot.tenancy)
+            if not columns.lasts(spot.row):
+                break
+        else:
+            self._reserved[turn.workload.group.key] = spots
+            if self._future is not None:
+                for spot in spots:
+                    self._future.trail.place(spot.tenancy)
+            turn.nominated = True
+            return True
+        self.trail.rollback(savepoint)
+        turn.nominated = False
+        return False
+
+    def _clear(self, turn: Turn, spots: list[Spot], reason: ClearReason) -> None:
+        turn.nominated = False
+        self.decide(DecisionUnit(cleared=tuple(self._cleared(turn, spots, reason))))
+
+    def _cleared(self, turn: Turn, spots: list[Spot], reason: ClearReason) -> list[Cleared]:
+        cleared = []
+        for spot in spots:
+            pod, nomination = spot.member.pod, spot.member.nomination
+            node = self.trail.columns.names[spot.row] if nomination is None else nomination.node
+            cleared.append(Cleared(pod.uid, pod.namespace, pod.name, node, reason))
+        turn.nominated = False
+        return cleared
+
+    # Starting what fits.
+
+    def requests(self, members: Iterable[Member]) -> Amounts:
+        """Return what pods ask for in all."""
+        total: Amounts = {}
+        for member in members:
+            for resource, amount in self.class_of(member).requests.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
+
+    def in_order(self, members: Iterable[Member]) -> list[Member]:
+        """Return pods in the order in which they are placed: the largest first, of equals as they are given."""
+        return sorted(members, key=lambda member: self.class_of(member).size, reverse=True)
+
+    def place_all(self, members: Sequence[Member], placer: Placer) -> tuple[list[Spot], Member | None]:
+        """Place pods on the best nodes; returns the spots, and the first pod that found none."""
+        spots: list[Spot] = []
+        for member in self.in_order(members):
+            spot = None
+            if member.nomination is not None:
+                row = self.trail.columns.rows.get(member.nomination.node)
+                spot = None if row is None else placer.place_on(member, row)
+            spot = spot or placer.place(member)
+            if spot is None:
+                return spots, member
+            spots.append(spot)
+        return spots, None
+
+    def started(self, steps: Sequence[tuple[Turn, Step]], spots: Sequence[Spot], cleared: tuple[Cleared, ...]) -> None:
+        """Decide that steps start on spots that are charged already."""
+        if self._future is not None:
+            for spot in spots:
+                self._future.trail.place(spot.tenancy)
+        by_group: dict[str, list[Spot]] = {}
+        for spot in spots:
+            by_group.setdefault(spot.member.group, []).append(spot)
+        for turn, step in steps:
+            self.accounts.charge(turn.workload.group, self.requests(step.members))
+            turn.take(step.members)
+            turn.began |= step.gang
+        decided = tuple(self._placed(spot) for spot in spots)
+        first = steps[0][0]
+        if first.began and not steps[0][1].gang and len(steps) == 1:
+            # It was started by this cycle: what it grows by stands and falls with that.
+            index = next(
+                number
+                for number, unit in enumerate(self._units)
+                if any(d.group == decided[0].group for d in unit.placed)
+            )
+            unit = self._units[index]
+            self._units[index] = DecisionUnit(
+                unit.placed + decided, unit.evicted, unit.nominated, unit.cleared + cleared
+            )
+        else:
+            self.decide(DecisionUnit(placed=decided, cleared=cleared))
+        for turn, _ in steps:
+            turn.spots += by_group.get(turn.workload.group.key, [])
+
+    def _placed(self, spot: Spot) -> Decision:
+        pod = spot.member.pod
+        return Decision(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=self.trail.columns.names[spot.row],
+            pod_class=self.key_of(spot.member),
+            placement=spot.placement,
+            group=spot.member.group,
+        )
+
+    # Making room.
+
+    @property
+    def has_future(self) -> bool:
+        """Whether anybody has looked at the future."""
+        return self._future is not None
+
+    @property
+    def future(self) -> Placer:
+        """The nodes as they will be when all who leave are gone, with all that is decided and kept."""
+        if self._future is None:
+            trail = Trail(self.trail.columns.copy())
+            for member in self.given.leaving:
+                trail.evict(self.tenancy(member))
+            for turn in self.turns.values():
+                for member in turn.workload.active.values():
+                    if member.pod.uid in self.evicted:
+                        trail.evict(self.tenancy(member))
+            self._future = Placer(trail, self.class_of, self.given.left_alone, self.config)
+        return self._future
+
+    def nominated(
+        self,
+        steps: Sequence[tuple[Turn, Step]],
+        spots: Sequence[Spot],
+        evictions: Sequence[tuple[Member, Eviction]],
+        lifted: list[tuple[Turn, list[Spot]]],
+    ) -> None:
+        """Decide that victims go and room is kept.
+
+        Args:
+            steps: what is to start.
+            spots: where its pods go; charged to the future's columns already.
+            evictions: who goes; taken off the future's columns already.
+            lifted: room that had been kept for others, lifted on both columns.
+        """
+        for member, eviction in evictions:
+            self.evicted[eviction.uid] = eviction
+            self._lose(member)
+            self.trail.let_go(self.tenancy(member))
+        by_group: dict[str, list[Spot]] = {}
+        for spot in spots:
+            self.trail.place(spot.tenancy)
+            by_group.setdefault(spot.member.group, []).append(spot)
+        for turn, step in steps:
+            group = turn.workload.group
+            self.accounts.charge(group, self.requests(step.members))
+            turn.nominated = turn.blocked = True
+            turn.take(step.members)
+            room = self._reserved.get(group.key, []) + by_group.get(group.key, [])
+            self._reserved[group.key] = room
+            self._paid |= {group.key} if evictions else set()
+            turn.reasons = (
+                Reason(
+                    code=Code.WAITS_FOR_VICTIMS,
+                    nodes=len({spot.row for spot in room}),
+                    example=min((self.trail.columns.names[spot.row] for spot in room), default=""),
+                    need=len(room),
+                ),
+            )
+        cleared = self.settle(lifted)
+        nominated = []
+        for spot in spots:
+            pod = spot.member.pod
+            nominated.append(
+                Nominated(
+                    uid=pod.uid,
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    node=self.trail.columns.names[spot.row],
+                    pod_class=self.key_of(spot.member),
+                    placement=spot.placement,
+                    charge=spot.charge,
+                    group=spot.member.group,
+                )
+            )
+        self.decide(
+            DecisionUnit(
+                evicted=tuple(eviction for _, eviction in evictions), nominated=tuple(nominated), cleared=cleared
+            )
+        )
+
+    def evict(self, members: Sequence[tuple[Member, Eviction]]) -> None:
+        """Decide that pods go, for nobody's sake."""
+        for member, eviction in members:
+            self.evicted[eviction.uid] = eviction
+            self._lose(member)
+            self.trail.let_go(self.tenancy(member))
+            if self._future is not None:
+                self._future.trail.evict(self.tenancy(member))
+        self.decide(DecisionUnit(evicted=tuple(eviction for _, eviction in members)))
+
+    # Around.
+
+    def decide(self, unit: DecisionUnit) -> None:
+        """Add a unit to what is decided."""
+        self._units.append(unit)
+
+    def never_fits(self, class_key: str) -> bool:
+        """Whether no pod's end could make a pod of a class fit, as its reasons say."""
+        reasons = self.class_reasons.get(class_key, ())
+        return bool(reasons) and all(reason.code in UNRESOLVABLE for reason in reasons)
+
+    def is_growing(self, group: str) -> bool:
+        """Whether a group is given something in this cycle, or room is kept for it: then nothing is taken from it."""
+        turn = self.turns.get(group)
+        return turn is not None and (bool(turn.spots) or turn.nominated)
+
+    def _lose(self, member: Member) -> None:
+        """A pod is to go: its group has one less."""
+        turn = self.turns.get(member.group)
+        if turn is not None:
+            leaf = turn.workload.leaf(member)
+            turn.counts[leaf] = turn.counts.get(leaf, 0) - 1
+            turn.forget_step()
+
+    def steps_with(self, turn: Turn) -> tuple[list[tuple[Turn, Step]], tuple[Reason, ...]]:
+        """Return what must start at once for a group to go on, or why it cannot."""
+        group = turn.workload.group
+        step = turn.step()
+        if step.missing:
+            short = Reason(code=Code.GANG_INCOMPLETE, need=step.wanted, free=step.wanted - step.missing)
+            return [], self._held_back(turn) or (short,)
+        if not step.members:
+            return [], self._held_back(turn)
+        steps = [(turn, step)]
+        for key in group.together if step.gang else ():
+            if key == group.key:
+                continue
+            workload, other = self.given.workloads.get(key), self.turns.get(key)
+            counts = other.counts if other is not None else workload.counts if workload is not None else {}
+            if workload is not None and workload.satisfied(counts):
+                continue
+            their_step = None if other is None else other.step()
+            if other is None or their_step is None or not their_step.members:
+                return [], (Reason(code=Code.GANG_GROUP, detail=key),)
+            steps.append((other, their_step))
+        return steps, ()
+
+    def result(self) -> CycleResult:
+        """Return what was decided, and what is left, with the reasons."""
+        pods: dict[str, int] = {}
+        groups = []
+        for key in sorted(self.turns):
+            turn = self.turns[key]
+            begun = {spot.member.pod.uid for spot in turn.spots}
+            left = 0
+            for uid, member in turn.workload.waiting.items():
+                if uid not in begun and self._ours(member):
+                    class_key = self.key_of(member)
+                    pods[class_key] = pods.get(class_key, 0) + 1
+                    left += 1
+            if left and turn.reasons and (turn.workload.is_gang or not _of_class(turn.reasons)):
+                groups.append(GroupPending(group=key, pods=left, reasons=turn.reasons))
+        pending = tuple(
+            ClassPending(pod_class=key, pods=pods[key], reasons=self.class_reasons.get(key, ())) for key in sorted(pods)
+        )
+        return CycleResult(tuple(self._units), pending, tuple(groups), tuple(self.healings))
+
+    def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
+        """Return the place of a group's queue among queues, by what the group asks for next."""
+        queue = self.accounts.queue_of(turn.workload.group)
+        return self.accounts.turn(queue, self.requests(turn.step().members)), queue
+
+    def turn_order(self, turn: Turn) -> tuple[int, int, int, str, str, str]:
+        """Return a group's place in its queue: priority, those that have not started first, age, name."""
+        group = turn.workload.group
+        started = bool(turn.counts) and turn.workload.satisfied(turn.counts)
+        return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
+
+    def _rank(self, turn: Turn) -> tuple[int, int, str, str, str]:
+        group = turn.workload.group
+        return -group.priority, group.created_at, group.namespace, group.name, group.key
+
+    def _ours(self, member: Member) -> bool:
+        return member.pod.scheduler_name == self.config.scheduler_name
+
+    def _turn(self, workload: Workload) -> Turn | None:
+        resting = self.given.resting
+        held_back = 0
+        if all(not self._ours(member) for member in workload.waiting.values()):
+            return None
+
+        def ready(member: Member) -> bool:
+            nonlocal held_back
+            if not self._ours(member):
+                return False
+            known = self.class_of(member)
+            free = not held_back_by(known) and member.pod.uid not in resting
+            held_back += not free
+            return free
+
+        queues = workload.ready(ready)
+        return Turn(workload, queues, held_back)
+
+    def _held_back(self, turn: Turn) -> tuple[Reason, ...]:
+        """Say why pods of a group may not be placed at all; a side effect gives their classes the same reasons."""
+        begun = {spot.member.pod.uid for spot in turn.spots}
+        resting = 0
+        reasons: dict[str, tuple[Reason, ...]] = {}
+        for uid, member in turn.workload.waiting.items():
+            known = self.class_of(member)
+            if uid in begun or not self._ours(member):
+                continue
+            if held_back := held_back_by(known):
+                reasons[known.key] = held_back
+            resting += uid in self.given.resting
+        self.class_reasons.update(reasons)
+        found = tuple(reason for key in sorted(reasons) for reason in reasons[key])
+        return found + ((Reason(code=Code.BIND_BACKOFF, need=resting),) if resting else ())
+
+
+def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:
+    """Return why pods of a class may not be placed anywhere; empty if they may."""
+    if pod_class.gated:
+        return (Reason(code=Code.SCHEDULING_GATED, detail=", ".join(pod_class.gated)),)
+    if pod_class.malformed:
+        return (Reason(code=Code.MALFORMED, detail=pod_class.malformed),)
+    if pod_class.unsupported:
+        return (Reason(code=Code.UNSUPPORTED, detail=", ".join(pod_class.unsupported)),)
+    if pod_class.volumes.waits:
+        return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
+    return ()
+
+
+def _of_class(reasons: tuple[Reason, ...]) -> bool:
+    """Whether reasons are only those of the class, which are recorded with it."""
+    return all(reason.code not in _GROUP_CODES and not getattr(reason, "queue", "") for reason in reasons)
+
+
+_GROUP_CODES = frozenset(
+    {
+        Code.GANG_INCOMPLETE,
+        Code.GANG_SHORT,
+        Code.GANG_GROUP,
+        Code.BIND_BACKOFF,
+        Code.WAITS_FOR_VICTIMS,
+    }
+)

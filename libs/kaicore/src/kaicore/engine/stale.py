@@ -1,0 +1,45 @@
+"""The last action: gangs that have been below their minimum for too long end, for they only hold what others need.
+
+Source: `facts/kai-scheduler.md` 3.4. A gang of which a pod ended well is at its end anyway and is left alone.
+"""
+
+from kaicore.engine.decisions import Eviction, EvictionReason
+from kaicore.engine.session import Session
+
+
+def end_stale_gangs(session: Session) -> None:
+    """Evict what is left of them."""
+    given, config = session.given, session.config
+    for key in sorted(given.below):
+        workload = given.workloads[key]
+        group = workload.group
+        grace = config.staleness_grace_us if group.staleness_grace_us is None else group.staleness_grace_us
+        if not workload.below_since or workload.succeeded or grace < 0 or given.now - workload.below_since < grace:
+            continue
+        turn = session.turns.get(key)
+        if turn is not None and workload.satisfied(turn.counts):
+            continue
+        members = [
+            member
+            for uid, member in sorted(workload.active.items())
+            if uid not in session.evicted and member.pod.scheduler_name == config.scheduler_name
+        ]
+        if not members or session.budgets.refuse(members):
+            continue
+        session.budgets.take(members)
+        session.evict(
+            [
+                (
+                    member,
+                    Eviction(
+                        uid=member.pod.uid,
+                        namespace=member.pod.namespace,
+                        name=member.pod.name,
+                        node=member.node,
+                        group=key,
+                        reason=EvictionReason.STALE_GANG,
+                    ),
+                )
+                for member in members
+            ]
+        )

@@ -1,0 +1,513 @@
+"""Whom to evict so that all of a group fits: the search, on the nodes as they will be.
+
+Everything is tried on the future's columns (see `Session.future`): victims are taken off, the preemptor is placed with
+its zones, and victims that are not needed after all are put back where they were. So what comes out is known to fit.
+
+1. Evict for the preemptor's queue, while a bound of it is in the way.
+2. Place pod by pod. Where one fits no node, evict where that costs least; what a node needs is worked out once for
+   nodes that are alike, and only for those whose cheapest conceivable cost is below the best that is known.
+3. Put back whom it turned out not to take, the dearest first.
+
+Costs: whoever ends counts by the rank of its priority among all candidates, twice as much if its whole group ends;
+then the number of pods; then how long they have run. A gang is never left below its minimum: it goes as a whole.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.engine.placer import Placer, Spot
+from kaicore.engine.pod_class import PodClass
+from kaicore.engine.session import Session, Turn
+from kaicore.engine.trail import Trail
+from kaicore.engine.workload import Member, Step, Workload
+from kaicore.numa.columns import Flags, Ints
+
+#: Costs are one number: rank above pods above minutes.
+_RANK, _POD, _MINUTES = 2**36, 2**16, 2**16 - 1
+#: Most pods of a node for which the search looks at every pair.
+_PAIRS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Pods that are evicted together.
+
+    Attributes:
+        members: in order of uid.
+        cost: see the module.
+        shrinks: whether the group goes on without them.
+    """
+
+    workload: Workload
+    members: tuple[Member, ...]
+    cost: int
+    shrinks: bool
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Order of units of equal cost."""
+        return self.cost, self.members[0].pod.uid
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A way to make room.
+
+    Attributes:
+        spots: where the preemptor's pods go.
+        units: who goes, in the order in which they were chosen.
+    """
+
+    spots: tuple[Spot, ...]
+    units: tuple[Unit, ...]
+
+
+class Candidates:
+    """Who may be evicted for a group, as columns over their pods."""
+
+    def __init__(self, session: Session, workloads: Sequence[Workload], *, only_surplus: frozenset[str]) -> None:
+        """Args:
+        session: the cycle.
+        workloads: whose pods may be evicted.
+        only_surplus: keys of those that must keep their minimum.
+        """
+        self._session = session
+        self._only_surplus = only_surplus
+        ranks = {priority: rank for rank, priority in enumerate(sorted({w.group.priority for w in workloads}), 1)}
+        self._ranks = ranks
+        self.workloads = {workload.group.key: workload for workload in workloads}
+        self._evicted: dict[str, dict[str, int]] = {}
+        self._banned: set[str] = set()
+        self._synced = len(session.evicted)
+        #: What is evicted with whom, by group and uid, as long as nothing is taken from the group.
+        self._units: dict[str, dict[str, Unit | None]] = {}
+        self._sums: tuple[Ints, Ints, Ints] | None = None
+        columns = session.trail.columns
+        self.on_row: dict[int, dict[str, Member]] = {}
+        for workload in workloads:
+            for uid, member in workload.active.items():
+                if uid not in session.evicted:
+                    self.on_row.setdefault(columns.rows[member.node], {})[uid] = member
+
+    def begin(self) -> None:
+        """Another search begins: whoever was decided to go meanwhile is no candidate any more."""
+        self._banned.clear()
+        evicted = list(self._session.evicted.values())[self._synced :]
+        self._synced += len(evicted)
+        for eviction in evicted:
+            workload = self.workloads.get(eviction.group)
+            member = None if workload is None else workload.active.get(eviction.uid)
+            if workload is not None and member is not None and self.has(member):
+                self.take(Unit(workload, (member,), 0, shrinks=True))
+
+    def has(self, member: Member) -> bool:
+        """Tell whether a pod is still there to be evicted."""
+        return member.pod.uid in self.on_row.get(self._row(member), ())
+
+    def ban(self, workload: Workload) -> None:
+        """No more of a group may be evicted in this search."""
+        self._banned.add(workload.group.key)
+
+    def unit(self, member: Member) -> Unit | None:
+        """Return what is evicted with a pod, as things stand; None if it may not be."""
+        if member.group in self._banned or self._session.is_growing(member.group):
+            return None
+        known = self._units.setdefault(member.group, {})
+        uid = member.pod.uid
+        if uid not in known:
+            known[uid] = self._unit(member)
+        return known[uid]
+
+    def _unit(self, member: Member) -> Unit | None:
+        workload = self.workloads[member.group]
+        gone = self._evicted.get(member.group, {})
+        counts = {leaf: count - gone.get(leaf, 0) for leaf, count in workload.counts.items()}
+        members = workload.unit(member, counts)
+        shrinks = len(members) < sum(counts.values()) and workload.satisfied(counts)
+        if not shrinks and member.group in self._only_surplus:
+            return None
+        if len(members) > 1:
+            members = tuple(other for other in sorted(members, key=lambda other: other.pod.uid) if self.has(other))
+        rank = self._ranks[workload.group.priority] * (1 if shrinks else 2)
+        now = self._session.given.now
+        minutes = sum(max(now - other.placed_at, 0) // 60_000_000 if other.placed_at else _MINUTES for other in members)
+        cost = rank * _RANK + len(members) * _POD + min(minutes, _MINUTES)
+        return Unit(workload, members, cost, shrinks)
+
+    def take(self, unit: Unit) -> None:
+        """The pods of a unit are gone."""
+        self._sums = None
+        self._units.pop(unit.workload.group.key, None)
+        gone = self._evicted.setdefault(unit.workload.group.key, {})
+        for member in unit.members:
+            leaf = unit.workload.leaf(member)
+            gone[leaf] = gone.get(leaf, 0) + 1
+            del self.on_row[self._row(member)][member.pod.uid]
+
+    def put_back(self, unit: Unit) -> None:
+        """The pods of a unit stay."""
+        self._sums = None
+        self._units.pop(unit.workload.group.key, None)
+        gone = self._evicted[unit.workload.group.key]
+        for member in unit.members:
+            gone[unit.workload.leaf(member)] -= 1
+            self.on_row[self._row(member)][member.pod.uid] = member
+
+    def sums(self) -> tuple[Ints, Ints, Ints]:
+        """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
+        if self._sums is not None:
+            return self._sums
+        columns = self._session.future.trail.columns
+        total = np.zeros_like(columns.used)
+        most = np.zeros_like(columns.used)
+        least = np.full(len(columns.present), np.iinfo(np.int64).max // 4)
+        vectors = {}
+        costs: dict[tuple[str, str], int] = {}
+        rows, held, cost = [], [], []
+        for row, members in self.on_row.items():
+            for member in members.values():
+                unit_key = (member.group, self.workloads[member.group].leaf(member))
+                known = costs.get(unit_key)
+                if known is None:
+                    unit = self.unit(member)
+                    known = costs[unit_key] = -1 if unit is None else unit.cost - min(unit.cost % _POD, _MINUTES)
+                if known < 0:
+                    continue
+                if member.class_key not in vectors:
+                    vectors[member.class_key] = columns.vector(member.requests)
+                rows.append(row)
+                held.append(vectors[member.class_key])
+                cost.append(known)
+        if rows:
+            index = np.array(rows, np.int64)
+            amounts = np.array(held)
+            np.add.at(total, index, amounts)
+            np.maximum.at(most, index, amounts)
+            np.minimum.at(least, index, np.array(cost, np.int64))
+        self._sums = total, most, least
+        return self._sums
+
+    def _row(self, member: Member) -> int:
+        return self._session.trail.columns.rows[member.node]
+
+
+class Search:
+    """One group's search."""
+
+    def __init__(
+        self,
+        session: Session,
+        candidates: Candidates,
+        steps: Sequence[tuple[Turn, Step]],
+        *,
+        may_evict: Callable[[Workload], bool],
+    ) -> None:
+        """Args:
+        session: the cycle.
+        candidates: who may be evicted.
+        steps: what is to start.
+        may_evict: whether a group's queue, as it stands, lets it be evicted.
+        """
+        self._session = session
+        self._candidates = candidates
+        self._steps = steps
+        self._may_evict = may_evict
+        self._members = session.in_order(member for _, step in steps for member in step.members)
+        self._units: list[Unit] = []
+        order = session.trail.columns.name_order()
+        self._order: list[int] = order.tolist()
+        self._by_order = {self._order[row]: row for row in range(len(session.trail.columns.names))}
+        self._rows: dict[str, list[tuple[int, int, int]]] = {}
+        self._known: dict[object, tuple[int, tuple[int, ...]] | None] = {}
+
+    def run(self) -> Found | None:
+        """Find a way.
+
+        Returns:
+            what it takes, which is on the future's columns, the accounts and the budgets then; None, and nothing is
+            changed, if there is none.
+        """
+        session = self._session
+        placer = session.future
+        self._candidates.begin()
+        if not self._conceivable(placer):
+            return None
+        accounts = session.accounts.savepoint()
+        savepoint = placer.trail.savepoint()
+        found = self._run(placer)
+        if found is not None:
+            return found
+        session.accounts.undo(accounts)
+        placer.trail.rollback(savepoint)
+        self._put_back(self._units)
+        return None
+
+    def give_up(self, found: Found) -> None:
+        """What was found will not do after all; the columns and the accounts are the caller's to undo."""
+        self._put_back(found.units)
+
+    def _put_back(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            self._session.budgets.take(unit.members, sign=-1)
+            self._candidates.put_back(unit)
+
+    def _run(self, placer: Placer) -> Found | None:
+        if not self._make_way_in_queue():
+            return None
+        spots: list[Spot] = []
+        for member in self._members:
+            spot = placer.place(member) or self._evict_and_place(placer, member)
+            if spot is None:
+                return None
+            spots.append(spot)
+        units = self._reprieve(placer)
+        return Found(tuple(spots), tuple(units))
+
+    def _conceivable(self, placer: Placer) -> bool:
+        """Tell whether all would fit by whole nodes' amounts if every candidate were gone; no means no."""
+        columns = placer.trail.columns
+        wanted: dict[str, int] = {}
+        for member in self._members:
+            key = self._session.key_of(member)
+            wanted[key] = wanted.get(key, 0) + 1
+        room = columns.allocatable - columns.used + self._candidates.sums()[0]
+        for key, count in wanted.items():
+            outlook = placer.outlook(self._session.classes[key])
+            asked = np.flatnonzero(outlook.need)
+            fits = (room[:, asked] // outlook.need[asked]).min(axis=1)
+            if int(np.maximum(fits, 0)[outlook.eligible].sum()) < count:
+                return False
+        return True
+
+    def _make_way_in_queue(self) -> bool:
+        """Evict, cheapest first, until the preemptor's queues have no bound in the way."""
+        session = self._session
+        pool: Iterator[Unit] | None = None
+        for turn, step in self._steps:
+            group, request = turn.workload.group, session.requests(step.members)
+            while session.accounts.refusal(group, request):
+                if pool is None:
+                    pool = self._by_cost()
+                unit = next(pool, None)
+                if unit is None:
+                    return False
+                self._evict(unit)
+            session.accounts.charge(group, request)
+        return True
+
+    def _by_cost(self) -> Iterator[Unit]:
+        candidates = self._candidates
+        uids = {uid: member for members in candidates.on_row.values() for uid, member in members.items()}
+        units = [unit for uid in sorted(uids) if (unit := candidates.unit(uids[uid])) is not None]
+        for unit in sorted(units, key=lambda unit: unit.key):
+            current = candidates.unit(unit.members[0]) if candidates.has(unit.members[0]) else None
+            if current is not None and self._may_go(current):
+                yield current
+
+    def _may_go(self, unit: Unit) -> bool:
+        return self._may_evict(unit.workload) and not self._session.budgets.refuse(unit.members)
+
+    def _evict(self, unit: Unit) -> None:
+        session = self._session
+        trail = session.future.trail
+        for member in unit.members:
+            trail.evict(session.tenancy(member))
+        self._candidates.take(unit)
+        session.accounts.release(unit.workload.group, session.requests(unit.members))
+        session.budgets.take(unit.members)
+        self._units.append(unit)
+        for heap in self._rows.values():
+            for row in {trail.columns.rows[member.node] for member in unit.members}:
+                heapq.heappush(heap, (0, 0, self._order[row]))
+
+    # Where evicting costs least.
+
+    def _evict_and_place(self, placer: Placer, member: Member) -> Spot | None:
+        """Evict on the node where that costs least for one more pod, and place it there."""
+        known = self._session.class_of(member)
+        heap = self._rows.get(known.key)
+        if heap is None:
+            heap = self._rows[known.key] = self._lower_bounds(placer, known)
+        while heap:
+            bound, exact, place = heapq.heappop(heap)
+            row = self._by_order[place]
+            option = self._option(placer, member, row)
+            if option is None:
+                continue
+            cost, units = option
+            if (not exact or cost != bound) and heap and heap[0][0] < cost:
+                heapq.heappush(heap, (cost, 1, place))
+                continue
+            if not all(self._may_go(unit) for unit in units):
+                for unit in units:
+                    if not self._may_go(unit):
+                        self._candidates.ban(unit.workload)
+                heapq.heappush(heap, (0, 0, place))
+                continue
+            refused = self._evict_all(units)
+            if refused is not None:
+                self._candidates.ban(refused.workload)
+                heapq.heappush(heap, (0, 0, place))
+            spot = placer.place_on(member, row) or placer.place(member)
+            if spot is not None:
+                heapq.heappush(heap, (0, 0, place))
+                return spot
+        return None
+
+    def _evict_all(self, units: Sequence[Unit]) -> Unit | None:
+        """Evict, each only if it may still be after those before it; returns the first that may not."""
+        for unit in units:
+            current = self._candidates.unit(unit.members[0])
+            if current is None or not self._may_go(current):
+                return unit
+            if current.members != unit.members:
+                # It has no more single pods to spare: what this node takes is to be looked for again.
+                return None
+            self._evict(current)
+        return None
+
+    def _lower_bounds(self, placer: Placer, known: PodClass) -> list[tuple[int, int, int]]:
+        """Return the rows where evicting may help, each with a cost below which it cannot."""
+        outlook = placer.outlook(known)
+        columns = placer.trail.columns
+        asked = np.flatnonzero(outlook.need)
+        total, most, least = self._candidates.sums()
+        idle = (columns.allocatable - columns.used)[:, asked]
+        missing = np.maximum(outlook.need[asked] - idle, 0)
+        possible: Flags = outlook.eligible & (missing <= total[:, asked]).all(axis=1) & (total.any(axis=1))
+        rows = np.flatnonzero(possible)
+        count = np.maximum(-(-missing[rows] // np.maximum(most[rows][:, asked], 1)).max(axis=1), 1)
+        # One gang may free many pods' room on a node at once: then one unit's cost is the least there is.
+        bound = least[rows] + (count - 1) * _POD
+        places = columns.name_order()[rows]
+        return sorted((cost, 0, place) for cost, place in zip(bound.tolist(), places.tolist(), strict=True))
+
+    def _option(self, placer: Placer, member: Member, row: int) -> tuple[int, tuple[Unit, ...]] | None:
+        """Return the cheapest units found whose going lets a row take the pod, with their cost."""
+        known = self._session.class_of(member)
+        outlook = placer.outlook(known)
+        if outlook.takes(row):
+            return 0, ()
+        candidates = self._candidates
+        units: dict[tuple[str, ...], Unit] = {}
+        for uid in sorted(candidates.on_row.get(row, ())):
+            unit = candidates.unit(candidates.on_row[row][uid])
+            if unit is not None:
+                units.setdefault(tuple(other.pod.uid for other in unit.members), unit)
+        ordered = sorted(units.values(), key=lambda unit: unit.key)
+        if not ordered:
+            return None
+        rows = placer.trail.columns.rows
+        here = [[other for other in unit.members if rows[other.node] == row] for unit in ordered]
+        key = (
+            known.key,
+            placer.trail.columns.likeness(row),
+            placer.trail.columns.allocatable[row].tobytes(),
+            placer.trail.columns.used[row].tobytes(),
+            tuple(
+                (unit.cost, unit.shrinks, tuple((other.class_key, other.zone_charge) for other in members))
+                for unit, members in zip(ordered, here, strict=True)
+            ),
+        )
+        # Rules about other pods look beyond the node.
+        if key not in self._known or outlook.may_change:
+            self._known[key] = self._cheapest(placer, known, row, ordered, here)
+        found = self._known[key]
+        return None if found is None else (found[0], tuple(ordered[index] for index in found[1]))
+
+    def _cheapest(
+        self,
+        placer: Placer,
+        known: PodClass,
+        row: int,
+        units: Sequence[Unit],
+        here: Sequence[Sequence[Member]],
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """Look for the cheapest of the units whose going lets a row take a pod: by index, with their cost."""
+        trail = placer.trail
+
+        def fits(chosen: Sequence[int]) -> bool:
+            self._session.steps_left -= 1
+            savepoint = trail.savepoint()
+            for index in chosen:
+                for other in here[index]:
+                    trail.evict(self._session.tenancy(other))
+            taken = placer.outlook(known).takes(row)
+            trail.rollback(savepoint)
+            return taken
+
+        everything = list(range(len(units)))
+        if self._session.steps_left <= 0 or not fits(everything):
+            return None
+
+        def cost(chosen: Sequence[int]) -> int:
+            return sum(units[index].cost for index in chosen)
+
+        best = everything
+        for order in self._orders(units, here):
+            chosen: list[int] = []
+            for index in order:
+                chosen.append(index)
+                if fits(chosen):
+                    break
+            for index in sorted(chosen, key=lambda index: units[index].key, reverse=True):
+                without = [other for other in chosen if other != index]
+                if without != chosen and fits(without):
+                    chosen = without
+            if (cost(chosen), sorted(chosen)) < (cost(best), sorted(best)):
+                best = chosen
+        few: list[tuple[int, ...]] = [(index,) for index in everything]
+        if len(units) <= _PAIRS:
+            few += [(one, other) for one in everything for other in range(one + 1, len(units))]
+        for pair in sorted(few, key=lambda pair: (cost(pair), pair)):
+            if cost(pair) >= cost(best):
+                break
+            if fits(pair):
+                best = list(pair)
+                break
+        return cost(best), tuple(sorted(best, key=lambda index: units[index].key))
+
+    @staticmethod
+    def _orders(units: Sequence[Unit], here: Sequence[Sequence[Member]]) -> Iterator[list[int]]:
+        """Return in which orders to pile up victims: the cheapest first, also zone by zone."""
+        by_cost = list(range(len(units)))
+        yield by_cost
+        zones = [{zone for other in members for zone, _, _ in other.zone_charge.split} for members in here]
+        for zone in sorted(set().union(*zones)):
+            yield sorted(by_cost, key=lambda index: (zone not in zones[index], len(zones[index]), index))
+
+    # Who can stay after all.
+
+    def _reprieve(self, placer: Placer) -> list[Unit]:
+        """Put back whom it does not take, the dearest first, on the very zones that they have."""
+        session, trail = self._session, placer.trail
+        kept: set[int] = set()
+        ended: set[str] = set()
+        for index in sorted(range(len(self._units)), key=lambda index: self._units[index].key, reverse=True):
+            unit = self._units[index]
+            request = session.requests(unit.members)
+            if unit.shrinks and unit.workload.group.key in ended:
+                continue
+            if not session.accounts.refusal(unit.workload.group, request) and self._stay_put(trail, unit):
+                session.accounts.charge(unit.workload.group, request)
+                session.budgets.take(unit.members, sign=-1)
+                self._candidates.put_back(unit)
+                kept.add(index)
+                continue
+            if not unit.shrinks:
+                ended.add(unit.workload.group.key)
+        return [unit for index, unit in enumerate(self._units) if index not in kept]
+
+    def _stay_put(self, trail: Trail, unit: Unit) -> bool:
+        """Take the eviction of all of a unit back, if everything else can be as it is."""
+        rows, columns = trail.columns.rows, trail.columns
+        if not all(columns.fits(rows[member.node], member.requests) for member in unit.members):
+            return False
+        savepoint = trail.savepoint()
+        if all(trail.stays_put(self._session.tenancy(member)) for member in unit.members):
+            return True
+        trail.rollback(savepoint)
+        return False

@@ -1,0 +1,332 @@
+"""A group with its pods: what of it is to start next as one, and what of it must be evicted as one.
+
+Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: `facts/kai-scheduler.md` 3.4.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from kaicore.groups.tree import is_gang
+from kaicore.model.group import Group, MatchPolicy, PodSet
+from kaicore.model.placement import Placement
+from kaicore.model.pod import Amounts, Pod
+from kaicore.numa.columns import ZoneCharge
+
+
+class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Room that is kept for a waiting pod until those who hold it are gone.
+
+    Attributes:
+        node: where.
+        placement: the zones that it is predicted to get there.
+        charge: the same as figures.
+        at: recorded time, microseconds since the epoch.
+    """
+
+    node: str
+    placement: Placement | None = None
+    charge: ZoneCharge = ZoneCharge()
+    at: int = 0
+
+
+class Member(Protocol):
+    """A pod of a group.
+
+    Attributes:
+        group: key of the group.
+        class_key: of its class.
+        requests: what it takes of a node as a whole.
+        node: where it is placed or bound; empty while it waits.
+        zone_charge: what it is charged with on zones.
+        placed_at: when it was placed, microseconds since the epoch; 0 if another scheduler did.
+        pod_set: the leaf of the group's tree that it belongs to.
+        nomination: the room that is kept for it while it waits.
+        releasing: whether it is charged as being released.
+    """
+
+    group: str
+    nomination: Nomination | None
+    releasing: bool
+
+    pod: Pod
+    class_key: str
+    requests: Amounts
+    node: str
+    zone_charge: ZoneCharge
+    placed_at: int
+    pod_set: str
+
+
+#: Pods per leaf set.
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What starts next, all or nothing.
+
+    Attributes:
+        members: to be placed; empty if nothing is left to start, or not all of it is there yet.
+        gang: whether the group is below its minimum without them.
+        missing: how many pods are lacking until the group can start at all.
+        wanted: how many pods the step would have.
+    """
+
+    members: tuple[Member, ...] = ()
+    gang: bool = False
+    missing: int = 0
+    wanted: int = 0
+
+
+class Workload:
+    """A group and its pods.
+
+    Attributes:
+        group: may change while it runs.
+        waiting: pods without a node, by uid.
+        active: pods placed or bound that are to stay, by uid.
+        leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
+        succeeded: how many of its pods ended well.
+        started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
+        below_since: since when it is below its minimum after it had reached it; 0 if it is not.
+        evicted_at: when pods of it were last decided to be evicted.
+        reached: whether it has ever had its minimum.
+    """
+
+    __slots__ = (
+        "_children",
+        "_counts",
+        "_sets",
+        "active",
+        "below_since",
+        "evicted_at",
+        "group",
+        "leaving",
+        "reached",
+        "started_at",
+        "succeeded",
+        "waiting",
+    )
+
+    def __init__(self, group: Group) -> None:
+        self.waiting: dict[str, Member] = {}
+        self.active: dict[str, Member] = {}
+        self.leaving: dict[str, Member] = {}
+        self.succeeded = 0
+        self.started_at = 0
+        self.below_since = 0
+        self.evicted_at = 0
+        self.reached = False
+        self._counts: dict[str, int] = {}
+        self.set_group(group)
+
+    def set_group(self, group: Group) -> None:
+        """Take over what is now known of the group."""
+        self.group = group
+        self._sets = {item.name: item for item in group.sets}
+        self._children: dict[str, list[PodSet]] = {}
+        for item in group.sets[1:]:
+            self._children.setdefault(item.parent, []).append(item)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no pods."""
+        return not (self.waiting or self.active or self.leaving)
+
+    @property
+    def counts(self) -> Counts:
+        """How many pods of each leaf are active."""
+        return self._counts
+
+    @property
+    def _on_its_own(self) -> bool:
+        """Whether each of its pods goes for itself by now."""
+        return self.reached and self.group.match_policy is MatchPolicy.ONCE_SATISFIED
+
+    @property
+    def own_counts(self) -> Counts:
+        """Pods per leaf that count towards the minimum of what starts next."""
+        return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self._counts
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether some of its pods only start together."""
+        return is_gang(self.group)
+
+    def drop(self, uid: str) -> None:
+        """Forget where a pod stands."""
+        member = self.active.pop(uid, None)
+        if member is not None:
+            leaf = self.leaf(member)
+            self._counts[leaf] -= 1
+            if not self._counts[leaf]:
+                del self._counts[leaf]
+        self.waiting.pop(uid, None)
+        self.leaving.pop(uid, None)
+
+    def wait(self, member: Member) -> None:
+        """A pod waits."""
+        self.drop(member.pod.uid)
+        self.waiting[member.pod.uid] = member
+
+    def start(self, member: Member) -> None:
+        """A pod is placed or bound."""
+        if member.pod.uid in self.active:
+            return
+        self.drop(member.pod.uid)
+        self.active[member.pod.uid] = member
+        leaf = self.leaf(member)
+        self._counts[leaf] = self._counts.get(leaf, 0) + 1
+
+    def leave(self, member: Member) -> None:
+        """A pod still holds its node, but not for long."""
+        self.drop(member.pod.uid)
+        self.leaving[member.pod.uid] = member
+
+    def mark(self, at: int) -> None:
+        """Note since when it is at, or below, its minimum.
+
+        Args:
+            at: recorded time of what changed it, microseconds since the epoch.
+        """
+        if self.active and self.satisfied(self._counts):
+            self.started_at = self.started_at or at
+            self.below_since, self.reached = 0, True
+        elif not self.active or self._on_its_own:
+            self.started_at = self.below_since = 0
+        elif not self.below_since:
+            self.below_since = at
+
+    def leaf(self, member: Member) -> str:
+        """Return the leaf that a pod belongs to: the one that it names, else the first."""
+        if len(self.group.sets) == 1:
+            return self.group.sets[0].name
+        if any(item.name == member.pod_set and item.name not in self._children for item in self.group.sets):
+            return member.pod_set
+        return next(item.name for item in self.group.sets if not self._children.get(item.name))
+
+    def satisfied(self, counts: Counts, name: str | None = None) -> bool:
+        """Tell whether a set, or the whole group, has its minimum with so many pods."""
+        item = self._set(name)
+        children = self._children.get(item.name)
+        if not children:
+            return counts.get(item.name, 0) >= item.min_pods
+        if item.min_pods and sum(counts.get(leaf, 0) for leaf in self._leaves(item)) < item.min_pods:
+            return False
+        needed = len(children) if item.min_sets is None else item.min_sets
+        return sum(self.satisfied(counts, child.name) for child in children) >= needed
+
+    def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
+        """Return by leaf the waiting pods that may be placed, oldest first."""
+        queues: dict[str, list[Member]] = {}
+        for member in self.waiting.values():
+            if is_ready(member):
+                queues.setdefault(self.leaf(member), []).append(member)
+        for members in queues.values():
+            members.sort(key=_age)
+        return queues
+
+    def next_step(self, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> Step:
+        """Return what is to start next; of each leaf it takes the first of the pods that wait.
+
+        Below its minimum a set needs the pods that its most advanced children lack; above it grows by one pod, or by
+        one more whole sub-group.
+
+        Args:
+            counts: active pods per leaf, those that the cycle placed so far included.
+            queues: pods that may be placed, by leaf.
+        """
+        root = self.group.sets[0]
+        if self._on_its_own:
+            alone = [members[0] for members in queues.values() if members][:1]
+            return Step(tuple(alone), wanted=len(alone))
+        if self.satisfied(counts):
+            grown = self._growth(root, counts, queues)
+            return Step(tuple(grown), wanted=len(grown))
+        members, missing = self._needed(root, counts, queues)
+        return Step(() if missing else tuple(members), gang=True, missing=missing, wanted=len(members) + missing)
+
+    def unit(self, member: Member, counts: Counts) -> tuple[Member, ...]:
+        """Return the pods that are evicted with one of them: none of what stays is below its minimum.
+
+        Args:
+            member: an active pod.
+            counts: active pods per leaf, less those that are to be evicted already.
+        """
+        if len(self.active) == 1:
+            return (member,)
+        item = self._set(self.leaf(member))
+        if not self.satisfied(counts):
+            return tuple(self.active.values())
+        without = {**counts, item.name: counts.get(item.name, 0) - 1}
+        if self.satisfied(without, item.name) or not self.satisfied(counts, item.name):
+            return (member,)
+        while item.name != self.group.sets[0].name:
+            inside = self._leaves(item)
+            without = {name: count for name, count in counts.items() if name not in inside}
+            if self.satisfied(without, item.parent) or not self.satisfied(counts, item.parent):
+                return tuple(other for other in self.active.values() if self.leaf(other) in inside)
+            item = self._set(item.parent)
+        return tuple(self.active.values())
+
+    def _set(self, name: str | None) -> PodSet:
+        if name is None:
+            return self.group.sets[0]
+        return self._sets[name]
+
+    def _leaves(self, item: PodSet) -> set[str]:
+        children = self._children.get(item.name)
+        return {item.name} if not children else set().union(*(self._leaves(child) for child in children))
+
+    def _needed(self, item: PodSet, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> tuple[list[Member], int]:
+        """Return the pods that a set needs to have its minimum, and how many of them are not there."""
+        children = self._children.get(item.name)
+        if not children:
+            short = max(item.min_pods - counts.get(item.name, 0), 0)
+            there = list(queues.get(item.name, ())[:short])
+            return there, short - len(there)
+        needed = len(children) if item.min_sets is None else item.min_sets
+        needed -= sum(self.satisfied(counts, child.name) for child in children)
+        options = []
+        for place, child in enumerate(children):
+            if not self.satisfied(counts, child.name):
+                members, missing = self._needed(child, counts, queues)
+                options.append((missing, len(members), place, members))
+        options.sort(key=lambda option: option[:3])
+        chosen = options[: max(needed, 0)]
+        members = [member for option in chosen for member in option[3]]
+        missing = sum(option[0] for option in chosen)
+        inside = self._leaves(item)
+        short = item.min_pods - sum(counts.get(leaf, 0) for leaf in inside) - len(members) - missing
+        if short > 0:
+            taken = {member.pod.uid for member in members}
+            more = [other for leaf in sorted(inside) for other in queues.get(leaf, ()) if other.pod.uid not in taken]
+            members += more[:short]
+            missing += max(short - len(more), 0)
+        return members, missing
+
+    def _growth(self, item: PodSet, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> list[Member]:
+        """Return the next pods above the minimum."""
+        children = self._children.get(item.name)
+        if not children:
+            return list(queues.get(item.name, ())[:1])
+        for whole in (False, True):
+            for child in children:
+                if self.satisfied(counts, child.name) is whole:
+                    continue
+                if not whole:
+                    grown = self._growth(child, counts, queues)
+                else:
+                    grown, missing = self._needed(child, counts, queues)
+                    grown = [] if missing else grown
+                if grown:
+                    return grown
+        return []
+
+
+def _age(member: Member) -> tuple[int, str, str, str]:
+    pod = member.pod
+    return pod.created_at, pod.namespace, pod.name, pod.uid

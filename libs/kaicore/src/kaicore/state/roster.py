@@ -1,0 +1,132 @@
+"""All groups with their pods, kept up to date as pods are folded: what a cycle would otherwise count up each time."""
+
+import msgspec
+
+from kaicore.engine.workload import Workload
+from kaicore.model.group import Group
+from kaicore.state.pod_entry import PodEntry, Stage
+
+
+class WorkloadRecord(msgspec.Struct, array_like=True):
+    """What of a workload does not follow from its pods, for snapshots."""
+
+    key: str
+    started_at: int
+    below_since: int
+    evicted_at: int
+    succeeded: int
+    reached: bool
+
+
+class Roster:
+    """Workloads by group key.
+
+    Attributes:
+        workloads: those with any pod.
+        pending: keys of those with waiting pods.
+        below: keys of those that fell below their minimum.
+        leaving: pods that hold a node and are on their way out, by uid.
+    """
+
+    def __init__(self) -> None:
+        self.workloads: dict[str, Workload] = {}
+        self.pending: set[str] = set()
+        self.below: set[str] = set()
+        self.leaving: dict[str, PodEntry] = {}
+        self._where: dict[str, str] = {}
+
+    def seat(self, entry: PodEntry, group: Group, *, waiting: bool, at: int) -> None:
+        """Put a pod where it now stands in its group.
+
+        Args:
+            entry: the pod.
+            group: its group.
+            waiting: whether it may be decided on.
+            at: recorded time of what changed it, microseconds since the epoch.
+        """
+        uid = entry.pod.uid
+        if self._where.get(uid, group.key) != group.key:
+            self.forget(entry, at=at)
+        self._where[uid] = group.key
+        workload = self.workloads.get(group.key)
+        if workload is None:
+            workload = self.workloads[group.key] = Workload(group)
+        elif workload.group is not group:
+            workload.set_group(group)
+        self.leaving.pop(uid, None)
+        if waiting:
+            workload.wait(entry)
+        elif entry.charged and entry.leaving:
+            workload.leave(entry)
+            self.leaving[uid] = entry
+        elif entry.charged:
+            workload.start(entry)
+        else:
+            if entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded" and uid in workload.active:
+                workload.succeeded += 1
+            workload.drop(uid)
+        self._judge(workload, at)
+
+    def evicted(self, entry: PodEntry, *, at: int) -> None:
+        """Note when a pod of a group was last decided to be evicted."""
+        workload = self.workloads.get(entry.group)
+        if workload is not None:
+            workload.evicted_at = at
+
+    def forget(self, entry: PodEntry, *, at: int) -> None:
+        """A pod is gone."""
+        self.leaving.pop(entry.pod.uid, None)
+        workload = self.workloads.get(self._where.pop(entry.pod.uid, ""))
+        if workload is not None:
+            workload.drop(entry.pod.uid)
+            self._judge(workload, at)
+
+    def regroup(self, group: Group, *, at: int) -> bool:
+        """A group's own facts changed; tells whether it has pods that are seated."""
+        workload = self.workloads.get(group.key)
+        if workload is not None:
+            if workload.group is not group:
+                workload.set_group(group)
+                self._judge(workload, at)
+            return True
+        return False
+
+    def records(self) -> list[WorkloadRecord]:
+        """Return what does not follow from the pods."""
+        return [
+            WorkloadRecord(
+                key,
+                workload.started_at,
+                workload.below_since,
+                workload.evicted_at,
+                workload.succeeded,
+                workload.reached,
+            )
+            for key, workload in sorted(self.workloads.items())
+        ]
+
+    def restore(self, records: list[WorkloadRecord]) -> None:
+        """Put back what does not follow from the pods, which are seated already."""
+        for record in records:
+            workload = self.workloads[record.key]
+            workload.started_at, workload.below_since = record.started_at, record.below_since
+            workload.evicted_at, workload.succeeded = record.evicted_at, record.succeeded
+            workload.reached = record.reached
+            self._index(workload)
+
+    def _judge(self, workload: Workload, at: int) -> None:
+        workload.mark(at)
+        self._index(workload)
+
+    def _index(self, workload: Workload) -> None:
+        key = workload.group.key
+        if workload.waiting:
+            self.pending.add(key)
+        else:
+            self.pending.discard(key)
+        if workload.below_since:
+            self.below.add(key)
+        else:
+            self.below.discard(key)
+        if workload.empty:
+            del self.workloads[key]

@@ -1,0 +1,210 @@
+"""Random clusters and workloads: what no cycle may ever do, and that cycles come to rest."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.engine.decisions import ClearReason, CycleResult
+from kaicore.events import payloads
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.pod_entry import Stage
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import amounts, pod
+from tests.property.test_ledger_invariants import check_accounts
+from tests.workloads import OWNER, Workloads
+
+zones = st.lists(
+    st.builds(amounts, cpu=st.integers(4, 12), memory=st.integers(8, 32), gpu=st.integers(0, 4)), min_size=1, max_size=2
+)
+nodes = st.lists(
+    st.tuples(zones, st.sampled_from(("single-numa-node", "restricted", "best-effort", "none"))), min_size=1, max_size=4
+)
+specs = st.fixed_dictionaries(
+    {"cpu": st.integers(1, 4), "memory": st.integers(1, 8), "gpu": st.integers(0, 4), "priority": st.integers(0, 3)}
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    what: str
+    pick: int = 0
+    detail: Any = None
+
+
+groups = st.tuples(st.integers(1, 4), st.integers(0, 4), specs)
+rounds = st.tuples(
+    st.lists(groups, min_size=1, max_size=3),
+    st.lists(
+        st.builds(Step, st.sampled_from(("go", "fail", "delete", "time", "recreate", "restart")), st.integers(0, 99)),
+        max_size=4,
+    ),
+)
+
+
+class Story:
+    """A cluster to which things happen, looked at after every cycle."""
+
+    def __init__(self, layout: list[Any]) -> None:
+        self.cluster = Workloads()
+        self.count = 0
+        for number, (held, policy) in enumerate(layout):
+            self.cluster.add_node(f"n{number}", *held, policy=policy)
+
+    @property
+    def state(self) -> ClusterState:
+        return self.cluster.state
+
+    def group(self, count: int, least: int, spec: dict[str, int]) -> None:
+        self.count += 1
+        self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
+
+    def cycle(self) -> CycleResult:
+        before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
+        kept = {uid for uid in self.state.nominated if self.state.pods[uid].nomination is not None}
+        result = self.cluster.cycle()
+        check_accounts(self.state, observed=False)
+        self.no_partial_gang(result, before)
+        self.no_gang_left_below_its_minimum(result)
+        self.all_fits_once_they_are_gone(kept)
+        for decision in result.decisions:
+            self.cluster.run(self.state.pods[decision.uid].pod)
+        return result
+
+    def no_partial_gang(self, result: CycleResult, before: dict[str, int]) -> None:
+        for unit in result.units:
+            for key in {decision.group for decision in unit.placed}:
+                workload = self.state.roster.workloads[key]
+                assert before[key] or workload.satisfied(workload.counts)
+
+    def no_gang_left_below_its_minimum(self, result: CycleResult) -> None:
+        for eviction in result.evictions:
+            workload = self.state.roster.workloads[eviction.group]
+            assert not workload.active or workload.satisfied(workload.counts)
+            assert eviction.shrinks or not workload.active
+
+    def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
+        """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits."""
+        if not self.state.nominated - kept:
+            return
+        then = Workloads()
+        then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
+        then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
+        for uid in sorted(then.state.roster.leaving):
+            then.delete_pod(then.state.pods[uid].pod)
+        nominated = set(then.state.nominated)
+        result = then.cycle()
+        taken = {item.uid for unit in result.units for item in unit.cleared if item.reason == ClearReason.TAKEN}
+        assert nominated - taken <= {decision.uid for decision in result.decisions}
+
+    def take(self, step: Step) -> None:
+        getattr(self, "_" + step.what)(step.pick)
+
+    def _picked(self, pick: int, uids: Any) -> Any:
+        ordered = sorted(uids)
+        return self.state.pods[ordered[pick % len(ordered)]] if ordered else None
+
+    def _go(self, pick: int) -> None:
+        """All who leave are gone."""
+        for uid in sorted(self.state.roster.leaving):
+            self.cluster.delete_pod(self.state.pods[uid].pod)
+
+    def _recreate(self, pick: int) -> None:
+        """One who leaves is gone and comes back under another name, as its controller makes it."""
+        entry = self._picked(pick, self.state.roster.leaving)
+        if entry is not None:
+            self.cluster.delete_pod(entry.pod)
+            self.count += 1
+            fields = {name: getattr(entry.pod, name) for name in entry.pod.__struct_fields__}
+            again = {"uid": f"uid-r{self.count}", "name": f"r{self.count}", "node_name": "", "phase": "Pending"}
+            self.cluster.add_pod(type(entry.pod)(**(fields | again)))
+
+    def _fail(self, pick: int) -> None:
+        entry = self._picked(pick, [uid for uid, one in self.state.roster.leaving.items() if one.evicting])
+        if entry is not None:
+            failed = payloads.EvictionFailed(entry.pod.uid, "default", entry.pod.name, entry.node, 429, "TooMany")
+            self.cluster.record(f"pod/{entry.pod.uid}", failed)
+
+    def _delete(self, pick: int) -> None:
+        entry = self._picked(pick, self.state.pods)
+        if entry is not None:
+            self.cluster.delete_pod(entry.pod)
+
+    def _time(self, pick: int) -> None:
+        self.cluster.now += 30_000_000
+
+    def _restart(self, pick: int) -> None:
+        saved = encode_state(self.state)
+        self.cluster.state = decode_state(saved)
+        assert encode_state(self.state) == saved
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes, st.lists(rounds, min_size=1, max_size=4))
+def test_what_no_cycle_does(layout: list[Any], story: list[Any]) -> None:
+    told = Story(layout)
+    for added, happened in story:
+        for count, least, spec in added:
+            told.group(count, least, spec)
+        told.cycle()
+        for step in happened:
+            told.take(step)
+            told.cycle()
+    for left in range(50):
+        told.take(Step("go"))
+        result = told.cycle()
+        if not result.units:
+            break
+        assert left < 49, "does not come to rest"
+    events = told.cluster.events
+    assert encode_state(ClusterState("test").fold_all(events)) == encode_state(told.state)
+    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
+    for event in events:
+        replay.take(event)
+    assert replay.finish().differences == []
+
+
+def crowded() -> Workloads:
+    """A cluster in which every action has something to do."""
+    cluster = Workloads()
+    zone = amounts(cpu=16, memory=64, gpu=4)
+    for number in range(6):
+        cluster.add_node(f"n{number}", zone, zone, policy=("restricted", "single-numa-node")[number % 2])
+    for number in range(20):
+        one = pod(f"p{number}", cpu=1, memory=2, gpu=1 + number % 3, priority=number % 4, owner=OWNER)
+        cluster.add_pod(one)
+    cluster.gang("a", 3, cpu=2, memory=4, gpu=4, priority=2)
+    cluster.gang("b", 4, least=2, cpu=2, memory=4, gpu=3, priority=5)
+    result = cluster.cycle()
+    cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.decisions))
+    cluster.gang("c", 2, cpu=4, memory=8, gpu=8, priority=9)
+    cluster.gang("d", 6, least=2, cpu=1, memory=1, gpu=2, priority=4)
+    return cluster
+
+
+def digest() -> str:
+    """The digest of one cycle in it."""
+    result = crowded().cycle()
+    assert result.evictions
+    return result.digest()
+
+
+def test_the_same_answer_in_every_process() -> None:
+    code = "from tests.property.test_engine_invariants import digest; print(digest())"
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(answers) == 1
+    assert crowded().state.pods["uid-p0"].stage is not Stage.FINISHED

@@ -1,0 +1,128 @@
+"""Groups in a cycle: what starts together, what grows, and what is left alone."""
+
+from kaicore.engine.decisions import EvictionReason
+from kaicore.engine.reasons import Code
+from kaicore.groups.kinds import SIGS_POD_GROUP
+from kaicore.model.group import PodSet
+
+from tests.factory import amounts, pod
+from tests.workloads import Workloads
+
+
+def test_a_gang_starts_as_a_whole_in_one_unit_or_leaves_no_trace() -> None:
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=64, gpu=8)
+    cluster.gang("big", 5, cpu=1, gpu=4)
+    cluster.gang("fits", 4, cpu=1, gpu=4, created_at=1)
+    result = cluster.cycle()
+    assert cluster.placed(result) == {"fits-0": "n1", "fits-1": "n1", "fits-2": "n2", "fits-3": "n2"}
+    assert len(result.units) == 1
+    (group,) = result.groups
+    assert (group.group, group.pods) == (f"{SIGS_POD_GROUP}/default/big", 5)
+    assert (group.reasons[0].code, group.reasons[0].need, group.reasons[0].free) == (Code.GANG_SHORT, 5, 4)
+    assert group.reasons[1].resource == "nvidia.com/gpu"
+
+
+def test_a_gang_waits_for_all_its_pods_and_for_gates() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=64)
+    cluster.gang("g", 2, least=3, cpu=1)
+    (group,) = cluster.cycle().groups
+    assert [(reason.code, reason.need, reason.free) for reason in group.reasons] == [(Code.GANG_INCOMPLETE, 3, 2)]
+    cluster.members("g", [2], cpu=1, scheduling_gates=("wait",))
+    (group,) = cluster.cycle().groups
+    assert [reason.code for reason in group.reasons] == [Code.SCHEDULING_GATED]
+    cluster.members("g", [3], cpu=1)
+    assert len(cluster.cycle().decisions) == 3
+
+
+def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=4)
+    cluster.gang("elastic", 4, least=2, cpu=1)
+    cluster.gang("late", 1, cpu=1, created_at=9)
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"elastic-0", "elastic-1", "late-0", "elastic-2"}
+    unit = next(unit for unit in result.units if unit.placed[0].name == "elastic-0")
+    assert [decision.name for decision in unit.placed] == ["elastic-0", "elastic-1", "elastic-2"], (
+        "stand and fall together"
+    )
+
+
+def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=5)
+    cluster.gang("g", 0, sets=(PodSet(min_sets=1), PodSet("a", "", 2), PodSet("b", "", 2)))
+    cluster.subgroup("a", "g", 2, cpu=1)
+    cluster.subgroup("b", "g", 1, cpu=1)
+    assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-a-1"}, "b is not complete"
+    cluster.subgroup("b", "g", 2, cpu=2)
+    result = cluster.cycle()
+    assert not result.decisions, "three CPUs are left, and b starts as a whole"
+    cluster.add_node("n2", cpu=2)
+    assert set(cluster.placed(cluster.cycle())) == {"g-b-0", "g-b-1"}
+
+
+def test_gangs_of_a_gang_group_start_at_once_or_none_does() -> None:
+    together = ("default/leader", "default/worker")
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    cluster.gang("leader", 1, group={"together": together}, cpu=1)
+    (group,) = cluster.cycle().groups
+    assert group.reasons[0].code == Code.GANG_GROUP
+    cluster.gang("worker", 3, group={"together": together}, cpu=1)
+    result = cluster.cycle()
+    assert not result.decisions
+    assert result.groups[0].reasons[0].code == Code.GANG_SHORT
+    cluster.add_node("n2", cpu=1)
+    result = cluster.cycle()
+    assert len(result.decisions) == 4
+    assert len(result.units) == 1
+
+
+def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
+    zone = amounts(cpu=8, memory=64, gpu=4)
+    cluster = Workloads()
+    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster.gang("no", 3, cpu=2, memory=8, gpu=3)
+    cluster.gang("yes", 2, cpu=2, memory=8, gpu=4, created_at=1)
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"yes-0", "yes-1"}
+    assert cluster.cycle().decisions == ()
+
+
+def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    pods = cluster.gang("g", 3, cpu=1, group={"staleness_grace_us": 5_000_000})
+    cluster.full(pods)
+    cluster.delete_pod(pods[0])
+    cluster.add_pod(pod("taker", cpu=1))
+    assert set(cluster.placed(cluster.cycle())) == {"taker"}
+    cluster.members("g", [3], cpu=1)
+    assert not cluster.cycle().evictions
+    cluster.now += 6_000_000
+    result = cluster.cycle()
+    assert cluster.evicted(result) == {"g-1": EvictionReason.STALE_GANG, "g-2": EvictionReason.STALE_GANG}
+    assert not cluster.cycle().evictions, "decided once"
+
+
+def test_a_gang_whose_pod_ended_well_is_not_stale() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    pods = cluster.gang("g", 3, cpu=1)
+    cluster.full(pods)
+    cluster.see(pods[0], phase="Succeeded")
+    cluster.now += 3_600_000_000
+    assert not cluster.cycle().evictions
+
+
+def test_a_lost_member_is_replaced_alone() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    pods = cluster.gang("g", 3, cpu=1)
+    cluster.full(pods)
+    cluster.delete_pod(pods[0])
+    cluster.members("g", [7], cpu=1)
+    assert cluster.placed(cluster.cycle()) == {"g-7": "n1"}

@@ -1,0 +1,221 @@
+"""Whom a cycle evicts so that something else can start, and whom never."""
+
+import pytest
+from kaicore.engine.config import Action, EngineConfig
+from kaicore.engine.decisions import ClearReason, EvictionReason
+from kaicore.engine.reasons import Code
+from kaicore.events import payloads
+
+from tests.factory import amounts, pod
+from tests.workloads import OWNER, Workloads
+
+ZONE = amounts(cpu=8, memory=64, gpu=4)
+
+
+def gpus(count: int, **kwargs: object) -> Workloads:
+    """Nodes of 8 GPUs."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8, **kwargs)
+    return cluster
+
+
+def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=2))
+    result = cluster.cycle()
+    assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}
+    assert cluster.nominated(result) == {"high": "n0"}
+    assert result.evictions[0].preemptor == "Pod/default/high"
+    assert len(result.units) == 1, "room and victims are one decision"
+    cluster.add_pod(pod("thief", cpu=1, gpu=8, priority=1))
+    again = cluster.cycle()
+    assert not again.evictions
+    assert not again.nominations
+    cluster.go(result)
+    assert cluster.placed(cluster.cycle()) == {"high": "n0"}, "and not the thief, which is as good on an empty node"
+
+
+@pytest.mark.parametrize("priority", [1, 0])
+def test_equal_or_lower_priority_evicts_nobody(priority: int) -> None:
+    cluster = gpus(1)
+    running = cluster.add_pod(pod("running", cpu=1, gpu=8, priority=1))
+    cluster.full(running)
+    cluster.add_pod(pod("other", cpu=1, gpu=8, priority=priority, created_at=1))
+    assert not cluster.cycle().evictions
+
+
+def test_nothing_is_evicted_for_a_gang_that_would_not_fit_even_then() -> None:
+    cluster = gpus(3)
+    low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
+    firm = cluster.add_pod(pod("firm", cpu=1, gpu=8, priority=9))
+    cluster.full(low, firm)
+    cluster.gang("high", 3, cpu=1, gpu=8, priority=5)
+    result = cluster.cycle()
+    assert not result.evictions
+    (group,) = result.groups
+    assert group.reasons[-1].code == Code.NO_VICTIMS
+
+
+def test_zones_count_a_pod_that_would_free_the_wrong_zone_stays() -> None:
+    """Two GPUs are free on each zone; only who holds three of one zone can make room for three."""
+    cluster = Workloads()
+    cluster.add_node("n0", ZONE, ZONE, policy="single-numa-node")
+    small = [cluster.add_pod(pod(f"small-{n}", cpu=1, memory=1, gpu=1, priority=1)) for n in range(2)]
+    large = cluster.add_pod(pod("large", cpu=1, memory=1, gpu=4, priority=1, created_at=1))
+    cluster.full(small, large)
+    cluster.add_pod(pod("high", cpu=1, memory=1, gpu=4, priority=2))
+    result = cluster.cycle()
+    assert cluster.evicted(result) == {"large": EvictionReason.PREEMPTED}, "one, where the other zone would take two"
+
+
+def test_the_fewest_and_cheapest_go() -> None:
+    cluster = gpus(3)
+    for node, sizes, priority in (("n0", (4, 4), 1), ("n1", (8,), 2), ("n2", (8,), 1)):
+        for index, gpu in enumerate(sizes):
+            name = f"{node}-{index}"
+            cluster.add_pod(pod(name, cpu=1, gpu=gpu, priority=priority, node_name=node, phase="Running"))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"n2-0"}
+
+
+def test_a_gang_goes_as_a_whole_and_what_it_can_spare_goes_first() -> None:
+    cluster = gpus(2)
+    gang = cluster.gang("gang", 2, cpu=1, gpu=4, priority=1)
+    elastic = cluster.gang("elastic", 2, least=1, cpu=1, gpu=4, priority=1)
+    cluster.full(gang, elastic)
+    cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5))
+    result = cluster.cycle()
+    (eviction,) = result.evictions
+    assert eviction.group.endswith("/elastic")
+    assert eviction.shrinks
+    cluster.add_pod(pod("higher", cpu=1, gpu=8, priority=6))
+    result = cluster.cycle()
+    assert {eviction.name for eviction in result.evictions} == {"gang-0", "gang-1"}
+    assert not any(eviction.shrinks for eviction in result.evictions)
+
+
+def test_members_of_a_gang_are_all_nominated() -> None:
+    cluster = gpus(2)
+    low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
+    cluster.full(low)
+    cluster.gang("high", 2, cpu=1, gpu=8, priority=5)
+    result = cluster.cycle()
+    assert cluster.nominated(result) == {"high-0": "n0", "high-1": "n1"}
+    cluster.delete_pod(low[0])
+    waiting = cluster.cycle()
+    assert not waiting.decisions, "half of a gang is nothing"
+    assert waiting.groups[0].reasons[0].code == Code.WAITS_FOR_VICTIMS
+    cluster.delete_pod(low[1])
+    assert len(cluster.cycle().decisions) == 2
+
+
+def test_what_leaves_anyway_is_waited_for_and_nobody_else_is_evicted() -> None:
+    cluster = gpus(2)
+    low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
+    cluster.full(low)
+    cluster.see(low[1], deletion_at=1)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    result = cluster.cycle()
+    assert not result.evictions
+    assert cluster.nominated(result) == {"high": "n1"}
+
+
+def test_an_eviction_that_failed_has_the_room_given_up_and_another_victim_looked_for() -> None:
+    cluster = gpus(2)
+    low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
+    cluster.full(low)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    (first,) = cluster.cycle().evictions
+    failed = payloads.EvictionFailed(first.uid, "default", first.name, first.node, 429, "TooManyRequests")
+    cluster.record(f"pod/{first.uid}", failed)
+    result = cluster.cycle()
+    assert [cleared.reason for unit in result.units for cleared in unit.cleared] == [ClearReason.NO_LONGER_FITS]
+    assert len(result.evictions) == 1
+
+
+def test_higher_priority_takes_room_that_is_kept_for_lower() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    cluster.add_pod(pod("middle", cpu=1, gpu=8, priority=3))
+    evicted = cluster.cycle()
+    cluster.go(evicted)
+    cluster.add_pod(pod("top", cpu=1, gpu=8, priority=9))
+    result = cluster.cycle()
+    assert cluster.placed(result) == {"top": "n0"}
+    (unit,) = result.units
+    assert [(cleared.name, cleared.reason) for cleared in unit.cleared] == [("middle", ClearReason.TAKEN)]
+
+
+def test_who_never_preempts() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    cluster.gang("high", 2, least=1, cpu=1, gpu=8, priority=5, preemption_policy="Never")
+    result = cluster.cycle()
+    assert not result.evictions
+
+
+def test_preemption_delay() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    born = cluster.now // 1_000_000
+    delayed = {"created_at": born, "preemption_delay_us": 60_000_000}
+    cluster.gang("high", 1, group=delayed, cpu=1, gpu=8, priority=5)
+    assert not cluster.cycle().evictions
+    cluster.now += 61_000_000
+    assert cluster.cycle().evictions
+
+
+def test_what_is_moved_has_another_place_and_somebody_to_make_it_again() -> None:
+    cluster = gpus(2)
+    for node in ("n0", "n1"):
+        cluster.add_pod(pod(f"half-{node}", cpu=1, gpu=4, owner=OWNER, node_name=node, phase="Running"))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle()
+    (eviction,) = result.evictions
+    assert eviction.reason == EvictionReason.CONSOLIDATED
+    assert eviction.fits_on
+    assert eviction.fits_on != eviction.node
+    assert cluster.nominated(result) == {"whole": eviction.node}
+
+
+def test_bare_pods_are_not_moved_and_actions_can_be_left_out() -> None:
+    cluster = gpus(2)
+    for node in ("n0", "n1"):
+        cluster.add_pod(pod(f"half-{node}", cpu=1, gpu=4, node_name=node, phase="Running"))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not cluster.cycle().evictions
+    owned = gpus(2)
+    for node in ("n0", "n1"):
+        owned.add_pod(pod(f"half-{node}", cpu=1, gpu=4, owner=OWNER, node_name=node, phase="Running"))
+    owned.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not owned.cycle(EngineConfig(actions=(Action.ALLOCATE, Action.PREEMPT))).evictions
+
+
+def test_room_is_not_kept_for_ever() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert cluster.cycle().evictions
+    cluster.now += EngineConfig().nomination_us
+    (unit, *_) = cluster.cycle().units
+    assert [cleared.reason for cleared in unit.cleared] == [ClearReason.GAVE_UP]
+
+
+def test_cycles_come_to_rest() -> None:
+    cluster = gpus(2)
+    for number in range(4):
+        cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=number))
+    last = -1
+    for _ in range(20):
+        result = cluster.cycle()
+        cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.decisions))
+        cluster.go(result)
+        last = len(result.units)
+    assert last == 0

@@ -1,0 +1,95 @@
+"""Groups of pods for tests of the engine, in few words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kaicore.engine.decisions import CycleResult
+from kaicore.events import payloads
+from kaicore.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
+from kaicore.model.group import PodSet
+from kaicore.model.group_source import GroupSource, GroupTemplate
+from kaicore.model.pod import Owner, Pod
+from kaicore.state.pod_entry import Stage
+
+from tests.factory import Cluster, pod
+
+OWNER = Owner("ReplicaSet", "rs", "uid-rs")
+
+
+class Workloads(Cluster):
+    """A cluster with words for groups and what becomes of them."""
+
+    def gang(
+        self,
+        name: str,
+        count: int,
+        *,
+        least: int | None = None,
+        sets: Sequence[PodSet] = (),
+        group: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> list[Pod]:
+        """A group called `name` of `count` pods, `least` of which (all by default) start together.
+
+        With `sets` it is of KAI's dialect, and its pods are to be added by `subgroup`.
+        """
+        source = GroupSource(
+            kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
+            uid=f"uid-group-{name}",
+            namespace="default",
+            name=name,
+            resource_version="1",
+            templates=(GroupTemplate(sets=tuple(sets) or (PodSet(min_pods=count if least is None else least),)),),
+            **(group or {}),
+        )
+        self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
+        return self.members(name, range(count), **spec)
+
+    def members(self, name: str, numbers: Sequence[int], **spec: Any) -> list[Pod]:
+        """Pods `name-<number>` of a group."""
+        spec.setdefault("owner", OWNER)
+        return [self.add_pod(pod(f"{name}-{n}", labels={SIGS_GROUP_LABEL: name}, **spec)) for n in numbers]
+
+    def subgroup(self, name: str, of: str, count: int, **spec: Any) -> list[Pod]:
+        """Pods `<of>-<name>-<number>` of a sub-group."""
+        labels, annotations = {KAI_SUBGROUP_LABEL: name}, {KAI_GROUP_ANNOTATION: of}
+        spec = {"owner": OWNER, "labels": labels, "annotations": annotations} | spec
+        return [self.add_pod(pod(f"{of}-{name}-{number}", **spec)) for number in range(count)]
+
+    def run(self, *pods: Pod | list[Pod]) -> None:
+        """Pods that were placed are bound and run."""
+        for one in [item for given in pods for item in (given if isinstance(given, list) else [given])]:
+            entry = self.state.pods[one.uid]
+            assert entry.stage is Stage.PLACED, one.name
+            self.record(f"pod/{one.uid}", payloads.PodBound(one.uid, one.namespace, one.name, entry.node))
+            self.see(one, node_name=entry.node, phase="Running")
+
+    def see(self, one: Pod, **changed: Any) -> None:
+        """The watcher sees a pod changed."""
+        before = self.state.pods[one.uid].pod
+        fields = {name: getattr(before, name) for name in before.__struct_fields__}
+        self.add_pod(Pod(**(fields | changed)))
+
+    def full(self, *pods: Pod | list[Pod]) -> None:
+        """Everything that waits is placed and runs."""
+        result = self.cycle()
+        assert not result.pending
+        self.run(*pods)
+
+    def placed(self, result: CycleResult) -> dict[str, str]:
+        """Where pods were placed, by name."""
+        return {decision.name: decision.node for decision in result.decisions}
+
+    def evicted(self, result: CycleResult) -> dict[str, str]:
+        """Why pods are evicted, by name."""
+        return {eviction.name: eviction.reason for eviction in result.evictions}
+
+    def nominated(self, result: CycleResult) -> dict[str, str]:
+        """Where room is kept, by name."""
+        return {item.name: item.node for item in result.nominations}
+
+    def go(self, result: CycleResult) -> None:
+        """Evicted pods end."""
+        for eviction in result.evictions:
+            self.delete_pod(self.state.pods[eviction.uid].pod)
