@@ -1,5 +1,7 @@
 """Selectors: requirements on labels, of nodes and of pods."""
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 
@@ -37,7 +39,7 @@ class PodSelector(msgspec.Struct, frozen=True, omit_defaults=True):
 Selection = tuple[PodSelector, ...]
 
 
-def meets(labels: dict[str, str], requirements: tuple[Requirement, ...]) -> bool:
+def meets(labels: Mapping[str, str], requirements: Iterable[Requirement]) -> bool:
     """Tell whether labels meet all requirements, as Kubernetes' label selectors do.
 
     `NotIn` holds where the label is absent; an operator that label selectors do not have never holds.
@@ -45,7 +47,7 @@ def meets(labels: dict[str, str], requirements: tuple[Requirement, ...]) -> bool
     return all(_holds(labels, requirement) for requirement in requirements)
 
 
-def _holds(labels: dict[str, str], requirement: Requirement) -> bool:
+def _holds(labels: Mapping[str, str], requirement: Requirement) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
