@@ -25,6 +25,7 @@ class Neighbourhood:
         self._volumes = pod_class.volumes
         self._rules = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
+        self._indifferent = not self._rules and not self._preferences
         self.reachable = self._reachable_rows()
 
     def refuses(self, row: int) -> bool:
@@ -38,7 +39,7 @@ class Neighbourhood:
             ranking: by row, higher is better.
             never: what stands there for rows that cannot take the pod.
         """
-        if not self._rules and not self._preferences:
+        if self._indifferent:
             return ranking
         feasible = ranking != never
         for rule in self._rules:

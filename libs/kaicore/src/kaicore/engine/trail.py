@@ -10,7 +10,7 @@ has changed, and any other place for it is a real move.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kaicore.engine.node_columns import NodeColumns, NodeMark
@@ -167,10 +167,13 @@ class Trail:
         self._columns.charge(tenancy.row, tenancy.requests, releasing=tenancy.releasing)
         charge = zones.charge(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
         zones.assume(tenancy.row, charge)
-        return replace(tenancy, charge=charge)
+        return Tenancy(
+            tenancy.uid, tenancy.row, tenancy.requests, charge, releasing=tenancy.releasing, marks=tenancy.marks
+        )
 
     def _leave_marks(self, tenancy: Tenancy, *, sign: int = 1) -> None:
-        self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
+        if tenancy.marks:
+            self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
 
     def _release(self, tenancy: Tenancy) -> None:
         zones = self._columns.zones
