@@ -115,7 +115,7 @@ def test_what_was_simulated_can_be_simulated_on() -> None:
         # A record on a pod tells single zones alone.
         one["zones"] = [zone for zone in one["zones"] if "+" not in zone["zone"]]
     objects = {one.wire.metadata.name: one.object for one in before.pods}
-    later = []
+    later = [one for one in read_located([EXAMPLES]) if one.object["kind"] != "Pod"]
     for number, found in enumerate(first["pods"]):
         item = objects[found["name"]]
         if found["phase"] == "Bound":

@@ -10,6 +10,7 @@ from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
 from kaicore.k8s.storage_objects import ClaimObject, NamespaceObject, StorageClassObject
 from kaicore.k8s.workloads import Object, derived_uid
+from kaicore.k8s.workloads.fields import spec_of
 
 #: How each kind is read and recorded, by group and kind; in the order in which they are recorded.
 KINDS: dict[tuple[str, str], tuple[Kind[Any], Resource[Any]]] = {
@@ -95,10 +96,17 @@ def ephemeral_claims(pod: Object) -> Iterator[Object]:
 
 
 def template_claims(owner: Object, pod: Object) -> Iterator[Object]:
-    """Yield the claims that a StatefulSet makes for one of its pods."""
-    for template in owner["spec"].get("volumeClaimTemplates") or () if owner["kind"] == "StatefulSet" else ():
-        meta = pod["metadata"]
-        yield _claim(f"{template['metadata']['name']}-{meta['name']}", meta["namespace"], template)
+    """Yield the claims that a StatefulSet makes for one of its pods.
+
+    Raises:
+        InvalidObject: a template is not what it should be.
+    """
+    if owner["kind"] != "StatefulSet":
+        return
+    meta = pod["metadata"]
+    for template in spec_of(owner).items("volumeClaimTemplates"):
+        volume = template.inside("metadata").text("name")
+        yield _claim(f"{volume}-{meta['name']}", meta["namespace"], template.value)
 
 
 def _claim(name: str, namespace: str, template: object, **metadata: Any) -> Object:

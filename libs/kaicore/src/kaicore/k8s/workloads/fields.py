@@ -61,13 +61,13 @@ class Fields:
         """Return a text; the default where there is none.
 
         Raises:
-            InvalidObject: it is no text.
+            InvalidObject: it is no text, or one that no name or value of Kubernetes can be.
         """
         value = self.value.get(name)
         if value is None:
             return default
-        if not isinstance(value, str):
-            raise self.error(name, "must be a text")
+        if not isinstance(value, str) or not value.isprintable():
+            raise self.error(name, "must be a text of printable characters")
         return value
 
     def flag(self, name: str) -> bool:
