@@ -30,8 +30,8 @@ _PLACE = 2**24
 #: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 
-#: Up to this many rows are evaluated one by one.
-_FEW = 64
+#: Up to this many rows it is looked up what they are like.
+_FEW = 512
 
 
 class ClassOutlook:
@@ -128,21 +128,21 @@ class ClassOutlook:
             found = np.fromiter(distinct, np.int64, len(distinct))
             self._evaluate(found[self._eligible[found]])
             return
+        columns, unknown = self._columns, []
         for row in distinct:
-            if self._eligible[row]:
-                self._look_up(row)
-
-    def _look_up(self, row: int) -> None:
-        """Evaluate a row, or recall what came out for one just like it."""
-        columns, place = self._columns, self._places[row]
-        key = self._kinds.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes(), self._avoid[row]
-        if key not in self._known:
-            self._evaluate(np.array([row], np.int64))
-            ranking = int(self._ranking[row])
-            self._known[key] = None if ranking == _NO else (ranking + place) // _PLACE
-            return
-        score = self._known[key]
-        self._ranking[row] = _NO if score is None else score * _PLACE - place
+            if not self._eligible[row]:
+                continue
+            key = self._kinds.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes(), self._avoid[row]
+            if key not in self._known:
+                unknown.append((row, key))
+                continue
+            score = self._known[key]
+            self._ranking[row] = _NO if score is None else score * _PLACE - self._places[row]
+        if unknown:
+            self._evaluate(np.array([row for row, _ in unknown], np.int64))
+            for row, key in unknown:
+                ranking = int(self._ranking[row])
+                self._known[key] = None if ranking == _NO else (ranking + self._places[row]) // _PLACE
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why no node can take a pod of the class, counted over nodes, most frequent first."""

@@ -81,6 +81,16 @@ def tell(events: list[Event]) -> list[StoryLine]:
                     text += f", {_COMPARED[compare(predicted, payload.placement)]}"
             case payloads.PredictionMissed(cause=cause):
                 text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
+            case payloads.EvictionDecided():
+                whom = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
+                if payload.fits_on:
+                    text += f"; its successor fits on {payload.fits_on}"
+            case payloads.PodNominated():
+                where = f"{payload.node}{zones_text(payload.placement)}"
+                text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
+            case payloads.NominationCleared():
+                text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
             case payloads.HealRequested():
                 text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
             case payloads.PodEvicted():
@@ -124,11 +134,14 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
-    """Return why no node was for a waiting pod, as last recorded for its class."""
+    """Return why a pod waits: the reasons last recorded for its group, if it has any of its own, and for its class."""
     if entry.stage is not Stage.WAITING:
         return []
-    by_shard = state.reasons.get(state.class_of(entry).key, {})
-    return [reason for shard in sorted(by_shard) for reason in by_shard[shard].reasons]
+    by_group = state.group_reasons.get(entry.group, {})
+    by_class = state.reasons.get(state.class_of(entry).key, {})
+    found = [reason for shard in sorted(by_group) for reason in by_group[shard].reasons]
+    found += [reason for shard in sorted(by_class) for reason in by_class[shard].reasons if reason not in found]
+    return found
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
