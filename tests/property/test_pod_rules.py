@@ -183,7 +183,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
     fitting = selected(columns, known.node_selector) & affine(columns, known.node_affinity)
     tolerated = columns.taints_where(lambda taint: tolerates(known.tolerations, taint))[0]
     rules = Neighbourhood(known, columns, fitting=fitting, tolerated=tolerated)
-    return {name for name, row in columns.rows.items() if rules.admits(row)}
+    return {name for name, row in columns.rows.items() if not rules.refuses(row)}
 
 
 @settings(max_examples=300, deadline=None)

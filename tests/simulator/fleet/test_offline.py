@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kai_cli.manifests import read_located
 from kai_simulator.fleet.offline import OfflineKubelets
-from kaicore.engine.config import EngineConfig
+from kaicore.engine.config import Action, EngineConfig
 from kaicore.model.placement import OBSERVED_ANNOTATION
 from kaicore.simulation import Located, Outcome, read_world, simulate
 
@@ -107,10 +107,14 @@ def test_devices_of_several_zones_show_in_what_the_node_has(tmp_path: Path) -> N
 
 
 def test_what_was_simulated_can_be_simulated_on() -> None:
-    """Bound pods as running ones, with what they hold as observed: all stay as they are, and the same ones wait."""
+    """Bound pods as running ones, with what they hold as observed: all stay as they are, and the same ones wait.
+
+    Nothing is evicted here: what was made anew has no object to go on with.
+    """
+    config = EngineConfig(actions=(Action.ALLOCATE,))
     nodes = [Located("fleet", item) for item in OfflineKubelets("demo24").objects()]
     before = read_world([*nodes, *read_located([EXAMPLES])], scheduler_name="kai-ledger")
-    first = document_of(before, kubelets=OfflineKubelets("demo24"))
+    first = document_of(before, config, kubelets=OfflineKubelets("demo24"))
     for one in first["pods"]:
         # A record on a pod tells single zones alone.
         one["zones"] = [zone for zone in one["zones"] if "+" not in zone["zone"]]
@@ -125,6 +129,6 @@ def test_what_was_simulated_can_be_simulated_on() -> None:
             item = {**item, "metadata": metadata, "spec": {**item["spec"], "nodeName": found["node"]}, "status": status}
         later.append(Located(f"pod {number}", item))
     after = read_world([*nodes, *later], scheduler_name="kai-ledger")
-    second = document_of(after, kubelets=OfflineKubelets("demo24"))
+    second = document_of(after, config, kubelets=OfflineKubelets("demo24"))
     assert not after.warnings
     assert second == {**first, "cycles": 1}

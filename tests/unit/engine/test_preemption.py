@@ -5,6 +5,8 @@ from kaicore.engine.config import Action, EngineConfig
 from kaicore.engine.decisions import ClearReason, EvictionReason
 from kaicore.engine.reasons import Code
 from kaicore.events import payloads
+from kaicore.model.pod_rules import PodRules, PodTerm
+from kaicore.model.selector import PodSelector, Requirement
 
 from tests.factory import amounts, pod
 from tests.workloads import OWNER, Workloads
@@ -95,6 +97,38 @@ def test_a_gang_goes_as_a_whole_and_what_it_can_spare_goes_first() -> None:
     result = cluster.cycle()
     assert {eviction.name for eviction in result.evictions} == {"gang-0", "gang-1"}
     assert not any(eviction.shrinks for eviction in result.evictions)
+
+
+APP = {"app": "app"}
+NEAR_APP_TERM = PodTerm("row", PodSelector(("default",), None, (Requirement("app", "In", ("app",)),)))
+AWAY_FROM_APP = PodRules(anti_affinity=(NEAR_APP_TERM,))
+NEAR_APP = PodRules(affinity=(NEAR_APP_TERM,))
+
+
+def test_nobody_stays_whom_the_preemptor_must_not_be_near() -> None:
+    cluster = gpus(1, labels={"row": "a"})
+    for name, labels in (("app", APP), ("other", {})):
+        low = cluster.add_pod(pod(name, cpu=1, gpu=4, priority=1, labels=labels))
+        cluster.full(low)
+    cluster.add_pod(pod("high", cpu=1, gpu=1, priority=2, rules=AWAY_FROM_APP))
+    assert cluster.evicted(cluster.cycle()) == {"app": EvictionReason.PREEMPTED}
+
+
+def test_nobody_is_moved_who_has_to_stay_for_the_rules() -> None:
+    """Pods of a StatefulSet could be made again; but where they are is where the other pod must not be."""
+    cluster = gpus(1, labels={"row": "a"})
+    cluster.full(cluster.add_pod(pod("app", cpu=1, gpu=1, owner=OWNER, labels=APP)))
+    cluster.add_pod(pod("new", cpu=1, gpu=1, rules=AWAY_FROM_APP))
+    result = cluster.cycle()
+    assert not result.evictions
+    assert not result.nominations
+
+
+def test_nobody_goes_whom_the_preemptor_must_be_near() -> None:
+    cluster = gpus(1, labels={"row": "a"})
+    cluster.full(cluster.add_pod(pod("app", cpu=1, gpu=8, priority=1, labels=APP)))
+    cluster.add_pod(pod("high", cpu=1, gpu=1, priority=2, rules=NEAR_APP))
+    assert not cluster.cycle().evictions
 
 
 def test_members_of_a_gang_are_all_nominated() -> None:

@@ -107,7 +107,7 @@ WORLDS = [
         node()
         + pod("old", gpus=3, metadata="deletionTimestamp: '2026-01-01T00:00:00Z'", spec=ON_N1, status=RUNNING)
         + pod("new", gpus=2),
-        {"old": "n1", "new": "Pending InsufficientResource"},
+        {"old": "n1", "new": "Nominated WaitsForVictims,InsufficientResource"},
     ),
     (
         "a pod that is deleted before it was placed is left alone",
@@ -179,6 +179,26 @@ WORLDS = [
         {"j-abcde": "n1 node-0", "j-kwrjr": "n1 node-0", "j-vhnnh": "n1 node-1"},
     ),
     (
+        "lower priority makes way, and is gone by the next cycle",
+        node(gpus=2)
+        + pod("low", gpus=2, spec="priority: 1, " + ON_N1 + ", " + OURS, status=RUNNING)
+        + pod("high", gpus=1, spec="priority: 2"),
+        {"high": "n1 node-0", "low": "Evicted Preempted"},
+    ),
+    (
+        "what has a controller comes again and waits its turn",
+        node(gpus=2, policy="none")
+        + pod(
+            "low",
+            gpus=2,
+            metadata=f"generateName: j-, {OF_J}",
+            spec="priority: 1, " + ON_N1 + ", " + OURS,
+            status=RUNNING,
+        )
+        + pod("high", gpus=1, spec="priority: 2"),
+        {"high": "n1 node-0", "low": "Evicted Preempted", "j-tn75m": "Pending InsufficientResource"},
+    ),
+    (
         "a generated name is always the same",
         node() + pod("a", metadata="generateName: a-").replace("name: a, ", ""),
         {"a-nrxzb": "n1 node-0"},
@@ -222,6 +242,16 @@ def test_cycles_are_limited(tmp_path: Path, cycles: int | None, expected: str) -
     document = document_of(world_of(node() + pod("a"), tmp_path), cycles=cycles)
     assert brief(document) == {"a": expected}
     assert document["cycles"] == (1 if cycles is None else cycles)
+
+
+def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) -> None:
+    """What it is nominated for is the node, and the zones that it is predicted to get there."""
+    low = pod("low", gpus=2, spec=f"priority: 1, {ON_N1}, {OURS}", status=RUNNING)
+    world = world_of(node(gpus=2) + low + pod("high", spec="priority: 2"), tmp_path)
+    high, low_after = document_of(world, cycles=1)["pods"]
+    assert (high["phase"], high["node"]) == ("Nominated", "n1")
+    assert (low_after["phase"], low_after["node"]) == ("Evicted", "n1")
+    assert low_after["reasons"][0]["message"] == "evicted: Preempted, for Pod/default/high"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
     """
     shown = [pod for pod in outcome.pods if wide or pod.placed or pod.phase is not Phase.BOUND]
     lines = _columns([_HEADER, *map(_row, shown)]) if shown else []
-    for phase in (Phase.REJECTED, Phase.PENDING):
+    for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
     return "\n".join([*lines, *([""] if lines else []), _sum(outcome), ""])
 
@@ -62,7 +62,7 @@ def _sum(outcome: Outcome) -> str:
     placed = sum(pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
     before = sum(not pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
     counts = [f"{placed} placed"]
-    for phase in (Phase.PENDING, Phase.REJECTED):
+    for phase in (Phase.PENDING, Phase.NOMINATED, Phase.EVICTED, Phase.REJECTED):
         number = sum(pod.phase is phase for pod in outcome.pods)
         if number or phase is Phase.PENDING:
             counts.append(f"{number} {phase.lower()}")

@@ -102,9 +102,13 @@ class ClassOutlook:
         """Whether a charge may make a node fit that did not before."""
         return self._neighbourhood.may_change
 
+    def ruled_out(self, row: int) -> bool:
+        """Tell whether a rule about other pods refuses a row now."""
+        return self._neighbourhood.refuses(row)
+
     def takes(self, row: int) -> bool:
         """Tell whether a row can take a pod."""
-        able = self._ranking[row] != _NO and not self._neighbourhood.refuses(row)
+        able = self._ranking[row] != _NO and not self.ruled_out(row)
         return bool(able) and (not self._config.numa or self._numa.admits(row))
 
     @property

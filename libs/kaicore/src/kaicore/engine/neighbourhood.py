@@ -49,10 +49,6 @@ class Neighbourhood:
             feasible &= scores == scores[feasible].max()
         return np.where(feasible, ranking, never)
 
-    def admits(self, row: int) -> bool:
-        """Tell whether no rule refuses a row now."""
-        return bool(self.reachable[row]) and not any(rule.refused()[row] for rule in self._rules)
-
     @property
     def may_change(self) -> bool:
         """Whether a charge may open a row that is refused now."""

@@ -21,7 +21,6 @@ import numpy as np
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.session import Session, Turn
-from kaicore.engine.trail import Trail
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.numa.columns import Flags, Ints
 
@@ -263,7 +262,9 @@ class Search:
             if spot is None:
                 return None
             spots.append(spot)
-        units = self._reprieve(placer)
+        if not self._rules_admit(placer, spots):
+            return None
+        units = self._reprieve(placer, spots)
         return Found(tuple(spots), tuple(units))
 
     def _conceivable(self, placer: Placer) -> bool:
@@ -481,9 +482,27 @@ class Search:
 
     # Who can stay after all.
 
-    def _reprieve(self, placer: Placer) -> list[Unit]:
+    def _rules_admit(self, placer: Placer, spots: Sequence[Spot]) -> bool:
+        """Tell whether the rules about other pods let the spots be taken in their order, as the nodes are now.
+
+        A spot was good when it was found. Since then pods have gone that it needs near it, or are to stay that it must
+        not be near.
+        """
+        outlooks = [placer.outlook(self._session.class_of(spot.member)) for spot in spots]
+        if not any(outlook.may_change for outlook in outlooks):
+            return True
+        marks = placer.trail.columns.marks
+        for spot in spots:
+            marks.charge(spot.row, spot.marks, sign=-1)
+        admitted = True
+        for spot, outlook in zip(spots, outlooks, strict=True):
+            admitted = admitted and not outlook.ruled_out(spot.row)
+            marks.charge(spot.row, spot.marks)
+        return admitted
+
+    def _reprieve(self, placer: Placer, spots: Sequence[Spot]) -> list[Unit]:
         """Put back whom it does not take, the dearest first, on the very zones that they have."""
-        session, trail = self._session, placer.trail
+        session = self._session
         kept: set[int] = set()
         ended: set[str] = set()
         for index in sorted(range(len(self._units)), key=lambda index: self._units[index].key, reverse=True):
@@ -491,7 +510,7 @@ class Search:
             request = session.requests(unit.members)
             if unit.shrinks and unit.workload.group.key in ended:
                 continue
-            if not session.accounts.refusal(unit.workload.group, request) and self._stay_put(trail, unit):
+            if not session.accounts.refusal(unit.workload.group, request) and self._stay_put(placer, unit, spots):
                 session.accounts.charge(unit.workload.group, request)
                 session.budgets.take(unit.members, sign=-1)
                 self._candidates.put_back(unit)
@@ -501,13 +520,15 @@ class Search:
                 ended.add(unit.workload.group.key)
         return [unit for index, unit in enumerate(self._units) if index not in kept]
 
-    def _stay_put(self, trail: Trail, unit: Unit) -> bool:
+    def _stay_put(self, placer: Placer, unit: Unit, spots: Sequence[Spot]) -> bool:
         """Take the eviction of all of a unit back, if everything else can be as it is."""
+        trail = placer.trail
         rows, columns = trail.columns.rows, trail.columns
         if not all(columns.fits(rows[member.node], member.requests) for member in unit.members):
             return False
         savepoint = trail.savepoint()
-        if all(trail.stays_put(self._session.tenancy(member)) for member in unit.members):
+        stay = all(trail.stays_put(self._session.tenancy(member)) for member in unit.members)
+        if stay and self._rules_admit(placer, spots):
             return True
         trail.rollback(savepoint)
         return False

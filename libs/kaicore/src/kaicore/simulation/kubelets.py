@@ -67,3 +67,7 @@ class Kubelets(Protocol):
     def admit(self, pod: Object) -> Object:
         """Decide on a pod that was bound to `spec.nodeName`, and return an `Answer` as plain data."""
         ...
+
+    def remove(self, pod: Object) -> None:
+        """Take note that a pod on `spec.nodeName` is gone."""
+        ...

@@ -1,9 +1,11 @@
 """What came of a simulation, pod by pod, and the document that says so."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kaicore.engine.decisions import Eviction, Healing
 from kaicore.engine.reasons import render
 from kaicore.events.payloads import Reason
 from kaicore.model.placement import Placement
@@ -97,11 +99,23 @@ class Outcome:
         }
 
 
-def outcome_of(state: ClusterState, *, cycles: int, scheduler_name: str) -> Outcome:
-    """Tell what came of a simulation from the state that it ended in."""
+def outcome_of(state: ClusterState, *, cycles: int, scheduler_name: str, evicted: Sequence[PodOutcome] = ()) -> Outcome:
+    """Tell what came of a simulation from the state that it ended in, and from the pods that it evicted."""
     nodes = sum(node is not None for node in state.columns.facts)
     pods = [_pod(entry, state, scheduler_name) for entry in state.pods.values() if not _is_over(entry)]
-    return Outcome(cycles, nodes, sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
+    return Outcome(cycles, nodes, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
+
+
+def evicted_pod(entry: PodEntry, eviction: Eviction | Healing) -> PodOutcome:
+    """Tell what came of a pod that is evicted, and for whose sake."""
+    pod = entry.pod
+    if isinstance(eviction, Healing):
+        why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")
+    else:
+        for_whom = f", for {eviction.preemptor}" if eviction.preemptor else ""
+        again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""
+        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_whom}{again}")
+    return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
 
 
 def _is_over(entry: PodEntry) -> bool:
@@ -117,7 +131,7 @@ def _pod(entry: PodEntry, state: ClusterState, scheduler_name: str) -> PodOutcom
             phase = Phase.REJECTED
             reasons = (WhyNot(pod.reason, pod.message, 1, entry.node),)
         case Stage.WAITING:
-            phase = Phase.PENDING
+            phase = Phase.PENDING if entry.nomination is None else Phase.NOMINATED
             reasons = _why_pending(entry, state, scheduler_name)
         case _:
             pass
@@ -125,13 +139,18 @@ def _pod(entry: PodEntry, state: ClusterState, scheduler_name: str) -> PodOutcom
     return PodOutcome(
         namespace=pod.namespace,
         name=pod.name,
-        node=entry.node or None,
+        node=entry.node or (entry.nomination.node if entry.nomination is not None else None),
         phase=phase,
         zones=zone_amounts(held),
         reasons=reasons,
         placed=bool(entry.cycle),
-        owner=f"{pod.owner.kind}/{pod.owner.name}" if pod.owner is not None else "",
+        owner=_owner(entry),
     )
+
+
+def _owner(entry: PodEntry) -> str:
+    owner = entry.pod.owner
+    return f"{owner.kind}/{owner.name}" if owner is not None else ""
 
 
 def _why_pending(entry: PodEntry, state: ClusterState, scheduler_name: str) -> tuple[WhyNot, ...]:

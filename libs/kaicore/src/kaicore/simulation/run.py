@@ -1,7 +1,8 @@
 """The simulation itself: the facts that a watcher would append, then cycles, binds and kubelets until nothing changes.
 
-Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends here:
-a running pod goes on, a terminating one keeps what it holds.
+Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends by
+itself here: a running pod goes on, a terminating one keeps what it holds. A pod that a cycle has evicted is gone before
+the next one, and its controller has made another.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,18 @@ from datetime import UTC, datetime
 import msgspec
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import Decision
+from kaicore.engine.decisions import Decision, Eviction, Healing
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.observation import annotated_placement, held, observation
-from kaicore.events.payloads import GroupSourceObserved, NodeCharged, Payload, PlacementObserved, PodBound, PodPlaced
+from kaicore.events.payloads import (
+    GroupSourceObserved,
+    NodeCharged,
+    Payload,
+    PlacementObserved,
+    PodBound,
+    PodEvicted,
+    PodPlaced,
+)
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.objects import PodObject
@@ -23,6 +32,7 @@ from kaicore.k8s.workloads import Object, successor
 from kaicore.log.memory import MemoryLog
 from kaicore.model.group_source import GroupSource
 from kaicore.model.placement import (
+    OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
     ContainerPlacement,
     Placement,
@@ -33,7 +43,7 @@ from kaicore.model.placement import (
 )
 from kaicore.simulation.kubelets import Answer, Kubelets
 from kaicore.simulation.objects import World, WorldPod
-from kaicore.simulation.outcome import Outcome, outcome_of
+from kaicore.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import decide
 
@@ -70,7 +80,7 @@ async def simulate(
         count += 1
         if not await run.cycle():
             break
-    return outcome_of(run.state, cycles=count, scheduler_name=config.scheduler_name)
+    return outcome_of(run.state, cycles=count, scheduler_name=config.scheduler_name, evicted=run.evicted)
 
 
 class Simulation:
@@ -80,6 +90,8 @@ class Simulation:
         """Args: see `simulate`."""
         self.log = MemoryLog(lambda: self._now)
         self.state = ClusterState(CLUSTER)
+        #: Pods that cycles have evicted, as they were then.
+        self.evicted: list[PodOutcome] = []
         self._world = world
         self._config = config
         self._kubelets = kubelets
@@ -117,6 +129,9 @@ class Simulation:
         await self._append(proposal.units)
         for decision in proposal.result.decisions:
             await self._append(self._bind(decision))
+        gone: tuple[Eviction | Healing, ...] = (*proposal.result.evictions, *proposal.result.healings)
+        for eviction in gone:
+            await self._append(self._evict(eviction))
         return bool(self.state.waiting) and (bool(proposal.result.decisions) or self.state.stirred != stirred)
 
     async def _append(self, units: Sequence[Unit | None]) -> None:
@@ -230,18 +245,39 @@ class Simulation:
         status = {"phase": "Failed", "reason": answer.refusal.reason, "message": message}
         wire = PODS.decode(_encode({**pod, "status": status}))
         units = [self._seen(POD, wire)]
-        if not any(owner.controller for owner in wire.metadata.owner_references or ()):
-            return units
+        made = self._successor(pod)
+        if made is not None and made.metadata.name == wire.metadata.name:
+            # Whoever wants the same name again deletes the failed pod first.
+            units.append(self._gone(wire))
+        return units if made is None else [*units, self._seen(POD, made)]
+
+    def _evict(self, eviction: Eviction | Healing) -> list[Unit | None]:
+        """An evicted pod is gone; where it has a controller, that makes another."""
+        pod = self._pods[eviction.uid]
+        wire = PODS.decode(_encode(pod))
+        self.evicted.append(evicted_pod(self.state.pods[eviction.uid], eviction))
+        if self._kubelets is not None:
+            self._kubelets.remove(pod)
+        evicted = PodEvicted(eviction.uid, eviction.namespace, eviction.name, eviction.node)
+        units = [Unit((self._event(f"pod/{eviction.uid}", evicted, _BINDER, wire),)), self._gone(wire)]
+        made = self._successor(pod)
+        return units if made is None else [*units, self._seen(POD, made)]
+
+    def _gone(self, wire: PodObject) -> Unit | None:
+        meta = wire.metadata
+        return self._changed(POD, Gone(ObjectKey(meta.namespace, meta.name), meta.uid, ""))
+
+    def _successor(self, pod: Object) -> PodObject | None:
+        """Return the pod that the controller of one that ended makes; None when it has none."""
+        if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ()):
+            return None
         after = successor(pod)
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
-        (after["metadata"].get("annotations") or {}).pop(PREDICTED_ANNOTATION, None)
-        next_wire = PODS.decode(_encode(after))
-        if next_wire.metadata.name == wire.metadata.name:
-            # Whoever wants the same name again deletes the failed pod first.
-            key = ObjectKey(wire.metadata.namespace, wire.metadata.name)
-            units.append(self._changed(POD, Gone(key, wire.metadata.uid, "")))
-        self._pods[next_wire.metadata.uid] = after
-        return [*units, self._seen(POD, next_wire)]
+        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION):
+            (after["metadata"].get("annotations") or {}).pop(annotation, None)
+        wire = PODS.decode(_encode(after))
+        self._pods[wire.metadata.uid] = after
+        return wire
 
     def _observed(self, wire: PodObject, placement: Placement, source: str) -> Unit:
         meta, node = wire.metadata, wire.spec.node_name or ""

@@ -105,6 +105,12 @@ class OfflineKubelets:
         zones = self._zones[name]
         return {"containers": [_told(kubelet, held, zones) for held in held_by(kubelet, converted)]}
 
+    def remove(self, pod: Json) -> None:
+        """Take note that a pod on `spec.nodeName` is gone."""
+        kubelet = self._kubelets.get(pod["spec"]["nodeName"])
+        if kubelet is not None:
+            kubelet.terminated(pod["metadata"]["uid"])
+
 
 def _take_up(kubelet: Kubelet, pod: Pod, record: dict[int, dict[str, int]]) -> bool:
     """Give a running pod what it holds; False where that is not to be had, and the pod counts with its totals alone."""
