@@ -49,7 +49,8 @@ class Workloads(Cluster):
     def members(self, name: str, numbers: Sequence[int], **spec: Any) -> list[Pod]:
         """Pods `name-<number>` of a group."""
         spec.setdefault("owner", OWNER)
-        return [self.add_pod(pod(f"{name}-{n}", labels={SIGS_GROUP_LABEL: name}, **spec)) for n in numbers]
+        labels = {**spec.pop("labels", {}), SIGS_GROUP_LABEL: name}
+        return [self.add_pod(pod(f"{name}-{n}", labels=labels, **spec)) for n in numbers]
 
     def subgroup(self, name: str, of: str, count: int, **spec: Any) -> list[Pod]:
         """Pods `<of>-<name>-<number>` of a sub-group."""

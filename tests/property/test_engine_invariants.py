@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.engine.decisions import ClearReason, CycleResult
 from kaicore.events import payloads
+from kaicore.model.pod_rules import PodRules, PodTerm, SpreadConstraint
+from kaicore.model.selector import PodSelector, Requirement
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
@@ -25,8 +27,29 @@ zones = st.lists(
 nodes = st.lists(
     st.tuples(zones, st.sampled_from(("single-numa-node", "restricted", "best-effort", "none"))), min_size=1, max_size=4
 )
+near = [
+    PodTerm(key, PodSelector(("default",), None, (Requirement("app", "In", (app,)),)))
+    for key in ("host", "row")
+    for app in ("a", "b")
+]
+rules = st.one_of(
+    st.none(),
+    st.builds(PodRules, anti_affinity=st.sampled_from(near).map(lambda term: (term,))),
+    st.builds(PodRules, affinity=st.sampled_from(near).map(lambda term: (term,))),
+    st.builds(
+        PodRules,
+        spread=st.sampled_from(near).map(lambda term: (SpreadConstraint(1, term.topology_key, term.selector),)),
+    ),
+)
 specs = st.fixed_dictionaries(
-    {"cpu": st.integers(1, 4), "memory": st.integers(1, 8), "gpu": st.integers(0, 4), "priority": st.integers(0, 3)}
+    {
+        "cpu": st.integers(1, 4),
+        "memory": st.integers(1, 8),
+        "gpu": st.integers(0, 4),
+        "priority": st.integers(0, 3),
+        "labels": st.sampled_from(("", "a", "b")).map(lambda app: {"app": app}),
+        "rules": rules,
+    }
 )
 
 
@@ -54,13 +77,14 @@ class Story:
         self.cluster = Workloads()
         self.count = 0
         for number, (held, policy) in enumerate(layout):
-            self.cluster.add_node(f"n{number}", *held, policy=policy)
+            labels = {"host": f"n{number}", "row": f"r{number % 2}"}
+            self.cluster.add_node(f"n{number}", *held, policy=policy, labels=labels)
 
     @property
     def state(self) -> ClusterState:
         return self.cluster.state
 
-    def group(self, count: int, least: int, spec: dict[str, int]) -> None:
+    def group(self, count: int, least: int, spec: dict[str, Any]) -> None:
         self.count += 1
         self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
 

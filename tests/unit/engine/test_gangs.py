@@ -1,9 +1,11 @@
 """Groups in a cycle: what starts together, what grows, and what is left alone."""
 
+from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.reasons import Code
 from kaicore.groups.kinds import SIGS_POD_GROUP
 from kaicore.model.group import PodSet
+from kaicore.state.decide import decide
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads
@@ -42,12 +44,13 @@ def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() 
     cluster.add_node("n1", cpu=4)
     cluster.gang("elastic", 4, least=2, cpu=1)
     cluster.gang("late", 1, cpu=1, created_at=9)
+    units = decide(cluster.state, EngineConfig(), shard="s", now=cluster.now, actor="test").units[1:]
     result = cluster.cycle()
     assert set(cluster.placed(result)) == {"elastic-0", "elastic-1", "late-0", "elastic-2"}
-    unit = next(unit for unit in result.units if unit.placed[0].name == "elastic-0")
-    assert [decision.name for decision in unit.placed] == ["elastic-0", "elastic-1", "elastic-2"], (
-        "stand and fall together"
-    )
+    names = [[decision.name for decision in unit.placed] for unit in result.units]
+    assert names == [["elastic-0", "elastic-1"], ["late-0"], ["elastic-2"]], "kubelets see them as they were charged"
+    assert [unit.stands_on for unit in result.units] == [-1, -1, 0]
+    assert set(units[2].expect) == {*units[0].expect, "pod/uid-elastic-2"}, "what it grows by falls with its start"
 
 
 def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() -> None:

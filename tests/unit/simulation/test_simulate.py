@@ -188,6 +188,7 @@ WORLDS = [
     (
         "what has a controller comes again and waits its turn",
         node(gpus=2, policy="none")
+        + JOB.format(TEMPLATE)
         + pod(
             "low",
             gpus=2,

@@ -18,6 +18,8 @@ def held(
 
 
 WIDE = ("node-0", "node-1")
+FAR = ("node-2", "node-3")
+NIC = held(("node-0", {"gpu": 1, "nic": 1}))
 SPLIT = held(("node-0", {"cpu": 4000}), ("node-1", {"cpu": 2000}), mask=WIDE, uncertain=("cpu",))
 BLOCK = SpanAmount(WIDE, {"memory": 30})
 MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE, blocks=(BLOCK,))
@@ -35,6 +37,11 @@ MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE,
         pytest.param(SPLIT, held(("node-0", {"cpu": 1000})), "amounts", id="open: another sum"),
         pytest.param(SPLIT, held(("node-0", {"cpu": 4000}), ("node-2", {"cpu": 2000})), "zones", id="open: outside"),
         pytest.param(MEMORY, held(spans=(BLOCK,)), None, id="a block of two zones is known by its zones"),
+        pytest.param(
+            NIC, held(("node-0", {"gpu": 1}), spans=(SpanAmount(WIDE, {"nic": 1}),)), None, id="reached by two"
+        ),
+        pytest.param(NIC, held(("node-0", {"gpu": 1}), spans=(SpanAmount(FAR, {"nic": 1}),)), "zones", id="by others"),
+        pytest.param(NIC, held(("node-0", {"gpu": 1}), spans=(SpanAmount(WIDE, {"nic": 2}),)), "zones", id="two of it"),
         pytest.param(MEMORY, held(("node-0", {"memory": 30})), "zones", id="a block of one zone instead"),
     ],
 )

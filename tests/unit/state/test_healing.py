@@ -216,12 +216,17 @@ def test_what_cannot_be_told_is_no_miss() -> None:
         seen = Placement(Provenance.OBSERVED, (span,))
         fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
         assert not fleet.state.missed
-    span = ContainerPlacement("main", (), (), (SpanAmount(("node-0", "node-1"), {GPU: 2}),))
-    fleet.record(
-        entry_stream("a"),
-        payloads.PlacementObserved("uid-a", "default", "a", node, Placement(Provenance.OBSERVED, (span,))),
-    )
-    assert fleet.state.missed == {"uid-a"}
+
+
+def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
+    fleet = Fleet()
+    node = fleet.run("a", 0)
+    span = SpanAmount(("node-0", "node-1"), {GPU: 1})
+    for zones, missed in ((("node-0",), False), (("node-0", "node-1"), True), ((), False)):
+        held = tuple(ZoneAmount(zone, {GPU: 1}) for zone in zones)
+        seen = Placement(Provenance.OBSERVED, (ContainerPlacement("main", (), held, (span,)),))
+        fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
+        assert bool(fleet.state.missed) is missed
 
 
 @settings(max_examples=60, deadline=None)

@@ -19,10 +19,11 @@ class ClusterReport:
         seconds: until nothing happened any more.
         settled: whether it came to that.
         events: in the log.
-        pods: of ours, successors of rejected ones included.
+        pods: of ours, successors of rejected and evicted ones included.
         bound: decisions that the API server took.
         succeeded: pods that ran to their end.
         rejected: kubelets' refusals by reason.
+        evicted: pods that the scheduler had evicted, by reason.
         reselected: decisions for a node that had rejected such a pod before.
         pending: pods without a node, with the reasons.
         agreement: observed placements by how they compare with the prediction.
@@ -39,6 +40,7 @@ class ClusterReport:
     succeeded: int
     running: int
     rejected: dict[str, int]
+    evicted: dict[str, int]
     reselected: int
     pending: dict[str, list[str]]
     agreement: dict[str, int]
@@ -61,11 +63,12 @@ class ClusterReport:
             settled=settled,
             events=state.position,
             nodes=sum(node is not None for node in state.columns.facts),
-            pods=len(ours),
+            pods=len(ours) + state.tally.evictions,
             bound=state.tally.bound,
             succeeded=phases["Succeeded"],
             running=phases["Running"],
             rejected=dict(sorted(state.tally.rejections.items())),
+            evicted=_evicted(state),
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
@@ -77,6 +80,11 @@ class ClusterReport:
             ],
             cycles=state.tally.cycles,
         )
+
+
+def _evicted(state: ClusterState) -> dict[str, int]:
+    decided = {**state.tally.evictions_decided, "Healed": state.tally.heal_requests}
+    return {reason: count for reason, count in sorted(decided.items()) if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +111,8 @@ class Report:
 def render(report: Report) -> str:
     """Write the report for a terminal."""
     columns = (report.sighted, report.blind)
-    # Controllers create a pod for each that a kubelet rejected, and otherwise just what the workload asks for.
-    fewest = min(item.pods for item in columns)
+    # Controllers create a pod for each that was rejected or evicted, and otherwise just what the workload asks for.
+    made = [item.pods - sum(item.evicted.values()) for item in columns]
     rows: list[tuple[str, list[str]]] = [
         ("pods created", [str(item.pods) for item in columns]),
         ("  bound", [str(item.bound) for item in columns]),
@@ -117,8 +125,13 @@ def render(report: Report) -> str:
         for reason in sorted({*report.sighted.rejected, *report.blind.rejected})
     ]
     rows += [
-        ("retries by their controllers", [str(item.pods - fewest) for item in columns]),
+        ("retries by their controllers", [str(pods - min(made)) for pods in made]),
         ("  on a node that had rejected such a pod", [str(item.reselected) for item in columns]),
+        ("evicted to make room, or for better zones", [str(sum(item.evicted.values())) for item in columns]),
+        *(
+            (f"  {reason}", [str(item.evicted.get(reason, 0)) for item in columns])
+            for reason in sorted({*report.sighted.evicted, *report.blind.evicted})
+        ),
         ("until all was done", [f"{item.seconds:.0f} s" if item.settled else "not done" for item in columns]),
         ("cycles", [str(item.cycles) for item in columns]),
         ("events in the log", [str(item.events) for item in columns]),

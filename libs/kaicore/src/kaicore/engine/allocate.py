@@ -123,16 +123,12 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
     placed = 0
     for lower in ([], below) if below else ([],):
         savepoint = session.trail.savepoint()
-        session.lift(own)
-        lifted = session.lift(lower)
+        lifted = session.lift([*own, *lower])
         spots, stuck = session.place_all(members, session.placer)
         if stuck is None:
-            for turn in own:
-                session.forget_room(turn)
-                turn.nominated = False
             if session.has_future:
-                session.lift(lower, future=True)
-            session.started(steps, spots, session.settle(lifted))
+                session.lift([*own, *lower], future=True)
+            session.started(steps, spots, lifted)
             return True
         placed = len(spots)
         known = session.class_of(stuck)

@@ -96,12 +96,17 @@ class Healing(msgspec.Struct, frozen=True):
 
 
 class DecisionUnit(msgspec.Struct, frozen=True):
-    """What only holds together: a gang's start, or a preemptor's room and its victims."""
+    """What only holds together: a gang's start, or a preemptor's room and its victims.
+
+    Attributes:
+        stands_on: number of an earlier unit of the cycle without which it does not hold either; -1 if there is none.
+    """
 
     placed: tuple[Decision, ...] = ()
     evicted: tuple[Eviction, ...] = ()
     nominated: tuple[Nominated, ...] = ()
     cleared: tuple[Cleared, ...] = ()
+    stands_on: int = -1
 
 
 class CycleResult(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ nobody evicted at all.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kaicore.engine.config import PlacementStrategy
 from kaicore.engine.decisions import Eviction, EvictionReason
@@ -198,7 +198,10 @@ def _eviction(
 
 
 def _replace(session: Session, found: Found) -> tuple[dict[str, Spot], bool]:
-    """Look where the victims' successors would fit; the room is charged, so that nobody else counts on it."""
+    """Look where the victims' successors would fit; the room is charged, so that nobody else counts on it.
+
+    The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
+    """
     places: dict[str, Spot] = {}
     everywhere = True
     for unit in found.units:
@@ -207,6 +210,9 @@ def _replace(session: Session, found: Found) -> tuple[dict[str, Spot], bool]:
         spots, stuck = session.place_all(unit.members, session.future)
         if stuck is None:
             places.update({spot.member.pod.uid: spot for spot in spots})
+            for tenancy in (spot.tenancy for spot in spots if spot.marks):
+                trail.evict(tenancy)
+                trail.place(replace(tenancy, marks=()))
         else:
             trail.rollback(savepoint)
             everywhere = False

@@ -84,7 +84,8 @@ class Turn:
         queues: pods that may still be placed, by leaf, oldest first.
         counts: active pods by leaf, those placed by this cycle included.
         spots: where this cycle put pods of it.
-        began: whether this cycle started it, so that all it places is one unit.
+        start: number of the decision by which this cycle started it, -1 if none did; all it grows by stands and falls
+            with that.
         nominated: whether room is kept for pods of it.
         reasons: why it goes no further.
         blocked: its turn is over.
@@ -92,7 +93,6 @@ class Turn:
 
     __slots__ = (
         "_step",
-        "began",
         "blocked",
         "counts",
         "held_back",
@@ -100,6 +100,7 @@ class Turn:
         "queues",
         "reasons",
         "spots",
+        "start",
         "workload",
     )
 
@@ -109,7 +110,7 @@ class Turn:
         self.held_back = held_back
         self.counts = dict(workload.own_counts)
         self.spots: list[Spot] = []
-        self.began = False
+        self.start = -1
         self.nominated = any(member.nomination for members in queues.values() for member in members)
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
@@ -229,21 +230,25 @@ class Session:
                     trail.evict(spot.tenancy)
         return lifted
 
-    def settle(self, lifted: list[tuple[Turn, list[Spot]]]) -> tuple[Cleared, ...]:
-        """Something was placed where room was kept that is lifted from all columns now: keep it still, or clear it."""
-        cleared: list[Cleared] = []
-        for turn, spots in lifted:
-            del self._reserved[turn.workload.group.key]
-            if not self._keep_room(turn, spots):
-                cleared += self._cleared(turn, spots, ClearReason.TAKEN)
-        return tuple(cleared)
+    def settle(self, lifted: list[tuple[Turn, list[Spot]]], spots: Sequence[Spot]) -> tuple[Cleared, ...]:
+        """Pods were placed, some where room was kept that is lifted from all columns now: keep the rest, or clear it.
 
-    def forget_room(self, turn: Turn) -> None:
-        """The group's pods are placed: the room that was kept for them, lifted by now, is theirs."""
-        spots = self._reserved.pop(turn.workload.group.key, [])
-        if self._future is not None:
-            for spot in spots:
-                self._future.trail.evict(spot.tenancy)
+        Args:
+            lifted: the room, in the order in which it is to be kept.
+            spots: where pods were placed; what had been kept for them is theirs.
+        """
+        placed = {spot.member.pod.uid for spot in spots}
+        groups = {spot.member.group for spot in spots}
+        cleared: list[Cleared] = []
+        for turn, room in lifted:
+            key = turn.workload.group.key
+            del self._reserved[key]
+            rest = [spot for spot in room if spot.member.pod.uid not in placed]
+            if not rest:
+                turn.nominated = False
+            elif not self._keep_room(turn, rest):
+                cleared += self._cleared(turn, rest, ClearReason.NO_LONGER_FITS if key in groups else ClearReason.TAKEN)
+        return tuple(cleared)
 
     def reserved(self, *, below: int) -> list[Turn]:
         """Return the groups of lower priority whose room may be taken, higher priority first.
@@ -254,24 +259,29 @@ class Session:
         return sorted((turn for turn in turns if turn.workload.group.priority < below), key=self._rank)
 
     def _keep_room(self, turn: Turn, spots: list[Spot]) -> bool:
-        """Charge nominated pods, if all of it fits once those who leave are gone."""
-        savepoint = self.trail.savepoint()
+        """Charge nominated pods, if all of it fits once those who leave are gone, and is allowed by then."""
         columns = self.trail.columns
+        turn.nominated = False
+        if any(spot.row < 0 or not columns.present[spot.row] for spot in spots):
+            return False
+        ruled = any(self.placer.outlook(self.class_of(spot.member)).may_change for spot in spots)
+        future = self.future if ruled else self._future
+        savepoint = self.trail.savepoint(), future.trail.savepoint() if future is not None else 0
         for spot in spots:
-            if spot.row < 0 or not columns.present[spot.row]:
-                break
             self.trail.place(spot.tenancy)
             if not columns.lasts(spot.row):
                 break
+            if future is not None:
+                if ruled and future.outlook(self.class_of(spot.member)).ruled_out(spot.row):
+                    break
+                future.trail.place(spot.tenancy)
         else:
             self._reserved[turn.workload.group.key] = spots
-            if self._future is not None:
-                for spot in spots:
-                    self._future.trail.place(spot.tenancy)
             turn.nominated = True
             return True
-        self.trail.rollback(savepoint)
-        turn.nominated = False
+        self.trail.rollback(savepoint[0])
+        if future is not None:
+            future.trail.rollback(savepoint[1])
         return False
 
     def _clear(self, turn: Turn, spots: list[Spot], reason: ClearReason) -> None:
@@ -315,33 +325,31 @@ class Session:
             spots.append(spot)
         return spots, None
 
-    def started(self, steps: Sequence[tuple[Turn, Step]], spots: Sequence[Spot], cleared: tuple[Cleared, ...]) -> None:
-        """Decide that steps start on spots that are charged already."""
+    def started(
+        self, steps: Sequence[tuple[Turn, Step]], spots: Sequence[Spot], lifted: list[tuple[Turn, list[Spot]]]
+    ) -> None:
+        """Decide that steps start on spots that are charged already.
+
+        Args:
+            steps: what starts.
+            spots: where.
+            lifted: room that had been kept for them and for others, lifted on all columns.
+        """
         if self._future is not None:
             for spot in spots:
                 self._future.trail.place(spot.tenancy)
+        cleared = self.settle(lifted, spots)
         by_group: dict[str, list[Spot]] = {}
         for spot in spots:
             by_group.setdefault(spot.member.group, []).append(spot)
+        stands_on = steps[0][0].start
         for turn, step in steps:
             self.accounts.charge(turn.workload.group, self.requests(step.members))
             turn.take(step.members)
-            turn.began |= step.gang
+            if step.gang:
+                turn.start = len(self._units)
         decided = tuple(self._placed(spot) for spot in spots)
-        first = steps[0][0]
-        if first.began and not steps[0][1].gang and len(steps) == 1:
-            # It was started by this cycle: what it grows by stands and falls with that.
-            index = next(
-                number
-                for number, unit in enumerate(self._units)
-                if any(d.group == decided[0].group for d in unit.placed)
-            )
-            unit = self._units[index]
-            self._units[index] = DecisionUnit(
-                unit.placed + decided, unit.evicted, unit.nominated, unit.cleared + cleared
-            )
-        else:
-            self.decide(DecisionUnit(placed=decided, cleared=cleared))
+        self.decide(DecisionUnit(placed=decided, cleared=cleared, stands_on=stands_on))
         for turn, _ in steps:
             turn.spots += by_group.get(turn.workload.group.key, [])
 
@@ -417,7 +425,7 @@ class Session:
                     need=len(room),
                 ),
             )
-        cleared = self.settle(lifted)
+        cleared = self.settle(lifted, spots)
         nominated = []
         for spot in spots:
             pod = spot.member.pod

@@ -3,16 +3,18 @@
 Both are judged alike. What of a container the policy concerns (of the whole pod, where the kubelet asks for hints so)
 must come from at most so many zones: one for `single-numa-node`, and for `restricted` as many as the resource that
 needs most zones could ever do with. Of a prediction counts every zone that something *may* come from
-(`kaicore.numa.spans`), of an observation every zone that it names.
+(`kaicore.numa.spans`), of an observation every zone that it names. A device that several zones reach is on each of them
+(the device manager's hints: any of its NUMA nodes will do), so of those one that serves anyway is enough.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from kaicore.model.node import TopologyPolicy
-from kaicore.model.placement import Placement
+from kaicore.model.placement import ContainerPlacement, Placement
 from kaicore.model.pod import ContainerKind
 from kaicore.numa.admission import Admitted
 from kaicore.numa.columns import ZoneColumns
@@ -104,39 +106,56 @@ def missed(
     if not own.binding or not zone_names:
         return ""
     index = {name: number for number, name in enumerate(zone_names)}
-    seen = {
-        container.container: _observed(container.container, observed, own, index) for container in observed.containers
-    }
-    lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
-    by_pod = columns.kubelets[int(columns.kubelet[row])].pod_scope
-    held: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
-    if by_pod or len(lasting) == 1:
-        names = sorted({name for by_resource in seen.values() if by_resource for name in by_resource})
-        together = {name: _union((part or {}).get(name, 0) for part in seen.values()) for name in names}
-        held = [("", request.pod if by_pod else next(iter(lasting.values())), together)]
-    elif set(seen) <= set(lasting):
-        held = [(name, lasting[name], part) for name, part in sorted(seen.items()) if part is not None]
-    if any(part is None for part in seen.values()):
+    if any(zone not in index for container in observed.containers for zone in _zones(container)):
         return ""
+    lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
+    units: list[tuple[str, tuple[tuple[str, int], ...], Sequence[ContainerPlacement]]] = []
+    if columns.kubelets[int(columns.kubelet[row])].pod_scope:
+        units = [("", request.pod, observed.containers)]
+    elif len(lasting) == 1:
+        units = [("", next(iter(lasting.values())), observed.containers)]
+    elif {container.container for container in observed.containers} <= set(lasting):
+        units = [(item.container, lasting[item.container], [item]) for item in observed.containers]
+    held = [(name, amounts, _observed(containers, own, index)) for name, amounts, containers in sorted(units)]
     stray = _first_stray(columns, row, own, held)
     return "" if stray is None else stray.text(zone_names)
 
 
-def _observed(name: str, placement: Placement, own: PodNumaPolicy, index: dict[str, int]) -> dict[str, int] | None:
-    """Return a container's zones by resource, as masks; None if the node does not have one of them."""
+def _zones(container: ContainerPlacement) -> set[str]:
+    return {zone.zone for zone in container.zones}.union(*(span.zones for span in container.spans))
+
+
+def _observed(containers: Iterable[ContainerPlacement], own: PodNumaPolicy, index: dict[str, int]) -> dict[str, int]:
+    """Return by resource what containers hold, as masks."""
     held: dict[str, int] = {}
-    for container in placement.containers:
-        if container.container != name:
-            continue
+    reached: list[tuple[str, int]] = []
+    for container in containers:
         parts = [((zone.zone,), zone.amount) for zone in container.zones]
         for zones, amounts in [*parts, *((span.zones, span.amount) for span in container.spans)]:
+            mask = _union(1 << index[zone] for zone in zones)
             for resource, amount in amounts.items():
                 if not amount or not own.concerns(resource):
                     continue
-                if not set(zones) <= set(index):
-                    return None
-                held[resource] = held.get(resource, 0) | _union(1 << index[zone] for zone in zones)
+                if len(zones) > 1 and not is_memory(resource):
+                    reached.append((resource, mask))
+                else:
+                    held[resource] = held.get(resource, 0) | mask
+    serving = _fewest(_union(held.values()), [mask for _, mask in reached])
+    for resource, mask in reached:
+        held[resource] = held.get(resource, 0) | (mask & serving)
     return held
+
+
+def _fewest(used: int, reached: Sequence[int]) -> int:
+    """Return the fewest zones that have all that are used and one of each mask; of equals the lowest."""
+    open_ = [mask for mask in reached if not mask & used]
+    zones = zones_of(_union(open_))
+    for count in range(len(zones)):
+        for chosen in combinations(zones, count):
+            mask = _union(1 << zone for zone in chosen)
+            if all(mask & one for one in open_):
+                return used | mask
+    return used | _union(open_)
 
 
 def _first_stray(

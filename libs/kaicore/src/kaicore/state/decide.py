@@ -138,9 +138,14 @@ class _Record:
         self._completed = completed
         self._now = now
         self._actor = actor
+        self._expected: list[Mapping[str, int]] = []
 
     def unit(self, decided: DecisionUnit) -> Unit:
-        """Return all of a unit's events, conditional on every pod and every node that it is about."""
+        """Return all of a unit's events, conditional on every pod and node that it, or what it stands on, is about.
+
+        To be asked for all units of a cycle, in order: the kubelets shall see the pods in the order in which the cycle
+        charged them, since what one gets depends on those before it.
+        """
         about: list[tuple[str, str, Payload]] = []
         charged: dict[str, list[str]] = {}
         for cleared in decided.cleared:
@@ -199,8 +204,12 @@ class _Record:
             uids = tuple(charged[node])
             payload = NodeCharged(node=node, cycle=self._cycle, pods=uids)
             events.append(self._event(f"node/{node}", node, payload, uids[0]))
-        streams = sorted({event.stream for event in events})
-        return Unit(tuple(events), expect={stream: self._state.versions.get(stream, 0) for stream in streams})
+        streams = {event.stream for event in events}
+        if decided.stands_on >= 0:
+            streams.update(self._expected[decided.stands_on])
+        expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
+        self._expected.append(expected)
+        return Unit(tuple(events), expect=expected)
 
     def healing(self, healing: Healing) -> Unit:
         """Return the unit that has a pod evicted, unless something has become of the pod meanwhile."""

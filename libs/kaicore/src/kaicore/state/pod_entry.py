@@ -1,12 +1,12 @@
 """A pod in the state: what is known of it, and what it is charged with."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from kaicore.engine.workload import Nomination
-from kaicore.model.placement import ContainerPlacement, Placement
+from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.requests import is_memory
@@ -123,11 +123,38 @@ def compare(predicted: Placement, observed: Placement) -> Agreement:
 def told_alike(
     predicted: Placement, observed: Placement
 ) -> tuple[tuple[ContainerPlacement, ...], tuple[ContainerPlacement, ...]]:
-    """Return the containers of both that can be compared: those that an observation shows, if it tells them apart."""
+    """Return the containers of both that can be compared: those that an observation shows, if it tells them apart.
+
+    A device that several zones reach is on each of them: where one of those was predicted, it is told as that.
+    """
     shown = {container.container for container in observed.containers}
     told_apart = "" not in shown and all(container.container for container in predicted.containers)
     kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
-    return kept, observed.containers
+    seen = tuple(
+        _on_predicted_zones(item, [other for other in kept if other.container == item.container or not told_apart])
+        for item in observed.containers
+    )
+    return kept, seen
+
+
+def _on_predicted_zones(observed: ContainerPlacement, predicted: Sequence[ContainerPlacement]) -> ContainerPlacement:
+    zones, spans = list(observed.zones), []
+    for span in observed.spans:
+        left: Amounts = {}
+        for resource, amount in span.amount.items():
+            expected = [
+                (zone.zone, zone.amount[resource])
+                for container in predicted
+                for zone in container.zones
+                if resource in zone.amount and zone.zone in span.zones
+            ]
+            if is_memory(resource) or sum(part for _, part in expected) != amount:
+                left[resource] = amount
+            else:
+                zones += [ZoneAmount(zone, {resource: part}) for zone, part in expected]
+        if left:
+            spans.append(SpanAmount(span.zones, left))
+    return msgspec.structs.replace(observed, zones=tuple(zones), spans=tuple(spans))
 
 
 #: Amounts by zones and resource.
