@@ -113,18 +113,29 @@ class Story:
             assert eviction.shrinks or not workload.active
 
     def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
-        """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits."""
+        """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits.
+
+        Near whom others come to be, nobody can promise: where a pod's rules count on that, it has to fit when nobody
+        else waits, and not for longer than until others have been decided on.
+        """
         if not self.state.nominated - kept:
             return
-        then = Workloads()
-        then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
-        then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
-        for uid in sorted(then.state.roster.leaving):
-            then.delete_pod(then.state.pods[uid].pod)
-        nominated = set(then.state.nominated)
-        result = then.cycle()
-        taken = {item.uid for unit in result.units for item in unit.cleared if item.reason == ClearReason.TAKEN}
-        assert nominated - taken <= {decision.uid for decision in result.decisions}
+        for alone in (False, True):
+            then = Workloads()
+            then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
+            then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
+            nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
+            others = set(then.state.waiting) - set(nominated) if alone else set()
+            for uid in sorted({*then.state.roster.leaving, *others}):
+                then.delete_pod(then.state.pods[uid].pod)
+            result = then.cycle()
+            taken = {item.uid for unit in result.units for item in unit.cleared if item.reason == ClearReason.TAKEN}
+            placed = {decision.uid for decision in result.decisions}
+            for uid in nominated.keys() - taken - placed:
+                rules = nominated[uid]
+                assert not alone or uid in kept
+                assert rules is not None
+                assert rules.affinity or rules.spread
 
     def take(self, step: Step) -> None:
         getattr(self, "_" + step.what)(step.pick)
@@ -186,6 +197,7 @@ def test_what_no_cycle_does(layout: list[Any], story: list[Any]) -> None:
             break
         assert left < 49, "does not come to rest"
     events = told.cluster.events
+    assert len({event.id for event in events}) == len(events), "of one pod, a cycle decides one thing once"
     assert encode_state(ClusterState("test").fold_all(events)) == encode_state(told.state)
     replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
     for event in events:

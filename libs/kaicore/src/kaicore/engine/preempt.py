@@ -147,7 +147,13 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
     savepoint = trail.savepoint()
     accounts = session.accounts.savepoint()
     session.lift(lower, future=True)
-    search = Search(session, pool, steps, may_evict=lambda victim: rule.may_evict(session, steps, victim))
+    search = Search(
+        session,
+        pool,
+        steps,
+        may_evict=lambda victim: rule.may_evict(session, steps, victim),
+        kept=session.kept_besides(lower),
+    )
     found = search.run()
     places: dict[str, Spot] = {}
     if found is not None:

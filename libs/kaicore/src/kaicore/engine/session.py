@@ -171,8 +171,8 @@ class Session:
         self._units: list[DecisionUnit] = []
         self._future: Placer | None = None
         self._reserved: dict[str, list[Spot]] = {}
-        #: Keys of groups for which this cycle evicts somebody.
-        self._paid: set[str] = set()
+        #: Keys of groups for which this cycle has decided to keep room.
+        self._fresh: set[str] = set()
 
     def class_of(self, member: Member) -> PodClass:
         """Return the class as which a pod is decided on."""
@@ -253,10 +253,15 @@ class Session:
     def reserved(self, *, below: int) -> list[Turn]:
         """Return the groups of lower priority whose room may be taken, higher priority first.
 
-        Not of those for which this cycle evicts somebody.
+        Not of those for which this cycle has decided to keep it: of one pod, a cycle decides one thing once.
         """
-        turns = [self.turns[key] for key in self._reserved if key not in self._paid]
+        turns = [self.turns[key] for key in self._reserved if key not in self._fresh]
         return sorted((turn for turn in turns if turn.workload.group.priority < below), key=self._rank)
+
+    def kept_besides(self, lifted: Iterable[Turn]) -> list[Spot]:
+        """Return all room that is kept but for some groups."""
+        without = {turn.workload.group.key for turn in lifted}
+        return [spot for key, spots in self._reserved.items() if key not in without for spot in spots]
 
     def _keep_room(self, turn: Turn, spots: list[Spot]) -> bool:
         """Charge nominated pods, if all of it fits once those who leave are gone, and is allowed by then."""
@@ -416,7 +421,7 @@ class Session:
             turn.take(step.members)
             room = self._reserved.get(group.key, []) + by_group.get(group.key, [])
             self._reserved[group.key] = room
-            self._paid |= {group.key} if evictions else set()
+            self._fresh.add(group.key)
             turn.reasons = (
                 Reason(
                     code=Code.WAITS_FOR_VICTIMS,

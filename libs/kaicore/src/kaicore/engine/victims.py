@@ -90,6 +90,8 @@ class Candidates:
             for uid, member in workload.active.items():
                 if uid not in session.evicted:
                     self.on_row.setdefault(columns.rows[member.node], {})[uid] = member
+                else:
+                    self._gone(workload, member)
 
     def begin(self) -> None:
         """Another search begins: whoever was decided to go meanwhile is no candidate any more."""
@@ -140,11 +142,14 @@ class Candidates:
         """The pods of a unit are gone."""
         self._sums = None
         self._units.pop(unit.workload.group.key, None)
-        gone = self._evicted.setdefault(unit.workload.group.key, {})
         for member in unit.members:
-            leaf = unit.workload.leaf(member)
-            gone[leaf] = gone.get(leaf, 0) + 1
+            self._gone(unit.workload, member)
             del self.on_row[self._row(member)][member.pod.uid]
+
+    def _gone(self, workload: Workload, member: Member) -> None:
+        gone = self._evicted.setdefault(workload.group.key, {})
+        leaf = workload.leaf(member)
+        gone[leaf] = gone.get(leaf, 0) + 1
 
     def put_back(self, unit: Unit) -> None:
         """The pods of a unit stay."""
@@ -203,17 +208,20 @@ class Search:
         steps: Sequence[tuple[Turn, Step]],
         *,
         may_evict: Callable[[Workload], bool],
+        kept: Sequence[Spot],
     ) -> None:
         """Args:
         session: the cycle.
         candidates: who may be evicted.
         steps: what is to start.
         may_evict: whether a group's queue, as it stands, lets it be evicted.
+        kept: room that stays kept for others, charged already.
         """
         self._session = session
         self._candidates = candidates
         self._steps = steps
         self._may_evict = may_evict
+        self._kept = kept
         self._members = session.in_order(member for _, step in steps for member in step.members)
         self._units: list[Unit] = []
         order = session.trail.columns.name_order()
@@ -486,8 +494,9 @@ class Search:
         """Tell whether the rules about other pods let the spots be taken in their order, as the nodes are now.
 
         A spot was good when it was found. Since then pods have gone that it needs near it, or are to stay that it must
-        not be near.
+        not be near. The same goes for room that is kept for others.
         """
+        spots = [*self._kept, *spots]
         outlooks = [placer.outlook(self._session.class_of(spot.member)) for spot in spots]
         if not any(outlook.may_change for outlook in outlooks):
             return True
