@@ -123,6 +123,14 @@ def test_node_affinity_operators(requirement: Requirement, nodes: set[str]) -> N
     assert {decision.node for decision in cluster.cycle().decisions} == nodes
 
 
+def test_a_cordoned_node_takes_those_that_tolerate_it() -> None:
+    cluster = Cluster()
+    cluster.record("node/a", payloads.NodeObserved(node("a", unschedulable=True, cpu=8)))
+    cluster.add_pod(pod("p", cpu=1))
+    cluster.add_pod(pod("q", cpu=1, tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),)))
+    assert [decision.name for decision in cluster.cycle().decisions] == ["q"]
+
+
 def test_pod_slots_and_unknown_resources_are_resources() -> None:
     cluster = Cluster()
     cluster.add_node("n1", cpu=8, pods=1)

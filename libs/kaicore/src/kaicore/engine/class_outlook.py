@@ -17,6 +17,7 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.pod_rules import RuleRefusal
 from kaicore.engine.reasons import Code
 from kaicore.events.payloads import Reason
+from kaicore.model.node import Taint
 from kaicore.model.quantity import is_native
 from kaicore.numa.columns import Flags, Ints
 from kaicore.numa.explain import NumaRefusal, Refusal
@@ -29,6 +30,9 @@ _PLACE = 2**24
 #: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), pods' own
 #: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
+
+#: What a pod must tolerate to be put on a cordoned node, as kube-scheduler's NodeUnschedulable asks.
+_CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 #: Up to this many rows it is looked up what they are like.
 _FEW = 512
@@ -154,13 +158,17 @@ class ClassOutlook:
 
     def _eligible_rows(self) -> Flags:
         columns = self._columns
-        eligible = columns.present & columns.ready & ~columns.unschedulable
+        eligible = columns.present & columns.ready & ~self._cordoned()
         fitting = selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
         tolerated = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
         self._neighbourhood = Neighbourhood(self._class, columns, fitting=fitting, tolerated=tolerated)
         eligible &= fitting & tolerated & self._neighbourhood.reachable
         eligible[list(self._rejecting)] = False
         return eligible & ~self._awaiting_observation()
+
+    def _cordoned(self) -> Flags:
+        flags = self._columns.unschedulable
+        return np.zeros_like(flags) if tolerates(self._class.tolerations, _CORDONED) else flags
 
     def _awaiting_observation(self) -> Flags:
         """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
@@ -218,7 +226,7 @@ class _Explanation:
         if not self._left.any():
             return (Reason(code=Code.NO_NODES),)
         self._strike(~columns.ready, Code.NODE_NOT_READY)
-        self._strike(columns.unschedulable, Code.NODE_UNSCHEDULABLE)
+        self._strike(self._outlook._cordoned(), Code.NODE_UNSCHEDULABLE)  # noqa: SLF001
         self._strike(~selected(columns, pod_class.node_selector), Code.NODE_SELECTOR)
         self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
         self._strike_taints()
