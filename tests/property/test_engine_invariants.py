@@ -125,7 +125,8 @@ class Story:
             then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
             then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
             nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
-            others = set(then.state.waiting) - set(nominated) if alone else set()
+            groups = {then.state.pods[uid].group for uid in nominated}
+            others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
             for uid in sorted({*then.state.roster.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
             result = then.cycle()
@@ -134,6 +135,8 @@ class Story:
             for uid in nominated.keys() - taken - placed:
                 rules = nominated[uid]
                 assert not alone or uid in kept
+                if alone:
+                    continue
                 assert rules is not None
                 assert rules.affinity or rules.spread
 

@@ -116,7 +116,8 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
             session.accounts.charge(turn.workload.group, request)
     session.accounts.undo(before)
     own = [turn for turn, _ in steps if turn.nominated]
-    below = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
+    least = min(turn.workload.group.priority for turn, _ in steps)
+    below = [turn for turn in session.reserved(below=least, behind=own[0] if own else None) if turn not in own]
     if not own and failures.known(kinds) and not below:
         _leave(session, steps, placed=None)
         return False

@@ -250,13 +250,23 @@ class Session:
                 cleared += self._cleared(turn, rest, ClearReason.NO_LONGER_FITS if key in groups else ClearReason.TAKEN)
         return tuple(cleared)
 
-    def reserved(self, *, below: int) -> list[Turn]:
-        """Return the groups of lower priority whose room may be taken, higher priority first.
+    def reserved(self, *, below: int, behind: Turn | None = None) -> list[Turn]:
+        """Return the groups whose room may be taken, higher priority first.
 
         Not of those for which this cycle has decided to keep it: of one pod, a cycle decides one thing once.
+
+        Args:
+            below: a priority; those of lower priority.
+            behind: a group for which room is kept itself; also those that come after it.
         """
         turns = [self.turns[key] for key in self._reserved if key not in self._fresh]
-        return sorted((turn for turn in turns if turn.workload.group.priority < below), key=self._rank)
+
+        def may_be_taken(turn: Turn) -> bool:
+            return turn.workload.group.priority < below or (
+                behind is not None and self._rank(turn) > self._rank(behind)
+            )
+
+        return sorted(filter(may_be_taken, turns), key=self._rank)
 
     def kept_besides(self, lifted: Iterable[Turn]) -> list[Spot]:
         """Return all room that is kept but for some groups."""
