@@ -80,14 +80,14 @@ def figures() -> Iterator[Figure]:
         placed = len(proposal.result.decisions)
         what = f"{count} nodes, {count * 6} running, {count} pending in gangs of 40 classes, {placed} placed"
         yield figure(f"engine: full cycle: {what} (KAI: minutes at 1000 nodes)", took, "ms")
-        cluster.events.clear()
-        gc.collect()
-        yield figure(f"engine: memory of the process with {count} nodes, {count * 7} pods", [_resident_mib()], "MiB")
         if count == 10_000:
             cluster.cycle()
             took, proposal = timed(cluster)
             yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.units)} decided", took, "ms")
             yield _cost_of_reasons(cluster)
+        cluster.events.clear()
+        gc.collect()
+        yield figure(f"engine: memory of the process with {count} nodes, {count * 7} pods", [_resident_mib()], "MiB")
         busy.cache_clear()
     for shape in (_filling, _unschedulable, _whole_nodes, _large_job, _adversarial):
         name, cluster = shape()

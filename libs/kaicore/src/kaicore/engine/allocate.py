@@ -57,7 +57,7 @@ class _Order:
     def _place(self, queue: str) -> tuple[tuple[Any, ...], str]:
         session = self._session
         turn = session.turns[self._groups[queue][0][1]]
-        return session.accounts.turn(queue, session.requests(turn.step().members)), queue
+        return session.accounts.turn(queue, session.requests_of_step(turn)), queue
 
 
 def allocate(session: Session) -> None:
@@ -105,7 +105,7 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
     kinds = Counter(session.key_of(member) for member in members)
     before = session.accounts.savepoint()
     for turn, step in steps:
-        request = session.requests(step.members)
+        request = session.requests_of_step(turn)
         refusal = session.accounts.refusal(turn.workload.group, request)
         if refusal:
             session.accounts.undo(before)

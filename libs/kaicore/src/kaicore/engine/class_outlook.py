@@ -65,6 +65,7 @@ class ClassOutlook:
         self._columns = columns
         self._config = config
         self._rejecting = rejecting
+        self._avoided = frozenset(avoid)
         self._avoid = np.zeros(len(columns.present), np.bool_)
         self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
@@ -136,11 +137,11 @@ class ClassOutlook:
             found = np.fromiter(distinct, np.int64, len(distinct))
             self._evaluate(found[self._eligible[found]])
             return
-        columns, unknown = self._columns, []
+        unknown = []
         for row in distinct:
             if not self._eligible[row]:
                 continue
-            key = self._kinds.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes(), self._avoid[row]
+            key = self._kinds.of_whole(row), row in self._avoided
             if key not in self._known:
                 unknown.append((row, key))
                 continue

@@ -79,24 +79,44 @@ class Prospects:
 
 
 class RowKinds:
-    """Numbers for what rows are like at the moment: equal where any pod fares the same on the zones."""
+    """Numbers for what rows are like at the moment, each found out once."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
-        self._kinds = [-1] * len(columns.present)
+        self._kinds: Ints = np.full(len(columns.present), -1)
         self._numbers: dict[object, int] = {}
+        self._wholes = [-1] * len(columns.present)
+        self._numbers_of_wholes: dict[object, int] = {}
 
     def of(self, row: int) -> int:
-        """Return a row's number."""
-        kind = self._kinds[row]
+        """Return a row's number; equal where any pod fares the same on the zones."""
+        kind = int(self._kinds[row])
         if kind < 0:
             likeness = self._columns.likeness(row, published=True)
             kind = self._kinds[row] = self._numbers.setdefault(likeness, len(self._numbers))
         return kind
 
+    def of_whole(self, row: int) -> int:
+        """Return a row's number; equal where also the whole nodes' amounts are the same."""
+        whole = self._wholes[row]
+        if whole < 0:
+            columns = self._columns
+            key = self.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes()
+            whole = self._wholes[row] = self._numbers_of_wholes.setdefault(key, len(self._numbers_of_wholes))
+        return whole
+
+    def of_all(self, rows: Ints) -> Ints:
+        """Return the numbers of rows as `of` does."""
+        kinds = self._kinds[rows]
+        if (kinds < 0).any():
+            for row in rows[kinds < 0].tolist():
+                self.of(row)
+            kinds = self._kinds[rows]
+        return kinds
+
     def charged(self, row: int) -> None:
         """A row is not like before."""
-        self._kinds[row] = -1
+        self._kinds[row] = self._wholes[row] = -1
 
 
 class NumaVerdicts:
@@ -140,15 +160,17 @@ class NumaVerdicts:
 
     def prospects(self, rows: Ints) -> Prospects:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
+        kinds, first, which = np.unique(self._kinds.of_all(rows), return_index=True, return_inverse=True)
         found = []
-        for row in rows.tolist():
-            kind = self._kinds.of(row)
+        for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
             prospect = self._prospects.get(kind)
             if prospect is None:
-                prospect = self._prospects[kind] = self._prospect(row)
+                prospect = self._prospects[kind] = self._prospect(int(rows[index]))
             found.append(prospect)
         admit, keeps, score = zip(*found, strict=True)
-        return Prospects(np.array(admit, np.bool_), np.array(keeps, np.bool_), np.array(score, np.int64))
+        return Prospects(
+            np.array(admit, np.bool_)[which], np.array(keeps, np.bool_)[which], np.array(score, np.int64)[which]
+        )
 
     def _prospect(self, row: int) -> tuple[bool, bool, int]:
         verdict, zones = self.verdict(row), self._columns.zones

@@ -89,6 +89,7 @@ class Turn:
         nominated: whether room is kept for pods of it.
         reasons: why it goes no further.
         blocked: its turn is over.
+        request: what its next step asks for, once somebody has asked.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class Turn:
         "nominated",
         "queues",
         "reasons",
+        "request",
         "spots",
         "start",
         "workload",
@@ -115,6 +117,7 @@ class Turn:
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
         self._step: Step | None = None
+        self.request: Amounts | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -124,7 +127,7 @@ class Turn:
 
     def forget_step(self) -> None:
         """Its pods have changed: what is to start next may be something else."""
-        self._step = None
+        self._step = self.request = None
 
     def take(self, members: Iterable[Member]) -> None:
         """Note that pods of a step start, or are to."""
@@ -359,7 +362,7 @@ class Session:
             by_group.setdefault(spot.member.group, []).append(spot)
         stands_on = steps[0][0].start
         for turn, step in steps:
-            self.accounts.charge(turn.workload.group, self.requests(step.members))
+            self.accounts.charge(turn.workload.group, self.requests_of_step(turn))
             turn.take(step.members)
             if step.gang:
                 turn.start = len(self._units)
@@ -542,7 +545,13 @@ class Session:
     def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
         """Return the place of a group's queue among queues, by what the group asks for next."""
         queue = self.accounts.queue_of(turn.workload.group)
-        return self.accounts.turn(queue, self.requests(turn.step().members)), queue
+        return self.accounts.turn(queue, self.requests_of_step(turn)), queue
+
+    def requests_of_step(self, turn: Turn) -> Amounts:
+        """Return what a group asks for next; not to be changed."""
+        if turn.request is None:
+            turn.request = self.requests(turn.step().members)
+        return turn.request
 
     def turn_order(self, turn: Turn) -> tuple[int, int, int, str, str, str]:
         """Return a group's place in its queue: priority, those that have not started first, age, name."""
