@@ -104,7 +104,7 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
     members = [member for _, step in steps for member in step.members]
     kinds = Counter(session.key_of(member) for member in members)
     before = session.accounts.savepoint()
-    for turn, step in steps:
+    for turn, _ in steps:
         request = session.requests_of_step(turn)
         refusal = session.accounts.refusal(turn.workload.group, request)
         if refusal:
