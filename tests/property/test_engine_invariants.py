@@ -10,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.engine.decisions import ClearReason, CycleResult
 from kaicore.events import payloads
+from kaicore.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.model.pod_rules import PodRules, PodTerm, SpreadConstraint
 from kaicore.model.selector import PodSelector, Requirement
+from kaicore.queues.tree import UNLIMITED
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import decode_state, encode_state
 
 from tests.factory import amounts, pod
+from tests.hierarchy import queue
 from tests.property.test_ledger_invariants import check_accounts
 from tests.workloads import OWNER, Workloads
 
@@ -60,6 +63,10 @@ class Step:
     detail: Any = None
 
 
+shares = st.fixed_dictionaries(
+    {"quota": st.integers(0, 8), "limit": st.one_of(st.just(UNLIMITED), st.integers(2, 8)), "weight": st.integers(0, 2)}
+)
+queues = st.one_of(st.none(), st.fixed_dictionaries({"a": shares, "b": shares}))
 groups = st.tuples(st.integers(1, 4), st.integers(0, 4), specs)
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),
@@ -68,14 +75,18 @@ rounds = st.tuples(
         max_size=4,
     ),
 )
+GPU = "nvidia.com/gpu"
 
 
 class Story:
     """A cluster to which things happen, looked at after every cycle."""
 
-    def __init__(self, layout: list[Any]) -> None:
+    def __init__(self, layout: list[Any], queues: dict[str, Any] | None) -> None:
         self.cluster = Workloads()
         self.count = 0
+        self.queues = queues or {}
+        for name, share in self.queues.items():
+            self.cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, **share)))
         for number, (held, policy) in enumerate(layout):
             labels = {"host": f"n{number}", "row": f"r{number % 2}"}
             self.cluster.add_node(f"n{number}", *held, policy=policy, labels=labels)
@@ -86,6 +97,9 @@ class Story:
 
     def group(self, count: int, least: int, spec: dict[str, Any]) -> None:
         self.count += 1
+        names = sorted(self.queues)
+        labels = {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
+        spec = {**spec, "labels": {**spec["labels"], **labels}}
         self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
 
     def cycle(self) -> CycleResult:
@@ -95,6 +109,7 @@ class Story:
         check_accounts(self.state, observed=False)
         self.no_partial_gang(result, before)
         self.no_gang_left_below_its_minimum(result)
+        self.no_queue_beyond_its_limit()
         self.all_fits_once_they_are_gone(kept)
         for decision in result.decisions:
             self.cluster.run(self.state.pods[decision.uid].pod)
@@ -112,11 +127,17 @@ class Story:
             assert not workload.active or workload.satisfied(workload.counts)
             assert eviction.shrinks or not workload.active
 
+    def no_queue_beyond_its_limit(self) -> None:
+        for name, share in self.queues.items():
+            workloads = [one for one in self.state.roster.workloads.values() if one.group.queue == name]
+            held = [member.requests.get(GPU, 0) for one in workloads for member in one.active.values()]
+            assert share["limit"] == UNLIMITED or sum(held) <= share["limit"]
+
     def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
         """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits.
 
-        Near whom others come to be, nobody can promise: where a pod's rules count on that, it has to fit when nobody
-        else waits, and not for longer than until others have been decided on.
+        Near whom others come to be, and what they leave of a queue's limit, nobody can promise: where a pod counts on
+        that, it has to fit when nobody else waits, and not for longer than until others have been decided on.
         """
         if not self.state.nominated - kept:
             return
@@ -135,10 +156,7 @@ class Story:
             for uid in nominated.keys() - taken - placed:
                 rules = nominated[uid]
                 assert not alone or uid in kept
-                if alone:
-                    continue
-                assert rules is not None
-                assert rules.affinity or rules.spread
+                assert alone or self.queues or (rules is not None and (rules.affinity or rules.spread))
 
     def take(self, step: Step) -> None:
         getattr(self, "_" + step.what)(step.pick)
@@ -183,9 +201,9 @@ class Story:
 
 
 @settings(max_examples=60, deadline=None)
-@given(nodes, st.lists(rounds, min_size=1, max_size=4))
-def test_what_no_cycle_does(layout: list[Any], story: list[Any]) -> None:
-    told = Story(layout)
+@given(nodes, queues, st.lists(rounds, min_size=1, max_size=4))
+def test_what_no_cycle_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
+    told = Story(layout, queues)
     for added, happened in story:
         for count, least, spec in added:
             told.group(count, least, spec)
