@@ -7,9 +7,12 @@ from typing import Any
 
 from kai_cli.manifests import read_located
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code
 from kaicore.simulation import Kubelets, World, read_world, simulate
 
 GPU = "nvidia.com/gpu"
+#: Codes of what would help a pod that waits.
+HELPS = (Code.FITS_IF, Code.FITS_AFTER)
 
 
 def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> World:
@@ -29,11 +32,11 @@ def document_of(
 
 
 def brief(document: dict[str, Any]) -> dict[str, str]:
-    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons."""
+    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, less what would help."""
     found = {}
     for pod in document["pods"]:
         zones = "+".join(zone["zone"] for zone in pod["zones"])
-        codes = ",".join(reason["code"] for reason in pod["reasons"])
+        codes = ",".join(reason["code"] for reason in pod["reasons"] if reason["code"] not in HELPS)
         words = [pod["node"], zones] if pod["phase"] == "Bound" else [pod["phase"], codes]
         found[pod["name"]] = " ".join(word for word in words if word)
     return found

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import render
 from kaicore.events.payloads import Reason
 from kaicore.groups.membership import SIGS_GROUP_LABEL
 from kaicore.state.decide import Proposal, decide
+from kaicore.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
@@ -85,6 +87,7 @@ def figures() -> Iterator[Figure]:
             took, proposal = timed(cluster)
             yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.units)} decided", took, "ms")
             yield _cost_of_reasons(cluster)
+            yield _what_would_help(cluster)
         cluster.events.clear()
         gc.collect()
         yield figure(f"engine: memory of the process with {count} nodes, {count * 7} pods", [_resident_mib()], "MiB")
@@ -102,6 +105,18 @@ def figures() -> Iterator[Figure]:
 def _resident_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
+
+
+def _what_would_help(cluster: Workloads) -> Figure:
+    """How long it takes to say what would help a pod that wants more memory than any zone has, asked once."""
+    cluster.add_pod(pod("never", cpu=2, memory=600, gpu=1))
+    entry, took = cluster.state.pods["uid-never"], []
+    for _ in range(3):
+        began = time.perf_counter()
+        found = StateRemedies(cluster.state, _CONFIG).of(entry)
+        took.append((time.perf_counter() - began) * 1e3)
+    said = "; ".join(map(render, found))
+    return figure(f"engine: what would help a pod on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms")
 
 
 def _cost_of_reasons(cluster: Workloads) -> Figure:

@@ -49,7 +49,13 @@ def test_the_document(tmp_path: Path) -> None:
                         "message": "1 node short of nvidia.com/gpu: 1 needed, 0 free (such as n1)",
                         "nodes": 1,
                         "example": "n1",
-                    }
+                    },
+                    {
+                        "code": "FitsAfter",
+                        "message": "fits after Pod default/a ends (on n1)",
+                        "nodes": 0,
+                        "example": "n1",
+                    },
                 ],
             },
         ],

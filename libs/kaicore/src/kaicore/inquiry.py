@@ -13,6 +13,7 @@ from kaicore.engine.reasons import render
 from kaicore.events.envelope import Event
 from kaicore.log.port import EventLog, Filter
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.remedies import StateRemedies
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state
 from kaicore.state.why import Explanation, notes, pending_reasons, tell, verdict
@@ -74,6 +75,7 @@ async def explain(log: EventLog, cluster: str, namespace: str, name: str) -> Exp
     )
     if entry is not None:
         found.reasons = pending_reasons(entry, state)
+        found.remedies = list(StateRemedies(state, state.config()).of(entry))
         found.notes = notes(entry, state)
     return found
 
@@ -96,6 +98,7 @@ def document(found: Explanation) -> dict[str, Any]:
         "uid": found.uid,
         "verdict": found.verdict,
         "reasons": [{**msgspec.to_builtins(reason), "message": render(reason)} for reason in found.reasons],
+        "wouldHelp": [{**msgspec.to_builtins(remedy), "message": render(remedy)} for remedy in found.remedies],
         "notes": found.notes,
         "story": [
             {"position": line.position, "recordedAt": time_text(line.recorded_at), "text": line.text}

@@ -115,9 +115,7 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
         if len(steps) > 1:
             session.accounts.charge(turn.workload.group, request)
     session.accounts.undo(before)
-    own = [turn for turn, _ in steps if turn.nominated]
-    least = min(turn.workload.group.priority for turn, _ in steps)
-    below = [turn for turn in session.reserved(below=least, behind=own[0] if own else None) if turn not in own]
+    own, below = session.room_for(steps)
     if not own and failures.known(kinds) and not below:
         _leave(session, steps, placed=None)
         return False

@@ -56,12 +56,13 @@ class Placer:
         config: EngineConfig,
     ) -> None:
         self.trail = trail
-        self._class_of = class_of
+        #: Returns the class as which a pod is placed.
+        self.class_of = class_of
         self._left_alone = left_alone
         self._config = config
         self._outlooks: dict[str, ClassOutlook] = {}
         self._kinds = RowKinds(trail.columns)
-        self._kinds_seen = 0
+        self._kinds_seen = len(trail.touched)
 
     def outlook(self, known: PodClass) -> ClassOutlook:
         """Return how a class fares on all rows as they are now."""
@@ -87,14 +88,14 @@ class Placer:
 
     def place(self, member: Member, *, besides: int | None = None) -> Spot | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
-        known = self._class_of(member)
+        known = self.class_of(member)
         outlook = self.outlook(known)
         row = outlook.best(besides=besides)
         return None if row is None else self._put(member, row, outlook, known)
 
     def place_on(self, member: Member, row: int) -> Spot | None:
         """Put a pod on a row; None when it cannot take it now."""
-        known = self._class_of(member)
+        known = self.class_of(member)
         outlook = self.outlook(known)
         return self._put(member, row, outlook, known) if outlook.takes(row) else None
 

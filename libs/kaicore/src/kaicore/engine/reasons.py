@@ -45,6 +45,8 @@ class Code(StrEnum):
     PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
     NO_VICTIMS = "NoVictimsWouldHelp"
     SEARCH_ENDED = "VictimSearchEnded"
+    FITS_IF = "FitsIf"
+    FITS_AFTER = "FitsAfter"
 
 
 def render(reason: Reason) -> str:
@@ -129,6 +131,13 @@ def render(reason: Reason) -> str:
             return f"{reason.detail}: evicting what may be evicted would not make it fit"
         case Code.SEARCH_ENDED:
             return "the search for victims was ended for this cycle"
+        case Code.FITS_IF:
+            return f"fits if {reason.resource} ≤ {need}{f' {reason.detail}' if reason.detail else ''}{where}"
+        case Code.FITS_AFTER if not reason.detail:
+            return f"fits when what is leaving is gone{where}"
+        case Code.FITS_AFTER:
+            held = f"its {reason.need} pods, such as " if reason.need > 1 else ""
+            return f"fits after {reason.detail} ends ({held}on {reason.example})"
         case NumaRefusal.NEVER_FITS:
             if not reason.zone:
                 return f"{nodes} can never align it: {reason.detail}{where}"

@@ -271,6 +271,12 @@ class Session:
 
         return sorted(filter(may_be_taken, turns), key=self._rank)
 
+    def room_for(self, steps: Sequence[tuple[Turn, Step]]) -> tuple[list[Turn], list[Turn]]:
+        """Return the groups of steps for which room is kept, and the others whose room they may take."""
+        own = [turn for turn, _ in steps if turn.nominated]
+        least = min(turn.workload.group.priority for turn, _ in steps)
+        return own, [turn for turn in self.reserved(below=least, behind=own[0] if own else None) if turn not in own]
+
     def kept_besides(self, lifted: Iterable[Turn]) -> list[Spot]:
         """Return all room that is kept but for some groups."""
         without = {turn.workload.group.key for turn in lifted}
@@ -317,22 +323,18 @@ class Session:
 
     # Starting what fits.
 
-    def requests(self, members: Iterable[Member]) -> Amounts:
-        """Return what pods ask for in all."""
+    def requests(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
+        """Return what pods ask for in all; of other classes than they are of, with `class_of`."""
         total: Amounts = {}
         for member in members:
-            for resource, amount in self.class_of(member).requests.items():
+            for resource, amount in (class_of or self.class_of)(member).requests.items():
                 total[resource] = total.get(resource, 0) + amount
         return total
-
-    def in_order(self, members: Iterable[Member]) -> list[Member]:
-        """Return pods in the order in which they are placed: the largest first, of equals as they are given."""
-        return sorted(members, key=lambda member: self.class_of(member).size, reverse=True)
 
     def place_all(self, members: Sequence[Member], placer: Placer) -> tuple[list[Spot], Member | None]:
         """Place pods on the best nodes; returns the spots, and the first pod that found none."""
         spots: list[Spot] = []
-        for member in self.in_order(members):
+        for member in in_order(members, placer.class_of):
             spot = None
             if member.nomination is not None:
                 row = self.trail.columns.rows.get(member.nomination.node)
@@ -599,6 +601,11 @@ class Session:
         self.class_reasons.update(reasons)
         found = tuple(reason for key in sorted(reasons) for reason in reasons[key])
         return found + ((Reason(code=Code.BIND_BACKOFF, need=resting),) if resting else ())
+
+
+def in_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
+    """Return pods in the order in which they are placed: the largest first, of equals as they are given."""
+    return sorted(members, key=lambda member: class_of(member).size, reverse=True)
 
 
 def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:

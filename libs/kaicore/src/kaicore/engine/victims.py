@@ -20,7 +20,7 @@ import numpy as np
 
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
-from kaicore.engine.session import Session, Turn
+from kaicore.engine.session import Session, Turn, in_order
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.numa.columns import Flags, Ints
 
@@ -222,7 +222,7 @@ class Search:
         self._steps = steps
         self._may_evict = may_evict
         self._kept = kept
-        self._members = session.in_order(member for _, step in steps for member in step.members)
+        self._members = in_order((member for _, step in steps for member in step.members), session.class_of)
         self._units: list[Unit] = []
         order = session.trail.columns.name_order()
         self._order: list[int] = order.tolist()

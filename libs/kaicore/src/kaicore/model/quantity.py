@@ -13,6 +13,7 @@ from kaicore.errors import InvalidQuantity
 
 CPU = "cpu"
 MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 HUGEPAGES_PREFIX = "hugepages-"
 
@@ -43,6 +44,11 @@ _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,3})|(n|u|m|k|
 def is_hugepages(resource: str) -> bool:
     """Tell whether the resource is a hugepage size, such as `hugepages-2Mi`."""
     return resource.startswith(HUGEPAGES_PREFIX)
+
+
+def is_bytes(resource: str) -> bool:
+    """Tell whether the resource is counted in bytes."""
+    return resource in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)
 
 
 def is_native(resource: str) -> bool:
@@ -90,7 +96,7 @@ def format_amount(resource: str, amount: int) -> str:
     """Write an amount as a person would: `8`, `500m`, `32Gi`, `118.5Gi`."""
     if resource == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    if resource == MEMORY or is_hugepages(resource):
+    if is_bytes(resource):
         for suffix, unit in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
             if abs(amount) >= unit:
                 tenths = amount * 10 // unit

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import Eviction, Healing
 from kaicore.engine.reasons import render
 from kaicore.events.payloads import Reason
@@ -14,6 +15,7 @@ from kaicore.model.quantity import canonical_quantity
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import PodEntry, Stage
+from kaicore.state.remedies import StateRemedies
 from kaicore.state.why import pending_reasons
 
 
@@ -99,10 +101,13 @@ class Outcome:
         }
 
 
-def outcome_of(state: ClusterState, *, cycles: int, scheduler_name: str, evicted: Sequence[PodOutcome] = ()) -> Outcome:
+def outcome_of(
+    state: ClusterState, *, cycles: int, config: EngineConfig, evicted: Sequence[PodOutcome] = ()
+) -> Outcome:
     """Tell what came of a simulation from the state that it ended in, and from the pods that it evicted."""
     nodes = sum(node is not None for node in state.columns.facts)
-    pods = [_pod(entry, state, scheduler_name) for entry in state.pods.values() if not _is_over(entry)]
+    remedies = StateRemedies(state, config)
+    pods = [_pod(entry, state, remedies) for entry in state.pods.values() if not _is_over(entry)]
     return Outcome(cycles, nodes, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
 
 
@@ -122,7 +127,7 @@ def _is_over(entry: PodEntry) -> bool:
     return entry.stage is Stage.FINISHED and not is_kubelet_rejection(entry.pod)
 
 
-def _pod(entry: PodEntry, state: ClusterState, scheduler_name: str) -> PodOutcome:
+def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> PodOutcome:
     pod = entry.pod
     phase = Phase.BOUND
     reasons: tuple[WhyNot, ...] = ()
@@ -132,7 +137,7 @@ def _pod(entry: PodEntry, state: ClusterState, scheduler_name: str) -> PodOutcom
             reasons = (WhyNot(pod.reason, pod.message, 1, entry.node),)
         case Stage.WAITING:
             phase = Phase.PENDING if entry.nomination is None else Phase.NOMINATED
-            reasons = _why_pending(entry, state, scheduler_name)
+            reasons = _why_pending(entry, state, remedies)
         case _:
             pass
     held = None if phase is not Phase.BOUND else entry.observed or entry.predicted
@@ -153,16 +158,17 @@ def _owner(entry: PodEntry) -> str:
     return f"{owner.kind}/{owner.name}" if owner is not None else ""
 
 
-def _why_pending(entry: PodEntry, state: ClusterState, scheduler_name: str) -> tuple[WhyNot, ...]:
+def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> tuple[WhyNot, ...]:
     pod = entry.pod
-    if pod.scheduler_name != scheduler_name:
+    if pod.scheduler_name != remedies.config.scheduler_name:
         return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)
     if pod.deletion_at is not None:
         return (WhyNot("Terminating", "is being deleted before it was placed"),)
     found: list[Reason] = pending_reasons(entry, state)
     if not found:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
-    return tuple(WhyNot(reason.code, render(reason), reason.nodes, reason.example) for reason in found)
+    told = (*found, *remedies.of(entry))
+    return tuple(WhyNot(reason.code, render(reason), reason.nodes, reason.example) for reason in told)
 
 
 def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]:

@@ -80,7 +80,7 @@ async def simulate(
         count += 1
         if not await run.cycle():
             break
-    return outcome_of(run.state, cycles=count, scheduler_name=config.scheduler_name, evicted=run.evicted)
+    return outcome_of(run.state, cycles=count, config=config, evicted=run.evicted)
 
 
 class Simulation:

@@ -37,6 +37,7 @@ class Explanation:
     Attributes:
         verdict: one sentence.
         reasons: why no node was for it, as last recorded; empty unless it waits.
+        remedies: what would help it to start, worked out for this answer.
         notes: what is not as it should be about a pod that runs.
         story: its events in order.
     """
@@ -48,6 +49,7 @@ class Explanation:
     verdict: str
     reasons: list[payloads.Reason] = field(default_factory=list)
     reasons_position: int = 0
+    remedies: list[payloads.Reason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     story: list[StoryLine] = field(default_factory=list)
 
@@ -174,6 +176,9 @@ def render_text(explanation: Explanation) -> str:
     """Write an explanation for a terminal."""
     lines = [f"{explanation.namespace}/{explanation.name}: {explanation.verdict}"]
     lines += [f"  - {render(reason)}" for reason in explanation.reasons]
+    if explanation.remedies:
+        lines.append("would help:")
+        lines += [f"  + {render(remedy)}" for remedy in explanation.remedies]
     lines += [f"  ! {note}" for note in explanation.notes]
     if explanation.story:
         lines.append("story:")

@@ -1,0 +1,79 @@
+"""What is said to help does help: the change is made, a cycle runs, and the group starts."""
+
+from typing import Any
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code, render
+from kaicore.engine.remedies import Remedies
+from kaicore.engine.smaller_pods import with_at_most
+from kaicore.events.payloads import Reason
+from kaicore.state.cycle_input import cycle_input
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.property.test_engine_invariants import Story, nodes, queues, rounds
+from tests.workloads import Workloads
+
+
+def copied(cluster: Workloads) -> Workloads:
+    """The same cluster once more."""
+    other = Workloads()
+    other.state, other.now = decode_state(encode_state(cluster.state)), cluster.now
+    other.events, other._versions = list(cluster.events), dict(cluster._versions)
+    return other
+
+
+def changed(cluster: Workloads, group: str, remedy: Reason) -> Workloads:
+    """The cluster after the change that a remedy speaks of, where nobody waits but the group."""
+    then = copied(cluster)
+    workloads = then.state.roster.workloads
+    for uid in sorted(then.state.waiting):
+        if then.state.pods[uid].group != group:
+            then.delete_pod(then.state.pods[uid].pod)
+    if remedy.code == Code.FITS_IF:
+        for member in list(workloads[group].waiting.values()):
+            smaller = with_at_most(member.pod, remedy.resource, remedy.need)
+            assert smaller is not None
+            then.add_pod(smaller)
+        return then
+    gone = list(then.state.roster.leaving.values())
+    if remedy.detail:
+        (ending,) = [
+            one
+            for one in workloads.values()
+            if f"{one.group.origin.split('.')[0]} {one.group.namespace}/{one.group.name}" == remedy.detail
+        ]
+        gone = [then.state.pods[uid] for uid in (*ending.active, *ending.leaving)]
+        assert len(gone) == remedy.need
+    for entry in gone:
+        then.delete_pod(entry.pod)
+    return then
+
+
+def check(cluster: Workloads) -> None:
+    """Try all that is said."""
+    state = cluster.state
+    given = cycle_input(state, EngineConfig(), now=state.recorded_at)
+    answers = Remedies(given, EngineConfig())
+    for key in given.pending:
+        if any(state.pods[uid].group != key for uid in state.nominated):
+            continue
+        for remedy in answers.of(key).reasons:
+            note(f"{key}: {render(remedy)}")
+            result = changed(cluster, key, remedy).cycle()
+            assert any(decision.group == key for decision in result.decisions), (key, render(remedy))
+
+
+@settings(max_examples=100, deadline=None)
+@given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
+def test_what_is_said_to_help_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
+    told = Story(layout, queues)
+    for added, happened in story:
+        for count, least, spec in added:
+            told.group(count, least, spec)
+        told.cycle()
+        check(told.cluster)
+        for step in happened:
+            told.take(step)
+        check(told.cluster)

@@ -1,0 +1,378 @@
+"""What would help a group that does not start: how much less, or whose end."""
+
+from collections.abc import Callable
+
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code, render
+from kaicore.engine.remedies import MOST_ENDS, remedies
+from kaicore.engine.smaller_pods import Sizes, with_at_most
+from kaicore.events.payloads import Reason
+from kaicore.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.model.group import PodSet
+from kaicore.model.pod import ContainerKind, Owner, Pod, QosClass
+from kaicore.model.pod_rules import PodRules, PodTerm
+from kaicore.model.selector import PodSelector, Requirement
+from kaicore.state.cycle_input import cycle_input
+
+from tests.factory import GI, GPU, amounts, container, pod
+from tests.hierarchy import queue
+from tests.unit.engine.test_queues_in_cycles import cluster_of, of
+from tests.workloads import Workloads
+
+
+def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:
+    """What would help a group, of a pod alone or a gang, by its name."""
+    given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
+    key = f"{SIGS_POD_GROUP}/default/{group}"
+    return remedies(given, EngineConfig(), key if key in given.workloads else f"Pod/default/{group}")
+
+
+def nodes(*zones: dict[str, int], count: int = 1, **kwargs: object) -> Workloads:
+    """Nodes n0, n1, … that are alike."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", *zones, **kwargs)  # type: ignore[arg-type]
+    return cluster
+
+
+def wants(cluster: Workloads, **spec: object) -> Workloads:
+    """A pod called `new` comes, and a cycle finds no node for it."""
+    cluster.add_pod(pod("new", created_at=9, **spec))
+    assert "new" not in cluster.placed(cluster.cycle())
+    return cluster
+
+
+def runs(cluster: Workloads, name: str, **spec: object) -> Workloads:
+    """A pod comes and runs."""
+    cluster.full(cluster.add_pod(pod(name, **spec)))
+    return cluster
+
+
+ZONE = amounts(cpu=16, memory=60, gpu=4)
+
+
+def _memory_never() -> Workloads:
+    return wants(nodes(cpu=16, memory=118), cpu=4, memory=200)
+
+
+def _memory_now() -> Workloads:
+    return wants(runs(nodes(cpu=16, memory=118), "old", cpu=1, memory=18), cpu=4, memory=110)
+
+
+def _both_short() -> Workloads:
+    return wants(nodes(cpu=16, memory=118), cpu=20, memory=200)
+
+
+def _cores() -> Workloads:
+    return wants(nodes(cpu=48, memory=8), cpu=64)
+
+
+def _less_than_a_core() -> Workloads:
+    return wants(runs(nodes(cpu=1.5), "old", cpu=1), cpu=1)
+
+
+def _one_zone() -> Workloads:
+    return wants(nodes(ZONE, ZONE), cpu=1, memory=1, gpu=5)
+
+
+def _one_zone_now() -> Workloads:
+    cluster = nodes(ZONE, ZONE)
+    for name in ("a", "b"):
+        runs(cluster, name, cpu=1, memory=1, gpu=3)
+    return wants(cluster, cpu=1, memory=1, gpu=2)
+
+
+def _restricted() -> Workloads:
+    return wants(nodes(ZONE, ZONE, policy="restricted"), cpu=1, memory=1, gpu=5)
+
+
+def _gang() -> Workloads:
+    cluster = nodes(cpu=16, memory=100, count=2)
+    cluster.gang("new", 4, cpu=1, memory=60)
+    cluster.cycle()
+    return cluster
+
+
+def _two_containers() -> Workloads:
+    cluster = nodes(cpu=16, memory=100)
+    cluster.add_pod(pod("new", container("main", memory=90), container("log", memory=20)))
+    cluster.cycle()
+    return cluster
+
+
+def _one_gpu() -> Workloads:
+    return wants(nodes(cpu=4), cpu=1, gpu=1)
+
+
+def _never_by_label() -> Workloads:
+    return wants(runs(nodes(cpu=4), "old", cpu=4), cpu=2, node_selector={"disk": "ssd"})
+
+
+def _fits_now() -> Workloads:
+    cluster = nodes(cpu=4)
+    cluster.add_pod(pod("new", cpu=4))
+    return cluster
+
+
+def _gated() -> Workloads:
+    return wants(nodes(cpu=4), cpu=8, scheduling_gates=("quota",))
+
+
+def _gang_incomplete() -> Workloads:
+    cluster = nodes(cpu=4)
+    cluster.gang("new", 2, least=3, cpu=8)
+    cluster.cycle()
+    return cluster
+
+
+def _fewest_then_oldest() -> Workloads:
+    cluster = nodes(cpu=8, count=3)
+    cluster.full(cluster.gang("two", 2, cpu=4))
+    for name, age in (("young", 5), ("older", 4)):
+        runs(cluster, name, cpu=8, created_at=age)
+    return wants(cluster, cpu=8)
+
+
+def _only_a_whole_job_does() -> Workloads:
+    cluster = nodes(cpu=8, count=2)
+    cluster.full(cluster.gang("wide", 4, cpu=3))
+    for name in ("a", "b"):
+        runs(cluster, name, cpu=2)
+    return wants(cluster, cpu=6)
+
+
+def _no_single_end() -> Workloads:
+    cluster = nodes(cpu=8)
+    for name in ("a", "b"):
+        runs(cluster, name, cpu=4)
+    return wants(cluster, cpu=8)
+
+
+def _daemons_stay() -> Workloads:
+    return wants(runs(nodes(cpu=8), "agent", cpu=1, owner=Owner("DaemonSet", "agent", "uid-agent")), cpu=8)
+
+
+def _leaving() -> Workloads:
+    cluster = runs(nodes(cpu=8), "old", cpu=4)
+    cluster.see(cluster.state.pods["uid-old"].pod, deletion_at=1_700_000_000)
+    return wants(cluster, cpu=8)
+
+
+def _other_scheduler() -> Workloads:
+    cluster = nodes(cpu=8)
+    other = pod("theirs", cpu=8, scheduler_name="default-scheduler", node_name="n0", phase="Running")
+    cluster.add_pod(other)
+    return wants(cluster, cpu=8)
+
+
+def _gang_after_a_gang() -> Workloads:
+    cluster = nodes(ZONE, ZONE, count=2)
+    cluster.full(cluster.gang("old", 4, cpu=1, memory=1, gpu=4))
+    cluster.gang("new", 3, cpu=1, memory=1, gpu=4, created_at=9)
+    cluster.cycle()
+    return cluster
+
+
+def _zone_freed() -> Workloads:
+    cluster = nodes(ZONE, ZONE)
+    for name, gpu, age in (("a", 3, 1), ("b", 1, 2), ("c", 3, 3)):
+        runs(cluster, name, cpu=1, memory=1, gpu=gpu, created_at=age)
+    return wants(cluster, cpu=1, memory=1, gpu=4)
+
+
+def _kept_apart() -> Workloads:
+    cluster = nodes(cpu=8, labels={"host": "n0"})
+    runs(cluster, "old", cpu=1, labels={"app": "a"})
+    selector = PodSelector(("default",), None, (Requirement("app", "In", ("a",)),))
+    return wants(cluster, cpu=1, rules=PodRules(anti_affinity=(PodTerm("host", selector),)))
+
+
+def _queue_limit() -> Workloads:
+    cluster = cluster_of(queue("a", quota=4, limit=4), queue("b", quota=4))
+    cluster.full(cluster.add_pod(of("first", "a", 3)), cluster.add_pod(of("b", "b", 1)))
+    cluster.add_pod(of("new", "a", 3, created_at=9))
+    assert not cluster.cycle().decisions
+    return cluster
+
+
+def _no_such_queue() -> Workloads:
+    cluster = cluster_of(queue("a", quota=4))
+    cluster.full(cluster.add_pod(of("old", "a", 8)))
+    cluster.add_pod(of("new", "b", 4))
+    cluster.cycle()
+    return cluster
+
+
+def _two_kinds() -> Workloads:
+    cluster = nodes(cpu=8, count=2)
+    cluster.gang("g", 0, sets=(PodSet(), PodSet("a", "", 1), PodSet("b", "", 1)))
+    cluster.subgroup("a", "g", 1, cpu=12)
+    cluster.subgroup("b", "g", 1, cpu=10)
+    cluster.cycle()
+    return cluster
+
+
+def _gangs_that_start_at_once() -> Workloads:
+    together = {"together": ("default/new", "default/workers")}
+    cluster = nodes(cpu=3)
+    cluster.gang("new", 1, group=together, cpu=1)
+    cluster.gang("workers", 3, group=together, cpu=1)
+    cluster.cycle()
+    return cluster
+
+
+def _room_is_kept() -> Workloads:
+    cluster = runs(nodes(cpu=8), "old", cpu=8)
+    wants(cluster, cpu=8, priority=9)
+    assert cluster.state.nominated
+    return cluster
+
+
+def _kept_for_others() -> Workloads:
+    cluster = _room_is_kept()
+    cluster.delete_pod(cluster.state.pods["uid-old"].pod)
+    cluster.add_pod(pod("late", cpu=2, created_at=10))
+    return cluster
+
+
+CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
+    ("memory: as much as the largest node has", _memory_never, ["fits if memory ≤ 118Gi (such as n0)"]),
+    (
+        "memory that others hold: less of it, or after them",
+        _memory_now,
+        ["fits if memory ≤ 100Gi (such as n0)", "fits after Pod default/old ends (on n0)"],
+    ),
+    ("two resources are short: less of one would not help", _both_short, []),
+    ("CPUs: whole ones", _cores, ["fits if cpu ≤ 48 (such as n0)"]),
+    (
+        "CPUs below one: by 100m",
+        _less_than_a_core,
+        ["fits if cpu ≤ 500m (such as n0)", "fits after Pod default/old ends (on n0)"],
+    ),
+    ("GPUs of one zone", _one_zone, ["fits if nvidia.com/gpu ≤ 4 (such as n0)"]),
+    (
+        "GPUs that are free on one zone",
+        _one_zone_now,
+        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/a ends (on n0)"],
+    ),
+    ("restricted: as many as lie where the CPUs do", _restricted, ["fits if nvidia.com/gpu ≤ 4 (such as n0)"]),
+    ("a gang: per pod, all placed", _gang, ["fits if memory ≤ 50Gi per pod (such as n0)"]),
+    (
+        "gangs that start at once: none above it, all placed",
+        _gangs_that_start_at_once,
+        ["fits if cpu ≤ 700m per pod (such as n0)"],
+    ),
+    ("two containers: less in the largest", _two_containers, ["fits if memory ≤ 100Gi by less in main (such as n0)"]),
+    ("of one GPU there is no less", _one_gpu, []),
+    ("a label is no matter of amounts, nor of time", _never_by_label, []),
+    ("what fits needs no help", _fits_now, []),
+    ("what is gated is not tried", _gated, []),
+    ("nor a gang without its pods", _gang_incomplete, []),
+    (
+        "of those whose end helps: fewest pods, then the oldest",
+        _fewest_then_oldest,
+        ["fits after Pod default/older ends (on n2)"],
+    ),
+    (
+        "no pod's end, but a whole group's",
+        _only_a_whole_job_does,
+        ["fits after PodGroup default/wide ends (its 4 pods, such as on n0)"],
+    ),
+    ("where it takes two ends, none is named", _no_single_end, []),
+    ("a DaemonSet's pods do not end", _daemons_stay, ["fits if cpu ≤ 7 (such as n0)"]),
+    (
+        "who leaves is waited for, and nobody else named",
+        _leaving,
+        ["fits if cpu ≤ 4 (such as n0)", "fits when what is leaving is gone (such as n0)"],
+    ),
+    ("whom room is kept for waits for those", _room_is_kept, ["fits when what is leaving is gone (such as n0)"]),
+    ("pods of other schedulers end too", _other_scheduler, ["fits after Pod default/theirs ends (on n0)"]),
+    (
+        "a gang after a gang",
+        _gang_after_a_gang,
+        ["fits after PodGroup default/old ends (its 4 pods, such as on n0)"],
+    ),
+    (
+        "a zone, and not only so many GPUs, has to be free",
+        _zone_freed,
+        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/c ends (on n0)"],
+    ),
+    ("no end and no less makes a queue that is not there", _no_such_queue, []),
+    ("who keeps it away ends", _kept_apart, ["fits after Pod default/old ends (on n0)"]),
+    (
+        "a queue's limit: less, or after work of that queue",
+        _queue_limit,
+        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/first ends (on n0)"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_would_help(make: Callable[[], Workloads], said: list[str]) -> None:
+    assert [render(reason) for reason in helps(make(), "new")] == said
+
+
+def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
+    cluster = _two_kinds()
+    given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
+    (remedy,) = remedies(given, EngineConfig(), f"{KAI_POD_GROUP}/default/g")
+    assert render(remedy) == "fits if cpu ≤ 8 per pod (such as n0)"
+
+
+def test_room_that_is_kept_for_others_is_not_free() -> None:
+    assert helps(_kept_for_others(), "late") == ()
+
+
+def test_as_data() -> None:
+    smaller, later = helps(_memory_now(), "new")
+    assert smaller == Reason(code=Code.FITS_IF, resource="memory", need=100 * GI, example="n0")
+    assert later == Reason(code=Code.FITS_AFTER, need=1, example="n0", detail="Pod default/old")
+
+
+def test_nothing_is_said_when_too_many_would_have_to_be_tried() -> None:
+    cluster = nodes(ZONE, ZONE, count=1, pods=3000)
+    selector = PodSelector(("default",), None, (Requirement("app", "In", ("a",)),))
+    cluster.add_node("far", cpu=4, pods=3000)
+    for number in range(MOST_ENDS + 1):
+        cluster.add_pod(pod(f"p{number}", node_name="far", phase="Running", qos=QosClass.BEST_EFFORT))
+    cluster.add_node("n1", cpu=4, labels={"host": "n1"})
+    cluster.add_pod(pod("last", node_name="n1", phase="Running", labels={"app": "a"}, created_at=1))
+    rules = PodRules(anti_affinity=(PodTerm("host", selector),))
+    wants(cluster, node_selector={"host": "n1"}, cpu=1, rules=rules)
+    assert helps(cluster, "new") == ()
+
+
+def test_nothing_is_changed() -> None:
+    cluster = _gang_after_a_gang()
+    used = cluster.state.columns.used.copy()
+    assert helps(cluster, "new") == helps(cluster, "new")
+    assert (cluster.state.columns.used == used).all()
+
+
+def test_amounts_that_people_write() -> None:
+    assert list(Sizes.of("cpu", below=3000)) == [*range(100, 1000, 100), 1000, 2000]
+    assert list(Sizes.of("cpu", below=300)) == [100, 200]
+    assert list(Sizes.of("memory", below=3 * GI))[-3:] == [1023 * 2**20, GI, 2 * GI]
+    assert list(Sizes.of("hugepages-1Gi", below=3 * GI)) == [GI, 2 * GI]
+    assert next(iter(Sizes.of("hugepages-2Mi", below=3 * GI))) == 2**21
+    assert list(Sizes.of(GPU, below=3)) == [1, 2]
+    assert len(Sizes.of(GPU, below=1)) == 0
+
+
+def test_a_pod_that_asks_for_less() -> None:
+    init = container("init", ContainerKind.INIT, cpu=10)
+    main = container("main", cpu=8)
+
+    def cpus(one: Pod | None) -> list[int]:
+        return [] if one is None else [item.requests["cpu"] for item in one.containers]
+
+    assert cpus(with_at_most(pod("p", init, main), "cpu", 9000)) == [9000, 8000]
+    assert cpus(with_at_most(pod("p", init, main), "cpu", 6000)) == [6000, 6000]
+    assert cpus(with_at_most(pod("p", main, container("side", cpu=4)), "cpu", 9000)) == [5000, 4000]
+    assert with_at_most(pod("p", main, container("side", cpu=4)), "cpu", 4000) is None, "one would be left with nothing"
+    assert with_at_most(pod("p", main, pod_resources={"cpu": 12_000}), "cpu", 4000) is None, "less than its containers"
+    lower = with_at_most(pod("p", main, pod_resources={"cpu": 12_000}, overhead={"cpu": 500}), "cpu", 9500)
+    assert lower is not None
+    assert lower.pod_resources == {"cpu": 9000}
+    assert lower.containers == (main,)

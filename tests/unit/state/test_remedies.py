@@ -1,0 +1,74 @@
+"""What would help the pods of a state: worked out once for groups that are alike, and told to whom it concerns."""
+
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.reasons import Code
+from kaicore.events.payloads import Reason
+from kaicore.state.remedies import MOST_SHAPES, StateRemedies
+from kaicore.state.why import Explanation, render_text
+
+from tests.factory import GI, GPU, pod
+from tests.workloads import Workloads
+
+
+def told(cluster: Workloads) -> dict[str, list[str]]:
+    """The codes of what would help, by pod."""
+    answers = StateRemedies(cluster.state, EngineConfig())
+    return {entry.pod.name: [reason.code for reason in answers.of(entry)] for entry in cluster.state.pods.values()}
+
+
+def test_pods_of_a_kind_are_told_the_same() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=8)
+    cluster.full(cluster.add_pod(pod("runs", cpu=7)))
+    for number in range(3):
+        cluster.add_pod(pod(f"new-{number}", cpu=4))
+    cluster.add_pod(pod("theirs", cpu=4, scheduler_name="default-scheduler"))
+    cluster.cycle()
+    both = [Code.FITS_IF, Code.FITS_AFTER]
+    assert told(cluster) == {"runs": [], "theirs": [], "new-0": both, "new-1": both, "new-2": both}
+
+
+def test_who_is_not_to_start_next_is_told_nothing() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=8)
+    cluster.gang("g", 1, least=1, cpu=9)
+    cluster.members("g", [1], cpu=10)
+    cluster.cycle()
+    assert told(cluster) == {"g-0": [Code.FITS_IF], "g-1": []}
+
+
+def test_so_many_kinds_and_no_more() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=1, memory=1)
+    for number in range(MOST_SHAPES + 5):
+        cluster.add_pod(pod(f"p{number}", cpu=1, memory=2 + number))
+    cluster.cycle()
+    assert sum(map(bool, told(cluster).values())) == MOST_SHAPES
+
+
+def test_in_a_terminal() -> None:
+    explanation = Explanation(
+        cluster="c",
+        namespace="default",
+        name="p",
+        uid="u",
+        verdict="pending",
+        reasons=[Reason(code=Code.TOO_SMALL, nodes=2, example="a", resource="memory", need=200 * GI, free=118 * GI)],
+        remedies=[
+            Reason(code=Code.FITS_IF, resource="memory", need=118 * GI, example="a"),
+            Reason(code=Code.FITS_IF, resource=GPU, need=2, detail="per pod", example="a"),
+            Reason(code=Code.FITS_AFTER, need=4, detail="Job default/x", example="b"),
+            Reason(code=Code.FITS_AFTER, need=1, detail="Pod default/y", example="b"),
+            Reason(code=Code.FITS_AFTER, need=3, example="b"),
+        ],
+    )
+    assert render_text(explanation).splitlines() == [
+        "default/p: pending",
+        "  - 2 nodes too small: memory: 200Gi needed, 118Gi in all (such as a)",
+        "would help:",
+        "  + fits if memory ≤ 118Gi (such as a)",
+        "  + fits if nvidia.com/gpu ≤ 2 per pod (such as a)",
+        "  + fits after Job default/x ends (its 4 pods, such as on b)",
+        "  + fits after Pod default/y ends (on b)",
+        "  + fits when what is leaving is gone (such as b)",
+    ]
