@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render
@@ -75,7 +76,8 @@ def busy(count: int) -> Workloads:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
+    """Measure, with the collector as the scheduler sets it."""
+    gc.set_threshold(*GC_THRESHOLDS)
     for count in (1_000, 3_000, 10_000, 30_000):
         cluster = busy(count)
         took, proposal = timed(cluster)

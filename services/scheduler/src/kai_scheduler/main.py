@@ -30,6 +30,10 @@ class SchedulerSettings(ServiceSettings):
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
 
 
+#: The state is long-lived and without cycles; collecting it again and again only delays decisions.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
     config = read_shard_settings(settings.config)
@@ -54,8 +58,7 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
                 snapshot_events=settings.snapshot_events,
             ),
         )
-        # The state is long-lived and without cycles; collecting it again and again only delays decisions.
-        gc.set_threshold(50_000, 20, 100)
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             await scheduler.run()
         finally:
