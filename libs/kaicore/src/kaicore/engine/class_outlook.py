@@ -3,7 +3,7 @@
 Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -240,11 +240,11 @@ class _Explanation:
         if awaiting.any():
             self._strike(awaiting, Code.HISTORY_INCOMPLETE, detail=self._gap(columns.rows[self._first(awaiting)]))
         if config.numa:
-            self._strike_unaligned({row: never(refusal) for row in self._rows_left() if (refusal := numa.never(row))})
+            self._strike_unaligned(lambda row: never(numa.never(row)))
             self._strike_stray(Code.OWN_POLICY_NEVER)
         self._strike_short(Code.INSUFFICIENT, columns.allocatable - columns.used)
         if config.numa:
-            self._strike_unaligned({row: refusal for row in self._rows_left() if (refusal := numa.refusal(row))})
+            self._strike_unaligned(numa.refusal)
             self._strike_stray(Code.OWN_POLICY_NOW)
         self._strike_rules(neighbourhood.refusals())
         return tuple(
@@ -353,21 +353,31 @@ class _Explanation:
         rows: list[int] = np.flatnonzero(self._left).tolist()
         return rows
 
-    def _strike_unaligned(self, refusals: dict[int, Refusal]) -> None:
-        columns = self._columns
+    def _strike_unaligned(self, refusal_of: Callable[[int], Refusal | None]) -> None:
+        """Strike the nodes that a rule of their zones refuses; of rows that are alike, one is asked."""
+        columns, rows = self._columns, np.flatnonzero(self._left)
+        if not len(rows):
+            return
+        kinds = self._outlook._kinds.of_all(rows)  # noqa: SLF001
+        _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        found = [refusal_of(int(rows[place])) for place in first.tolist()]
         groups: dict[tuple[str, str, str], list[int]] = {}
-        for row, refusal in refusals.items():
-            groups.setdefault((refusal.code, refusal.resource, refusal.rejection), []).append(row)
-            self._left[row] = False
+        for number, refusal in enumerate(found):
+            if refusal is not None:
+                groups.setdefault((refusal.code, refusal.resource, refusal.rejection), []).append(number)
         order = columns.name_order()
-        for (code, resource, rejection), rows in sorted(groups.items()):
-            example = min(rows, key=lambda row: int(order[row]))
-            refusal, topology = refusals[example], columns.topologies[example]
+        for (code, resource, rejection), numbers in sorted(groups.items()):
+            places = np.flatnonzero(np.isin(which, numbers))
+            place = int(places[order[rows[places]].argmin()])
+            example, refusal = int(rows[place]), found[int(which[place])]
+            topology = columns.topologies[example]
             assert topology is not None
+            assert refusal is not None
+            self._left[rows[places]] = False
             self._reasons.append(
                 Reason(
                     code=code,
-                    nodes=len(rows),
+                    nodes=len(places),
                     example=columns.names[example],
                     resource=resource,
                     zone=topology.zones[refusal.zone].name if refusal.zone >= 0 else "",
@@ -379,6 +389,10 @@ class _Explanation:
             )
 
 
-def never(refusal: Refusal) -> Refusal:
+def never(refusal: Refusal | None) -> Refusal | None:
     """Say of a refusal on an empty node that it will last."""
-    return refusal if refusal.code is NumaRefusal.WIDTHS_DIFFER else replace(refusal, code=NumaRefusal.NEVER_FITS)
+    return (
+        refusal
+        if refusal is None or refusal.code is NumaRefusal.WIDTHS_DIFFER
+        else replace(refusal, code=NumaRefusal.NEVER_FITS)
+    )
