@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kaicore.engine.reasons import Code
-from kaicore.engine.session import Session, Turn
+from kaicore.engine.session import Session
+from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Step
 from kaicore.events.payloads import Reason
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from kaicore.engine.allocate import allocate
 from kaicore.engine.config import Action, EngineConfig
+from kaicore.engine.cycle_input import CycleInput
 from kaicore.engine.decisions import CycleResult
 from kaicore.engine.heal import heal
 from kaicore.engine.preempt import consolidate, preempt, reclaim
-from kaicore.engine.session import CycleInput, Session
+from kaicore.engine.session import Session
 from kaicore.engine.stale import end_stale_gangs
 
 _ACTIONS: dict[Action, Callable[[Session], None]] = {

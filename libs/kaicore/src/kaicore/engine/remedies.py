@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle_input import CycleInput
 from kaicore.engine.ending_groups import EndingGroups
 from kaicore.engine.placer import LeftAlone, Placer, Spot
 from kaicore.engine.pod_class import PodClass, base_key
 from kaicore.engine.reasons import UNRESOLVABLE, Code
-from kaicore.engine.session import CycleInput, Session, Turn, held_back_by
+from kaicore.engine.session import Session, held_back_by
 from kaicore.engine.smaller_pods import Sizes, lowered_containers, resized, with_at_most
+from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step
 from kaicore.events.payloads import Reason
 from kaicore.queues.resources import GPU, gpus_per_unit

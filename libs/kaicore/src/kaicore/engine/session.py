@@ -1,12 +1,10 @@
 """What a cycle has in hand while its actions run: the columns, the accounts, and what was decided so far."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kaicore.engine.accounts import OneQueue, QueueAccounts
-from kaicore.engine.budgets import Budgets
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle_input import CycleInput
 from kaicore.engine.decisions import (
     Cleared,
     ClearReason,
@@ -17,130 +15,15 @@ from kaicore.engine.decisions import (
     Healing,
     Nominated,
 )
-from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.numa_verdicts import configure_kubelets
-from kaicore.engine.placer import LeftAlone, Placer, Spot
+from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import UNRESOLVABLE, Code
 from kaicore.engine.trail import Tenancy, Trail
+from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import ClassPending, GroupPending, Reason
 from kaicore.model.pod import Amounts
-
-
-@dataclass(frozen=True, slots=True)
-class StrayPod:
-    """A pod that runs on other zones than its own NUMA policy asks for, and is due to be placed anew.
-
-    Attributes:
-        missed: what is not as it asks.
-    """
-
-    member: Member
-    missed: str
-
-
-@dataclass(frozen=True, slots=True)
-class CycleInput:
-    """What a cycle decides on; nothing of it is changed.
-
-    Attributes:
-        columns: all nodes; the cycle copies what it changes.
-        class_of: returns the class as which a pod is decided on.
-        workloads: all groups with their pods, by key.
-        pending: keys of the groups that have waiting pods.
-        leaving: pods that still hold their node and are charged as being released.
-        below: keys of the groups that may be below their minimum.
-        waiting: how many pods may be placed.
-        now: microseconds since the epoch.
-        accounts: the queues; the cycle puts them back where it found them.
-        budgets: how many pods may be evicted of those under a PodDisruptionBudget.
-        resting: uids of waiting pods that are not to be placed yet, after failed binds.
-        marks_of: returns what a pod leaves on the node that it is charged to, by its uid (`kaicore.engine.pod_marks`).
-        left_alone: rows that are not for certain classes.
-        stray: pods that are to be placed anew, in order.
-    """
-
-    columns: NodeColumns
-    class_of: Callable[[Member], PodClass]
-    workloads: Mapping[str, Workload]
-    pending: Sequence[str]
-    now: int
-    waiting: int = 0
-    leaving: Sequence[Member] = ()
-    below: Sequence[str] = ()
-    accounts: QueueAccounts = field(default_factory=OneQueue)
-    budgets: Budgets = field(default_factory=Budgets)
-    resting: frozenset[str] = frozenset()
-    marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
-    left_alone: LeftAlone = field(default_factory=LeftAlone)
-    stray: Sequence[StrayPod] = ()
-
-
-class Turn:
-    """A group with waiting pods, in this cycle.
-
-    Attributes:
-        queues: pods that may still be placed, by leaf, oldest first.
-        counts: active pods by leaf, those placed by this cycle included.
-        spots: where this cycle put pods of it.
-        start: number of the decision by which this cycle started it, -1 if none did; all it grows by stands and falls
-            with that.
-        nominated: whether room is kept for pods of it.
-        reasons: why it goes no further.
-        blocked: its turn is over.
-        request: what its next step asks for, once somebody has asked.
-    """
-
-    __slots__ = (
-        "_step",
-        "blocked",
-        "counts",
-        "held_back",
-        "nominated",
-        "queues",
-        "reasons",
-        "request",
-        "spots",
-        "start",
-        "workload",
-    )
-
-    def __init__(self, workload: Workload, queues: dict[str, list[Member]], held_back: int) -> None:
-        self.workload = workload
-        self.queues = queues
-        self.held_back = held_back
-        self.counts = dict(workload.own_counts)
-        self.spots: list[Spot] = []
-        self.start = -1
-        self.nominated = any(member.nomination for members in queues.values() for member in members)
-        self.reasons: tuple[Reason, ...] = ()
-        self.blocked = False
-        self._step: Step | None = None
-        self.request: Amounts | None = None
-
-    def step(self) -> Step:
-        """Return what is to start next."""
-        if self._step is None:
-            self._step = self.workload.next_step(self.counts, self.queues)
-        return self._step
-
-    def forget_step(self) -> None:
-        """Its pods have changed: what is to start next may be something else."""
-        self._step = self.request = None
-
-    def take(self, members: Iterable[Member]) -> None:
-        """Note that pods of a step start, or are to."""
-        self.forget_step()
-        for member in members:
-            leaf = self.workload.leaf(member)
-            self.queues[leaf].remove(member)
-            self.counts[leaf] = self.counts.get(leaf, 0) + 1
-
-    @property
-    def left(self) -> list[Member]:
-        """Pods that may still be placed."""
-        return [member for members in self.queues.values() for member in members]
 
 
 class Session:

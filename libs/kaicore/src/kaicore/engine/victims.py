@@ -20,7 +20,8 @@ import numpy as np
 
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
-from kaicore.engine.session import Session, Turn, in_order
+from kaicore.engine.session import Session, in_order
+from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.numa.columns import Flags, Ints
 

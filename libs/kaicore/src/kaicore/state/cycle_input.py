@@ -2,8 +2,8 @@
 
 from kaicore.engine.budgets import Budgets
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.cycle_input import CycleInput, StrayPod
 from kaicore.engine.placer import LeftAlone
-from kaicore.engine.session import CycleInput, StrayPod
 from kaicore.queues.cycle_queues import CycleQueues
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.healing import why_not
