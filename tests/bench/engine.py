@@ -11,13 +11,16 @@ from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render
+from kaicore.events import payloads
 from kaicore.events.payloads import Reason
 from kaicore.groups.membership import SIGS_GROUP_LABEL
+from kaicore.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.state.decide import Proposal, decide
 from kaicore.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
+from tests.hierarchy import queue
 from tests.workloads import OWNER, Workloads
 
 _ZONE = amounts(cpu=64, memory=512, gpu=4)
@@ -32,11 +35,14 @@ def nodes(count: int, *, policy: str = "restricted") -> Workloads:
     return cluster
 
 
-def fill(cluster: Workloads, *, gpu: int, priority: int = 0, per_node: int = 8) -> None:
+def fill(cluster: Workloads, *, gpu: int, priority: int = 0, per_node: int = 8, of_queue: str = "") -> None:
     """Have every node full of running pods of `gpu` GPUs each."""
+    labels = {KAI_QUEUE_LABEL: of_queue} if of_queue else {}
     for number in range(len(cluster.state.columns.rows) * per_node):
         spec = {"cpu": 96, "memory": 640, "gpu": 8} if gpu == 8 else {"cpu": 2, "memory": 8, "gpu": gpu}
-        cluster.add_pod(pod(f"low-{number:06}", priority=priority, owner=OWNER, created_at=number // 50, **spec))
+        cluster.add_pod(
+            pod(f"low-{number:06}", priority=priority, owner=OWNER, created_at=number // 50, labels=labels, **spec)
+        )
     started(cluster)
 
 
@@ -166,17 +172,25 @@ def _unschedulable() -> tuple[str, Workloads]:
     return "unschedulable 10x8-GPU gang on 500 full nodes (KAI: 249 s)", cluster
 
 
+def _queues(cluster: Workloads, *, gpus: int) -> None:
+    """Two queues; the second's quota is that many GPUs, the first has none."""
+    for name, quota in (("greedy", 0), ("owed", gpus)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+
+
 def _whole_nodes() -> tuple[str, Workloads]:
     cluster = nodes(500)
-    fill(cluster, gpu=8, per_node=1)
-    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, priority=9)
+    _queues(cluster, gpus=4_000)
+    fill(cluster, gpu=8, per_node=1, of_queue="greedy")
+    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
     return "500x8 GPUs from full-node victims (KAI, reclaim: 85 s)", cluster
 
 
 def _large_job() -> tuple[str, Workloads]:
     cluster = nodes(1_000)
-    fill(cluster, gpu=1)
-    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, priority=9)
+    _queues(cluster, gpus=4_000)
+    fill(cluster, gpu=1, of_queue="greedy")
+    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
     return "500x8 GPUs from 8000 one-GPU jobs on 1000 nodes (KAI, ReclaimLargeJobs: 76 s)", cluster
 
 

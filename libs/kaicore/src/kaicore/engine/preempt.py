@@ -23,6 +23,9 @@ from kaicore.events.payloads import Reason
 
 Steps = list[tuple[Turn, Step]]
 
+#: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
+_HOPE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
@@ -154,6 +157,7 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
         steps,
         may_evict=lambda victim: rule.may_evict(session, steps, victim),
         kept=session.kept_besides(lower),
+        most_groups=_HOPE * session.config.consolidate_groups if rule.replaced else None,
     )
     found = search.run()
     places: dict[str, Spot] = {}
@@ -253,15 +257,15 @@ def _no_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
 
 def _bound_in_the_way(session: Session, steps: Steps) -> tuple[Reason, ...]:
     refusals: list[Reason] = []
-    for turn, step in steps:
-        refusals += session.accounts.refusal(turn.workload.group, session.requests(step.members))
+    for turn, _ in steps:
+        refusals += session.accounts.refusal(turn.workload.group, session.requests_of_step(turn))
     return tuple(refusals)
 
 
 def _beyond_share(session: Session, steps: Steps) -> tuple[Reason, ...]:
     refusals: list[Reason] = []
-    for turn, step in steps:
-        refusals += session.accounts.reclaim_refusal(turn.workload.group, session.requests(step.members))
+    for turn, _ in steps:
+        refusals += session.accounts.reclaim_refusal(turn.workload.group, session.requests_of_step(turn))
     return tuple(refusals)
 
 
@@ -270,8 +274,8 @@ def _always(session: Session, steps: Steps, victim: Workload) -> bool:
 
 
 def _reclaimable(session: Session, steps: Steps, victim: Workload) -> bool:
-    turn, step = steps[0]
-    return session.accounts.may_reclaim(turn.workload.group, session.requests(step.members), victim.group)
+    turn, _ = steps[0]
+    return session.accounts.may_reclaim(turn.workload.group, session.requests_of_step(turn), victim.group)
 
 
 _CONSOLIDATE = _Rule(EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, replaced=True)

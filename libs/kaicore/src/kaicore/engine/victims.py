@@ -210,6 +210,7 @@ class Search:
         *,
         may_evict: Callable[[Workload], bool],
         kept: Sequence[Spot],
+        most_groups: int | None = None,
     ) -> None:
         """Args:
         session: the cycle.
@@ -217,12 +218,15 @@ class Search:
         steps: what is to start.
         may_evict: whether a group's queue, as it stands, lets it be evicted.
         kept: room that stays kept for others, charged already.
+        most_groups: of how many groups pods are taken until it gives up; those included that can stay in the end.
         """
         self._session = session
         self._candidates = candidates
         self._steps = steps
         self._may_evict = may_evict
         self._kept = kept
+        self._most_groups = most_groups
+        self._groups: set[str] = set()
         self._members = in_order((member for _, step in steps for member in step.members), session.class_of)
         self._units: list[Unit] = []
         order = session.trail.columns.name_order()
@@ -268,7 +272,7 @@ class Search:
         spots: list[Spot] = []
         for member in self._members:
             spot = placer.place(member) or self._evict_and_place(placer, member)
-            if spot is None:
+            if spot is None or (self._most_groups is not None and len(self._groups) > self._most_groups):
                 return None
             spots.append(spot)
         if not self._rules_admit(placer, spots):
@@ -296,8 +300,8 @@ class Search:
         """Evict, cheapest first, until the preemptor's queues have no bound in the way."""
         session = self._session
         pool: Iterator[Unit] | None = None
-        for turn, step in self._steps:
-            group, request = turn.workload.group, session.requests(step.members)
+        for turn, _ in self._steps:
+            group, request = turn.workload.group, session.requests_of_step(turn)
             while session.accounts.refusal(group, request):
                 if pool is None:
                     pool = self._by_cost()
@@ -329,6 +333,7 @@ class Search:
         session.accounts.release(unit.workload.group, session.requests(unit.members))
         session.budgets.take(unit.members)
         self._units.append(unit)
+        self._groups.add(unit.workload.group.key)
         for heap in self._rows.values():
             for row in {trail.columns.rows[member.node] for member in unit.members}:
                 heapq.heappush(heap, (0, 0, self._order[row]))
