@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.pod_class import class_identity, pod_class
+from kaicore.engine.pod_class import PodClass, class_identity, pod_class
 from kaicore.engine.trail import Tenancy, Trail
 from kaicore.numa.columns import ZoneCharge
 
@@ -17,6 +17,7 @@ from tests.property.test_screen import KINDS, POLICY, REQUEST
 
 Figures = dict[str, Any]
 
+NOTHING = ZoneCharge()
 ZONE = amounts(cpu=6, memory=6, gpu=2, nic=2)
 NODES = st.lists(st.tuples(st.integers(1, 3), POLICY, st.sampled_from(["container", "pod"])), min_size=1, max_size=2)
 PODS = st.lists(st.tuples(KINDS, REQUEST), min_size=1, max_size=2)
@@ -50,17 +51,22 @@ class Simulation:
         self.story: list[tuple[str, Tenancy]] = []
         self.saved: list[tuple[int, Figures, Any]] = []
         self.count = 0
+        #: By pod spec, as a cycle has them: pods of a class share what they ask for, and what they get on like nodes.
+        self.classes: dict[str, tuple[PodClass, NumaVerdicts]] = {}
 
     def place(self, spec: Any, row: int) -> None:
-        containers = [container(f"c{n}", kind, **request) for n, (kind, request) in enumerate(sorted_spec(spec))]
-        one = pod(f"p{self.count}", *containers)
-        self.count += 1
-        known = pod_class(one, class_identity(one))
-        verdicts = NumaVerdicts(self.columns, known, EngineConfig())
+        if repr(spec) not in self.classes:
+            containers = [container(f"c{n}", kind, **request) for n, (kind, request) in enumerate(sorted_spec(spec))]
+            one = pod("any", *containers)
+            pods_class = pod_class(one, class_identity(one))
+            numa = NumaVerdicts(self.columns, pods_class, EngineConfig(), self.trail.states)
+            self.classes[repr(spec)] = pods_class, numa
+        known, verdicts = self.classes[repr(spec)]
         if not self.columns.fits(row, known.requests) or not verdicts.admits(row):
             return
         predicted = verdicts.predict(row)
-        asked = Tenancy(one.uid, row, known.requests, predicted.charge if predicted else ZoneCharge())
+        self.count += 1
+        asked = Tenancy(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
         placed = self.trail.place(asked)
         assert placed.same_place(asked), "what is predicted is what is charged"
         self.there.append(placed)
@@ -91,12 +97,17 @@ class Simulation:
 
     def truth(self) -> NodeColumns:
         columns = self.start.copy()
-        trail = Trail(columns)
         for what, tenancy in self.story:
+            row, zones = tenancy.row, columns.zones
             if what == "place":
-                assert trail.place(tenancy).same_place(tenancy)
+                columns.charge(row, tenancy.requests)
+                charge = zones.charge(row, tenancy.charge)
+                assert charge.split == tenancy.charge.split
+                zones.assume(row, charge)
             else:
-                trail.evict(tenancy)
+                columns.charge(row, tenancy.requests, sign=-1)
+                zones.release(row, tenancy.charge)
+                zones.assume(row, tenancy.charge, sign=-1)
         return columns
 
     def save(self) -> None:

@@ -1,8 +1,4 @@
-"""What kubelets make of one class of pods, with a memory: nodes that are alike are asked once.
-
-A large cluster has few kinds of nodes, and a cycle takes each through the same states. What a class of pods meets on a
-node depends on nothing but the class and the zones' state.
-"""
+"""What kubelets make of one class of pods, with a memory: nodes that are alike are asked once."""
 
 from dataclasses import dataclass
 
@@ -11,6 +7,7 @@ import numpy as np
 from kaicore.engine.config import EngineConfig, Evaluator
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass
+from kaicore.engine.row_states import RowStates
 from kaicore.model.quantity import CPU, MEMORY
 from kaicore.numa import counting
 from kaicore.numa.admission import Admitted, Refused, admit
@@ -78,60 +75,19 @@ class Prospects:
     score: Ints
 
 
-class RowKinds:
-    """Numbers for what rows are like at the moment, each found out once."""
-
-    def __init__(self, columns: NodeColumns) -> None:
-        self._columns = columns
-        self._kinds: Ints = np.full(len(columns.present), -1)
-        self._numbers: dict[object, int] = {}
-        self._wholes = [-1] * len(columns.present)
-        self._numbers_of_wholes: dict[object, int] = {}
-
-    def of(self, row: int) -> int:
-        """Return a row's number; equal where any pod fares the same on the zones."""
-        kind = int(self._kinds[row])
-        if kind < 0:
-            likeness = self._columns.likeness(row, published=True)
-            kind = self._kinds[row] = self._numbers.setdefault(likeness, len(self._numbers))
-        return kind
-
-    def of_whole(self, row: int) -> int:
-        """Return a row's number; equal where also the whole nodes' amounts are the same."""
-        whole = self._wholes[row]
-        if whole < 0:
-            columns = self._columns
-            key = self.of(row), columns.used[row].tobytes(), columns.allocatable[row].tobytes()
-            whole = self._wholes[row] = self._numbers_of_wholes.setdefault(key, len(self._numbers_of_wholes))
-        return whole
-
-    def of_all(self, rows: Ints) -> Ints:
-        """Return the numbers of rows as `of` does."""
-        kinds = self._kinds[rows]
-        if (kinds < 0).any():
-            for row in rows[kinds < 0].tolist():
-                self.of(row)
-            kinds = self._kinds[rows]
-        return kinds
-
-    def charged(self, row: int) -> None:
-        """A row is not like before."""
-        self._kinds[row] = self._wholes[row] = -1
-
-
 class NumaVerdicts:
     """One class of pods on the nodes of a cycle."""
 
     def __init__(
-        self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig, kinds: RowKinds | None = None
+        self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig, states: RowStates | None = None
     ) -> None:
         """Args:
         columns: the cycle's own copy.
         pod_class: the class.
         config: the shard's settings.
-        kinds: of the cycle's rows; without it, rows must not be charged as long as this is asked.
+        states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
         """
-        self._kinds = kinds or RowKinds(columns)
+        self._states = states or RowStates(columns)
         self._own = pod_class.numa_policy
         self._scoring = config.numa_scoring
         self._prospects: dict[int, tuple[bool, bool, int]] = {}
@@ -140,6 +96,7 @@ class NumaVerdicts:
         self._reconstruct = config.reconstruct_available
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
+        self._nothing_asked = self._request.empty
         self._verdicts: dict[int, Admitted | Refused] = {}
         self._placements: dict[int, PredictedPlacement | None] = {}
         self._empty: dict[object, Admitted | Refused] = {}
@@ -156,11 +113,11 @@ class NumaVerdicts:
     def discerns(self) -> bool:
         """Whether nodes that admit such a pod differ by their zones: by a score, or the pod's own policy."""
         scored = self._scoring.strategy is not ScoringStrategy.OFF
-        return self._own is not None or (scored and not self._request.empty)
+        return self._own is not None or (scored and not self._nothing_asked)
 
     def prospects(self, rows: Ints) -> Prospects:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
-        kinds, first, which = np.unique(self._kinds.of_all(rows), return_index=True, return_inverse=True)
+        kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
         found = []
         for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
             prospect = self._prospects.get(kind)
@@ -177,7 +134,7 @@ class NumaVerdicts:
         if isinstance(verdict, Refused):
             return False, False, 0
         value = 0
-        if self._scoring.strategy is not ScoringStrategy.OFF and not self._request.empty:
+        if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
             reach = span(zones, row, verdict)
             value = score(zones, row, reach, self._request, scoring=self._scoring, reconstruct=self._reconstruct)
         return True, self.stray(row) is None, value
@@ -204,9 +161,9 @@ class NumaVerdicts:
 
     def verdict(self, row: int) -> Admitted | Refused:
         """Return what a node's kubelet makes of such a pod."""
-        if self._request.empty or not self._columns.zones.zone_count[row]:
+        if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
-        kind = self._kinds.of(row)
+        kind = self._states.kind(row)
         found = self._verdicts.get(kind)
         if found is None:
             found = self._verdicts[kind] = self._admit(row, empty=False)
@@ -235,7 +192,7 @@ class NumaVerdicts:
 
     def _on_empty(self, row: int) -> Admitted | Refused:
         zones = self._columns.zones
-        if self._request.empty or not zones.zone_count[row]:
+        if self._nothing_asked or not zones.zone_count[row]:
             return _NOTHING
         key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
         found = self._empty.get(key)

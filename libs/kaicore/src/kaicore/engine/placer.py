@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.numa_verdicts import RowKinds
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.workload import Member
@@ -61,24 +60,19 @@ class Placer:
         self._left_alone = left_alone
         self._config = config
         self._outlooks: dict[str, ClassOutlook] = {}
-        self._kinds = RowKinds(trail.columns)
-        self._kinds_seen = len(trail.touched)
 
     def outlook(self, known: PodClass) -> ClassOutlook:
         """Return how a class fares on all rows as they are now."""
         class_key = known.key
         outlook = self._outlooks.get(class_key)
         touched = self.trail.touched
-        for row in touched[self._kinds_seen :]:
-            self._kinds.charged(row)
-        self._kinds_seen = len(touched)
         if outlook is None:
             outlook = self._outlooks[class_key] = ClassOutlook(
                 known,
                 self.trail.columns,
                 self._config,
                 rejecting=self._left_alone.rejecting.get(class_key, {}),
-                kinds=self._kinds,
+                states=self.trail.states,
                 avoid=self._left_alone.avoid.get(class_key, ()),
             )
         elif outlook.charges_seen < len(touched):

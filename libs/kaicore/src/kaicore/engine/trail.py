@@ -13,7 +13,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kaicore.engine.node_columns import NodeColumns, NodeMark
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.row_states import Before, RowStates
 from kaicore.model.pod import Amounts
 from kaicore.numa.columns import ZoneCharge
 
@@ -54,7 +55,7 @@ class _Kind(Enum):
 class _Step:
     kind: _Kind
     tenancy: Tenancy
-    before: NodeMark
+    before: Before
     #: Place of the eviction that a pod's staying takes back.
     cancels: int = -1
 
@@ -67,6 +68,7 @@ class Trail:
 
     def __init__(self, columns: NodeColumns) -> None:
         self.columns = self._columns = columns
+        self.states = RowStates(columns)
         #: Every row that changed, in order, those that were put back included.
         self.touched: list[int] = []
         self._steps: list[_Step] = []
@@ -82,7 +84,7 @@ class Trail:
         undone = self._steps[savepoint:]
         for step in reversed(undone):
             row = step.tenancy.row
-            self._columns.restore(row, step.before)
+            self.states.restore(row, step.before)
             if step.kind is not _Kind.LET_GO:
                 self._leave_marks(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
             self._of_row[row].pop()
@@ -92,7 +94,7 @@ class Trail:
 
     def place(self, tenancy: Tenancy) -> Tenancy:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
-        before = self._columns.mark(tenancy.row)
+        before = self.states.before(tenancy.row)
         placed = self._charge(tenancy)
         self._leave_marks(placed)
         self._take(_Step(_Kind.PLACE, placed, before))
@@ -100,16 +102,17 @@ class Trail:
 
     def evict(self, tenancy: Tenancy) -> None:
         """Take a pod off its node, as if it were gone."""
-        self._take(_Step(_Kind.EVICT, tenancy, self._columns.mark(tenancy.row)))
+        self._take(_Step(_Kind.EVICT, tenancy, self.states.before(tenancy.row)))
         self._release(tenancy)
         self._leave_marks(tenancy, sign=-1)
 
     def let_go(self, tenancy: Tenancy) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
-        self._take(_Step(_Kind.LET_GO, tenancy, self._columns.mark(tenancy.row)))
+        self._take(_Step(_Kind.LET_GO, tenancy, self.states.before(tenancy.row)))
         for sign, releasing in ((-1, False), (1, True)):
             self._columns.charge(tenancy.row, tenancy.requests, sign=sign, releasing=releasing)
         self._columns.zones.set_releasing(tenancy.row, tenancy.charge, releasing=True)
+        self.states.changed(tenancy.row)
 
     def stays_put(self, tenancy: Tenancy) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
@@ -124,11 +127,11 @@ class Trail:
             ValueError: it is not evicted.
         """
         place = self._eviction(tenancy)
-        row, now = tenancy.row, self._columns.mark(tenancy.row)
+        row, now = tenancy.row, self.states.before(tenancy.row)
         numbers = self._of_row[row]
         cancelled = {step.cancels for number in numbers if (step := self._steps[number]).kind is _Kind.STAY} | {place}
         first = min(cancelled)
-        self._columns.restore(row, self._steps[first].before)
+        self.states.restore(row, self._steps[first].before)
         for number in numbers[bisect_left(numbers, first) :]:
             step = self._steps[number]
             if step.kind is _Kind.EVICT:
@@ -137,7 +140,7 @@ class Trail:
             elif step.kind is _Kind.PLACE and not (
                 self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)
             ):
-                self._columns.restore(row, now)
+                self.states.restore(row, now)
                 return False
         self._leave_marks(tenancy)
         self._take(_Step(_Kind.STAY, tenancy, now, cancels=place))
@@ -163,10 +166,7 @@ class Trail:
         )
 
     def _charge(self, tenancy: Tenancy) -> Tenancy:
-        zones = self._columns.zones
-        self._columns.charge(tenancy.row, tenancy.requests, releasing=tenancy.releasing)
-        charge = zones.charge(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
-        zones.assume(tenancy.row, charge)
+        charge = self.states.charge(tenancy.row, tenancy.requests, tenancy.charge, releasing=tenancy.releasing)
         return Tenancy(
             tenancy.uid, tenancy.row, tenancy.requests, charge, releasing=tenancy.releasing, marks=tenancy.marks
         )
@@ -180,3 +180,4 @@ class Trail:
         self._columns.charge(tenancy.row, tenancy.requests, sign=-1, releasing=tenancy.releasing)
         zones.release(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
         zones.assume(tenancy.row, tenancy.charge, sign=-1)
+        self.states.changed(tenancy.row)

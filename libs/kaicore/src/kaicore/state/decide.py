@@ -136,6 +136,7 @@ class _Record:
         self._state = state
         self._cycle = cycle
         self._completed = completed
+        self._completed_text = str(completed)
         self._now = now
         self._actor = actor
         self._expected: list[Mapping[str, int]] = []
@@ -229,7 +230,7 @@ class _Record:
 
     def _event(self, stream: str, subject: str, payload: Payload, of: str) -> NewEvent:
         return NewEvent(
-            id=derived_id(str(self._completed), type(payload).__name__, of),
+            id=derived_id(self._completed_text, type(payload).__name__, of),
             stream=stream,
             payload=payload,
             actor=self._actor,
