@@ -114,7 +114,7 @@ class NodeHistory:
 
     def incomplete(self) -> bool:
         """Whether the state knows that it does not know all."""
-        return self._ledger.state.history_gap("node") is not None
+        return self._ledger.state.charges.history_gap("node") is not None
 
     def _publish(self) -> None:
         topology = topology_of(self._scenario, self._available, len(self._ledger.events))

@@ -99,17 +99,17 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     cluster.add_pod(foreign("before", cpu=3))
     cluster.add_pod(pod("p", cpu=3))
     cluster.add_pod(pod("q", cpu=2, created_at=1))
-    since = cluster.state.history_gap("n1")
+    since = cluster.state.charges.history_gap("n1")
     assert since is not None
     assert (since.pods, since.unrecorded) == (1, 1)
     restored = decode_state(encode_state(cluster.state))
-    assert restored.history_gap("n1") == since
+    assert restored.charges.history_gap("n1") == since
     result = cluster.cycle(EngineConfig())
     assert [decision.name for decision in result.decisions] == ["p"], "zone 1 is taken, though no record says by whom"
     detail = result.pending[0].reasons[0].detail
     assert f"history incomplete since position {since.since}" in detail
     observe(cluster, "before", amounts(cpu=3), "node-1")
-    assert cluster.state.history_gap("n1") is None
+    assert cluster.state.charges.history_gap("n1") is None
 
 
 def test_what_init_containers_left_before_stays_unknown() -> None:
@@ -118,7 +118,7 @@ def test_what_init_containers_left_before_stays_unknown() -> None:
     setup = container("setup", ContainerKind.INIT, cpu=2)
     cluster.add_pod(foreign("before", containers=(setup, container(cpu=1))))
     observe(cluster, "before", amounts(cpu=1))
-    gap = cluster.state.history_gap("n1")
+    gap = cluster.state.charges.history_gap("n1")
     assert gap is not None
     assert (gap.pods, gap.unrecorded) == (1, 0)
 

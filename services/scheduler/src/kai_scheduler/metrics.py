@@ -69,7 +69,7 @@ class _StateCollector(Collector):
         incomplete = set()
         for entry in state.pods.values():
             counts[entry.stage] += 1
-            if state.partly_unknown(entry):
+            if state.charges.partly_unknown(entry):
                 incomplete.add(entry.node)
             unobserved += entry.stage is Stage.BOUND and entry.predicted is not None and entry.observed is None
         for stage, count in counts.items():

@@ -11,7 +11,7 @@ import msgspec
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.pod_class import PodClass, base_key, class_identity, pod_class
+from kaicore.engine.pod_class import PodClass, base_key
 from kaicore.engine.workload import Nomination
 from kaicore.errors import CorruptLog
 from kaicore.events import payloads
@@ -22,14 +22,16 @@ from kaicore.groups.table import GroupTable
 from kaicore.model.group import Group
 from kaicore.model.group_source import source_key
 from kaicore.model.node import NodeTopology
-from kaicore.model.pod import ContainerKind, Pod
+from kaicore.model.pod import Pod
 from kaicore.model.queue import Queue
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.own_policy import missed
 from kaicore.queues.accounts import QueueAccounts
+from kaicore.state.class_book import ClassBook
 from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.healing import HealingLedger
+from kaicore.state.node_charges import NodeCharges
 from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.queue_book import Bill, QueueBook, bill_of
 from kaicore.state.queue_shares import queue_accounts
@@ -54,20 +56,6 @@ class Rejection(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class HistoryGap(msgspec.Struct, frozen=True):
-    """A node whose zones the log does not know all of.
-
-    Attributes:
-        since: position of the event that brought the first pod of which something is unknown.
-        pods: how many such pods are there now.
-        unrecorded: of them, those of which nothing at all is known.
-    """
-
-    since: int
-    pods: int
-    unrecorded: int
-
-
 class ClusterState:
     """Everything that decisions, explanations and figures need, at one position of a cluster's log."""
 
@@ -79,12 +67,12 @@ class ClusterState:
         self.columns = NodeColumns()
         self.pods: dict[str, PodEntry] = {}
         self.surroundings = Surroundings(self.columns, self.pods)
-        self.classes: dict[str, PodClass] = {}
+        self.class_book = ClassBook(self.surroundings)
+        #: Who holds what of the nodes and their zones.
+        self.charges = NodeCharges(self.columns, self.pods, self.class_book.classes, self.surroundings)
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
         #: Versions of the streams that decisions are conditional on: nodes, pods and shards' cycles.
         self.versions: dict[str, int] = {}
-        #: Pods by uid on each node that has any.
-        self.on_node: dict[str, set[str]] = {}
         #: Which pods belong together.
         self.group_table = GroupTable()
         #: Queues, and what their work holds and waits for.
@@ -99,8 +87,6 @@ class ClusterState:
         self.configs: dict[str, dict[str, object]] = {}
         #: The reasons last recorded per class and shard.
         self.reasons: dict[str, dict[str, payloads.ClassPending]] = {}
-        #: Grows whenever something happened that can make the next cycle decide otherwise than the last.
-        self.stirred = 0
         self.tally = Tally()
         self.roster = Roster()
         #: Uids of waiting pods for which room is kept.
@@ -112,9 +98,17 @@ class ClusterState:
         self.healing = HealingLedger()
         #: Digest of the configuration of the last recorded cycle.
         self.config_digest = ""
-        self._class_by_identity: dict[bytes, str] = {}
-        self._identity_of_class: dict[str, bytes] = {}
-        self._class_refs: dict[str, int] = {}
+        self._stirred = 0
+
+    @property
+    def classes(self) -> dict[str, PodClass]:
+        """Classes by key, of all pods there are and of those that some kubelet rejected."""
+        return self.class_book.classes
+
+    @property
+    def stirred(self) -> int:
+        """Grows whenever something happened that can make the next cycle decide otherwise than the last."""
+        return self._stirred + self.charges.stirred
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -170,57 +164,14 @@ class ClusterState:
         """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
         return self.rejections.get(node, {}).get(base_key(class_key), Rejection()).count
 
-    def history_gap(self, node: str) -> HistoryGap | None:
-        """Return since when the log does not tell all that is held of a node's zones; None while it does.
-
-        Either no record tells what a pod holds there, or one that came before this log knew the node was observed, but
-        not what its init containers left with it, which no exporter shows.
-        """
-        gaps = [entry for entry in self._held_on(node) if self.partly_unknown(entry)]
-        if not gaps:
-            return None
-        return HistoryGap(gaps[0].charged_at, len(gaps), sum(entry.unrecorded for entry in gaps))
-
-    def partly_unknown(self, entry: PodEntry) -> bool:
-        """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
-        if entry.unrecorded:
-            return True
-        if not entry.charged or entry.observed is None or (entry.predicted is not None and not entry.elsewhere):
-            return False
-        row, aligned = self.columns.row(entry.node), self.classes[entry.class_key].aligned
-        return any(
-            container.kind is ContainerKind.INIT
-            and self.columns.zones.binds(row, [name for name, _ in container.amounts])
-            for container in aligned.containers
-        )
-
     # For snapshots.
-
-    def class_record(self, key: str) -> tuple[bytes, int]:
-        """Return a class's identity and how many pods are of it."""
-        return self._identity_of_class[key], self._class_refs.get(key, 0)
-
-    def restore_class(self, known: PodClass, identity: bytes, references: int) -> None:
-        """Put a class back."""
-        self.classes[known.key] = known
-        self._class_by_identity[identity] = known.key
-        self._identity_of_class[known.key] = identity
-        self._class_refs[known.key] = references
-        self.surroundings.class_known(known)
 
     def restore_pod(self, entry: PodEntry) -> None:
         """Put a pod back with its charges; its node and class are there already."""
         self.pods[entry.pod.uid] = entry
         self.surroundings.pod_seen(entry.pod)
         if entry.charged:
-            self.surroundings.remark(entry)
-            row = self.columns.row(entry.node)
-            self.columns.charge(row, entry.requests, releasing=entry.releasing)
-            self.columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
-            self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
-            if entry.unrecorded:
-                entry.unrecorded = False
-                self._note_unrecorded(entry, unrecorded=True)
+            self.charges.restore(entry)
         if entry.missed:
             self.missed.add(entry.pod.uid)
         if entry.nomination is not None:
@@ -232,8 +183,7 @@ class ClusterState:
 
     def _node_observed(self, payload: payloads.NodeObserved, _: Event) -> None:
         self.columns.set_node(payload.node, self.columns.row(payload.node.name))
-        for entry in self._held_on(payload.node.name):
-            self._set_unrecorded(entry, known=self._resolve(entry) is not None)
+        self.charges.node_seen(payload.node.name)
         self._changed(payload.node.name)
 
     def _node_deleted(self, payload: payloads.NodeDeleted, _: Event) -> None:
@@ -259,13 +209,9 @@ class ClusterState:
         self._set_topology(payload.node, None)
 
     def _set_topology(self, node: str, topology: NodeTopology | None) -> None:
-        self.columns.set_topology(topology, self.columns.row(node))
-        for entry in self._held_on(node):
-            charge = self._resolve(entry)
-            entry.zone_charge = charge or ZoneCharge()
-            self._set_unrecorded(entry, known=charge is not None)
+        self.charges.set_topology(node, topology)
+        for entry in self.charges.held_on(node):
             self._judge(entry)
-        self._charge_again(node)
         for uid in self.nominated:
             entry = self.pods[uid]
             if entry.nomination is not None and entry.nomination.node == node:
@@ -285,13 +231,13 @@ class ClusterState:
         for uid in uids:
             self._regroup(self.pods[uid])
             self._seat(self.pods[uid])
-            self.stirred += uid in self.waiting
+            self._stirred += uid in self.waiting
 
     def _groups_changed(self) -> None:
         """Groups are new, have changed or are gone: another queue may pay for their pods, and some may start now."""
         for key in sorted(self.group_table.changed):
             pods = self.group_table.pods_of(key)
-            self.stirred += not self.waiting.isdisjoint(pods)
+            self._stirred += not self.waiting.isdisjoint(pods)
             group = self.groups.get(key)
             seated = group is not None and self.roster.regroup(group, at=self.recorded_at)
             for uid in sorted(pods & self.pods.keys()):
@@ -313,11 +259,11 @@ class ClusterState:
 
     def _queue_observed(self, payload: payloads.QueueObserved, _: Event) -> None:
         self.queue_book.queue_seen(payload.queue)
-        self.stirred += 1
+        self._stirred += 1
 
     def _queue_deleted(self, payload: payloads.QueueDeleted, _: Event) -> None:
         self.queue_book.queue_gone(payload.name, payload.uid)
-        self.stirred += 1
+        self._stirred += 1
 
     def _flavor_observed(self, payload: payloads.FlavorObserved, _: Event) -> None:
         self.queue_book.flavors[payload.flavor.name] = payload.flavor
@@ -360,16 +306,15 @@ class ClusterState:
         entry = self.pods.get(pod.uid)
         started = entry is not None and entry.pod.phase == "Pending" != pod.phase
         if entry is None:
-            key = self._class_key(pod)
+            key = self.class_book.enter(pod)
             entry = PodEntry(pod=pod, class_key=key, requests=self.classes[key].requests)
             self.pods[pod.uid] = entry
-            self._class_refs[key] = self._class_refs.get(key, 0) + 1
             self.healing.arrives(entry)
         else:
             self._set_pod(entry, pod)
         if pod.phase == "Running" and not entry.started_at:
             entry.started_at = self.recorded_at
-        self.stirred += self.surroundings.pod_seen(pod)
+        self._stirred += self.surroundings.pod_seen(pod)
         if pod.finished:
             was_held = entry.charged
             self._release(entry)
@@ -382,8 +327,8 @@ class ClusterState:
             entry.stage = Stage.BOUND
             if started:
                 # Once its containers run, the memory of its init containers is free.
-                self._recharge(entry)
-        self._set_releasing(entry)
+                self.charges.recharge(entry)
+        self.charges.set_releasing(entry)
         self._place_in_group(entry)
         self._set_waiting(entry)
         self._bill(entry)
@@ -393,8 +338,7 @@ class ClusterState:
         if entry.stage is Stage.WAITING:
             # Gates fall, tolerations are added: a pod that waits may change class. One with a node keeps its charges.
             self._unbill(entry)
-            key = self._class_key(pod)
-            self._class_refs[key] = self._class_refs.get(key, 0) + 1
+            key = self.class_book.enter(pod)
             self._unclass(entry)
             changed = entry.class_key != key
             entry.class_key, entry.requests = key, self.classes[key].requests
@@ -449,7 +393,7 @@ class ClusterState:
         entry.observed = payload.placement
         if entry.charged:
             self._judge(entry)
-        if entry.charged and self._recharge(entry):
+        if entry.charged and self.charges.recharge(entry):
             self._changed(entry.node)
 
     def _prediction_missed(self, payload: payloads.PredictionMissed, _: Event) -> None:
@@ -470,21 +414,19 @@ class ClusterState:
         self._hold(entry, payload.node)
         if entry.zone_charge != ZoneCharge():
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
-        self._set_releasing(entry)
-        self._set_waiting(entry)
-        self._bill(entry)
+        self._settle(entry)
 
     def _pod_nominated(self, payload: payloads.PodNominated, event: Event) -> None:
         entry = self.pods.get(payload.uid)
         if entry is not None and entry.stage is Stage.WAITING:
             self._nominate(entry, Nomination(payload.node, payload.placement, at=event.recorded_at))
-            self.stirred += 1
+            self._stirred += 1
 
     def _nomination_cleared(self, payload: payloads.NominationCleared, _: Event) -> None:
         entry = self.pods.get(payload.uid)
         if entry is not None and entry.nomination is not None:
             self._nominate(entry, None)
-            self.stirred += 1
+            self._stirred += 1
 
     def _eviction_decided(self, payload: payloads.EvictionDecided, event: Event) -> None:
         add(self.tally.evictions_decided, payload.reason)
@@ -493,9 +435,7 @@ class ClusterState:
             return
         entry.evicting = True
         self.roster.evicted(entry, at=event.recorded_at)
-        self._set_releasing(entry)
-        self._set_waiting(entry)
-        self._bill(entry)
+        self._settle(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
         """The charge itself is in `PodPlaced`; this raises the version of the node's stream."""
@@ -526,9 +466,7 @@ class ClusterState:
         entry = self.pods.get(payload.uid)
         if entry is not None:
             entry.healing = True
-            self._set_releasing(entry)
-            self._set_waiting(entry)
-            self._bill(entry)
+            self._settle(entry)
 
     def _pod_evicted(self, payload: payloads.PodEvicted, _: Event) -> None:
         self.tally.evictions += 1
@@ -538,21 +476,17 @@ class ClusterState:
         entry = self.pods.get(payload.uid)
         if entry is not None and entry.evicting and not payload.gone:
             entry.evicting = False
-            self._set_releasing(entry)
-            self._set_waiting(entry)
-            self._bill(entry)
-            self.stirred += 1
+            self._settle(entry)
+            self._stirred += 1
         if entry is None or not entry.healing or payload.gone:
             return
         entry.healing = False
-        self._set_releasing(entry)
-        self._set_waiting(entry)
-        self._bill(entry)
+        self._settle(entry)
         entry.heal_failures += 1
         entry.heal_failed_at = event.recorded_at
         if entry.pod.owner is not None:
             self.healing.failed(entry.pod.owner.uid, entry.class_key, payload.node)
-        self.stirred += 1
+        self._stirred += 1
 
     def _cycle_completed(self, payload: payloads.CycleCompleted, _: Event) -> None:
         self.tally.cycles += 1
@@ -580,46 +514,18 @@ class ClusterState:
 
     def _surroundings_changed(self, payload: payloads.Payload, _: Event) -> None:
         self.surroundings.take(payload)
-        self.stirred += 1
+        self._stirred += 1
 
     # Charges.
-
-    def _class_key(self, pod: Pod) -> str:
-        identity = class_identity(pod)
-        key = self._class_by_identity.get(identity)
-        if key is None:
-            known = pod_class(pod, identity)
-            key = self._class_by_identity[identity] = known.key
-            self._identity_of_class[key] = identity
-            self.classes[key] = known
-            self.surroundings.class_known(known)
-        return key
 
     def _unclass(self, entry: PodEntry) -> None:
         """Forget a class with its last pod, unless a node still remembers to have rejected it."""
         key = entry.class_key
-        self._class_refs[key] -= 1
-        if self._class_refs[key] or any(key in by_class for by_class in self.rejections.values()):
+        if not self.class_book.leave(key) or any(key in by_class for by_class in self.rejections.values()):
             return
-        self.surroundings.class_forgotten(self.classes[key])
-        del self._class_refs[key], self.classes[key], self._class_by_identity[self._identity_of_class.pop(key)]
+        self.class_book.forget(key)
         for other in [other for other in self.reasons if base_key(other) == key]:
             del self.reasons[other]
-
-    def _resolve(self, entry: PodEntry) -> ZoneCharge | None:
-        return zone_charge(
-            self.columns.zones,
-            self.columns.topologies[self.columns.row(entry.node)],
-            pod=entry.pod,
-            predicted=entry.predicted,
-            observed=entry.observed,
-            elsewhere=entry.elsewhere,
-        )
-
-    def _held_on(self, node: str) -> list[PodEntry]:
-        """The pods that are charged to a node, in the order in which they came."""
-        held = [self.pods[uid] for uid in self.on_node.get(node, ())]
-        return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
     def _hold(self, entry: PodEntry, node: str) -> None:
         """Charge a pod to a node, once; another node than decided wins, for Kubernetes knows where its pods are."""
@@ -630,75 +536,15 @@ class ClusterState:
             self._changed(entry.node)
             entry.predicted = entry.observed = None
             entry.elsewhere = False
-        entry.node = node
-        row = self.columns.row(node)
+        self.charges.hold(entry, node, at=self.position)
         self._judge(entry)
-        self.columns.charge(row, entry.requests)
-        charge = self._resolve(entry)
-        entry.zone_charge = self.columns.zones.charge(row, charge or ZoneCharge())
-        entry.charged, entry.releasing, entry.charged_at = True, False, self.position
-        self.stirred += self.surroundings.remark(entry)
-        self.on_node.setdefault(node, set()).add(entry.pod.uid)
-        self._set_unrecorded(entry, known=charge is not None)
-
-    def _recharge(self, entry: PodEntry) -> bool:
-        """Charge a pod with what is known of it now; returns whether that changes anything."""
-        row, zones = self.columns.row(entry.node), self.columns.zones
-        resolved = self._resolve(entry)
-        charge = resolved or ZoneCharge()
-        self._set_unrecorded(entry, known=resolved is not None)
-        exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
-        if exchanged is entry.zone_charge:
-            return False
-        if exchanged is not None:
-            entry.zone_charge = exchanged
-        else:
-            # Memory turned out differently: what the pods after it found is as different, so all are told anew.
-            entry.zone_charge = charge
-            self._charge_again(entry.node)
-        return True
-
-    def _charge_again(self, node: str) -> None:
-        row, zones = self.columns.row(node), self.columns.zones
-        zones.clear_charges(row)
-        for entry in self._held_on(node):
-            entry.zone_charge = zones.charge(row, entry.zone_charge, releasing=entry.releasing)
 
     def _release(self, entry: PodEntry) -> None:
         if not entry.charged:
             return
-        row = self.columns.row(entry.node)
-        self.columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
-        self.columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
-        entry.charged = entry.releasing = False
-        self.surroundings.remark(entry)
-        entry.zone_charge = ZoneCharge()
-        self._note_unrecorded(entry, unrecorded=False)
+        self.charges.release(entry)
         entry.missed = ""
         self.missed.discard(entry.pod.uid)
-        pods = self.on_node[entry.node]
-        pods.discard(entry.pod.uid)
-        if not pods:
-            del self.on_node[entry.node]
-
-    def _set_unrecorded(self, entry: PodEntry, *, known: bool) -> None:
-        """Note whether a pod that has something bound to zones has no record that tells which."""
-        unrecorded = not known
-        if unrecorded:
-            aligned = self.classes[entry.class_key].aligned
-            unrecorded = self.columns.zones.binds(self.columns.row(entry.node), aligned.resources)
-        self._note_unrecorded(entry, unrecorded=unrecorded)
-
-    def _note_unrecorded(self, entry: PodEntry, *, unrecorded: bool) -> None:
-        if unrecorded == entry.unrecorded:
-            return
-        row = self.columns.row(entry.node)
-        zones, entry.unrecorded = self.columns.zones, unrecorded
-        zones.unknown[row] += 1 if unrecorded else -1
-        # Pods may have waited for just that.
-        self.stirred += not unrecorded
-        since = [other.charged_at for other in self._held_on(entry.node) if other.unrecorded]
-        zones.unknown_since[row] = min(since, default=0)
 
     def _judge(self, entry: PodEntry) -> None:
         """Note whether a pod got the zones that its own NUMA policy asks for."""
@@ -717,30 +563,24 @@ class ClusterState:
         if text and not entry.missed:
             entry.missed_at = self.recorded_at
             self.tally.missed += 1
-            self.stirred += 1
+            self._stirred += 1
         entry.missed = text
         if text:
             self.missed.add(entry.pod.uid)
         else:
             self.missed.discard(entry.pod.uid)
 
-    def _set_releasing(self, entry: PodEntry) -> None:
-        """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
-        releasing = entry.leaving
-        if not entry.charged or entry.releasing == releasing:
-            return
-        row = self.columns.row(entry.node)
-        for sign, flag in ((-1, entry.releasing), (1, releasing)):
-            self.columns.charge(row, entry.requests, sign=sign, releasing=flag)
-        self.columns.zones.set_releasing(row, entry.zone_charge, releasing=releasing)
-        entry.releasing = releasing
-        self.stirred += self.surroundings.remark(entry)
+    def _settle(self, entry: PodEntry) -> None:
+        """Something became of a pod: whether it lets go, waits, and whose accounts it is on may have changed."""
+        self.charges.set_releasing(entry)
+        self._set_waiting(entry)
+        self._bill(entry)
 
     def _set_waiting(self, entry: PodEntry) -> None:
         waits = entry.stage is Stage.WAITING and entry.pod.deletion_at is None and not entry.gone
         if waits:
             self.waiting.add(entry.pod.uid)
-            self.stirred += 1
+            self._stirred += 1
         else:
             self.waiting.discard(entry.pod.uid)
             if entry.nomination is not None:
@@ -775,7 +615,7 @@ class ClusterState:
 
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
-        self.stirred += 1
+        self._stirred += 1
 
 
 def _shape(topology: NodeTopology) -> tuple[Any, ...]:

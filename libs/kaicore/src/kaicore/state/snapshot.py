@@ -79,7 +79,7 @@ def encode_state(state: ClusterState) -> bytes:
     for name in sorted(columns.rows):
         row = columns.rows[name]
         node, topology = columns.facts[row], columns.topologies[row]
-        if node is None and topology is None and name not in state.on_node:
+        if node is None and topology is None and name not in state.charges.on_node:
             continue
         count = len(topology.zones) if topology is not None else 0
         published = zones.published[row, :count][:, indices].tolist()
@@ -106,7 +106,7 @@ def encode_state(state: ClusterState) -> bytes:
             zone_resources=resources,
             nodes=nodes,
             pods=[state.pods[uid] for uid in sorted(state.pods)],
-            classes=[(state.classes[key], *state.class_record(key)) for key in sorted(state.classes)],
+            classes=[(state.classes[key], *state.class_book.record(key)) for key in sorted(state.classes)],
             priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
             versions=state.versions,
             changes=state.changes,
@@ -157,7 +157,7 @@ def decode_state(body: bytes) -> ClusterState:
         budgets=record.budgets,
     )
     for pod_class, identity, references in record.classes:
-        state.restore_class(pod_class, identity, references)
+        state.class_book.restore(pod_class, identity, references)
     columns, zones = state.columns, state.columns.zones
     zones.reserve(rows=0, resources=record.zone_resources)
     for node in record.nodes:
