@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from kaicore.engine.candidates import Candidates, Unit
 from kaicore.engine.config import PlacementStrategy
 from kaicore.engine.decisions import Eviction, EvictionReason
 from kaicore.engine.placer import Spot
 from kaicore.engine.reasons import Code
 from kaicore.engine.session import Session
 from kaicore.engine.turn import Turn
-from kaicore.engine.victims import Candidates, Found, Search, Unit
+from kaicore.engine.victims import Found, Search
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import Reason
 
