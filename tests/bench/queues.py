@@ -8,7 +8,6 @@ from kaicore.events import payloads
 from kaicore.model.queue import Queue, QueueShare
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.queues.division import USAGE_SCALE, divide
-from kaicore.queues.order import QueueOrder
 from kaicore.queues.tree import Demand, QueueTree
 
 from tests.bench.figures import Figure, figure
@@ -78,18 +77,6 @@ def figures() -> Iterator[Figure]:
         "queues: question, charge and undo, per piece of work", runs(charge_and_undo, unit=per_operation), "us"
     )
 
-    def drain() -> None:
-        order = QueueOrder(accounts)
-        for leaf in tree.leaves:
-            order.set_next(leaf, demand)
-        for _ in range(2000):
-            first = order.first()
-            assert first is not None
-            accounts.charge(first, demand, preemptible=True)
-            order.set_next(first, demand)
-        accounts.watchers.clear()
-
-    yield figure("queues: next of 900 leaves, 2000 times, per choice", runs(drain, unit=1e6 / 2000, count=3), "us")
     cluster = Cluster()
     for index in range(500):
         cluster.add_node(f"n{index:03}", cpu=96, memory=1024, gpu=8)

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from kaicore.engine.config import Action, EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.events import payloads
 from kaicore.model.pod import Pod
+from kaicore.model.queue import QueueShare
 from kaicore.queues.refusals import QueueRefusal
 
 from tests.factory import pod
@@ -22,6 +24,11 @@ def cluster_of(*queues: Any, nodes: int = 2) -> Workloads:
     for one in queues:
         cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
     return cluster
+
+
+def of_kueue(gpus: int) -> dict[str, QueueShare]:
+    """A ClusterQueue's quotas."""
+    return {"cpu": QueueShare(quota=10**6), "nvidia.com/gpu": QueueShare(quota=gpus), "memory": QueueShare(quota=2**50)}
 
 
 def of(name: str, of_queue: str, gpu: int, **kwargs: Any) -> Pod:
@@ -61,3 +68,112 @@ def test_lower_priority_within_the_queue_makes_way_for_a_limit_too() -> None:
     cluster.add_pod(of("high", "a", 4, priority=5))
     result = cluster.cycle()
     assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}
+
+
+def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
+    """The limit of both is in the way of b before anybody is evicted, and is not when its sibling has given back."""
+    cluster = cluster_of(queue("d", quota=8, limit=8), queue("a", "d", quota=4), queue("b", "d", quota=4))
+    cluster.full([cluster.add_pod(of(f"a{number}", "a", 1, created_at=number)) for number in range(8)])
+    cluster.gang("b", 4, cpu=1, gpu=1, labels={QUEUE_LABEL: "b"}, created_at=9)
+    result = cluster.cycle()
+    assert set(cluster.evicted(result).values()) == {EvictionReason.RECLAIMED}
+    assert len(result.evictions) == 4
+    cluster.go(result)
+    assert len(cluster.placed(cluster.cycle())) == 4
+    cluster.add_pod(of("b4", "b", 1, created_at=20))
+    assert not cluster.cycle().evictions, "both have their due"
+
+
+def test_whoever_lifts_no_limit_stays() -> None:
+    """Only d is full: e uses more than its quota, too, and older pods, but its end is no help below d."""
+    cluster = cluster_of(
+        queue("d", quota=4, limit=4), queue("a", "d", quota=2), queue("b", "d", quota=2), queue("e", quota=2)
+    )
+    cluster.full([cluster.add_pod(of(f"e{number}", "e", 4, created_at=9)) for number in range(2)])
+    cluster.now += 600_000_000
+    cluster.full([cluster.add_pod(of(f"a{number}", "a", 2, created_at=number)) for number in range(2)])
+    cluster.add_pod(of("b0", "b", 2, created_at=9))
+    result = cluster.cycle()
+    (eviction,) = result.evictions
+    assert eviction.name in {"a0", "a1"}
+
+
+def test_one_large_pod_goes_for_a_limit_rather_than_many_small_ones() -> None:
+    cluster = cluster_of(queue("d", quota=8, limit=8), queue("a", "d", quota=4), queue("b", "d", quota=4))
+    cluster.full([cluster.add_pod(of("large", "a", 4))])
+    cluster.now += 600_000_000
+    cluster.full([cluster.add_pod(of(f"small{number}", "a", 1)) for number in range(4)])
+    cluster.add_pod(of("b0", "b", 4, created_at=9))
+    assert set(cluster.evicted(cluster.cycle())) == {"large"}
+
+
+def test_those_go_for_a_limit_who_are_where_room_is_needed() -> None:
+    """The youngest are on n1, half of n0 is young as well; b needs a whole node, and its sibling owes it just that."""
+    cluster = cluster_of(queue("d", quota=16, limit=16), queue("a", "d", quota=8), queue("b", "d", quota=8))
+    old = [
+        of(f"{node}-{number}", "a", 4, node_name=node, phase="Running") for node in ("n0", "n1") for number in (0, 1)
+    ]
+    for one, young in zip(old, (False, True, True, False), strict=True):
+        cluster.now = (50 if young else 0) * 60_000_000 + 1
+        cluster.add_pod(one)
+    cluster.now = 100 * 60_000_000
+    cluster.add_pod(of("b0", "b", 8, created_at=9))
+    result = cluster.cycle()
+    assert len({eviction.node for eviction in result.evictions}) == 1
+    assert len(result.evictions) == 2
+
+
+def test_a_cohort_that_has_lent_everything_gives_nominal_quota_back() -> None:
+    cohort = "Cohort/team"
+    a = queue("ClusterQueue/a", cohort, quota=4, only_named=True, shares=of_kueue(4), may_preempt=False)
+    b = queue("ClusterQueue/b", cohort, quota=4, only_named=True, shares=of_kueue(4), may_preempt=False)
+    cluster = cluster_of(a, b, nodes=1)
+    cluster.full([cluster.add_pod(of(f"a{number}", a.name, 1)) for number in range(8)])
+    cluster.gang("b", 2, cpu=1, gpu=1, labels={QUEUE_LABEL: b.name}, created_at=9)
+    result = cluster.cycle()
+    assert set(cluster.evicted(result).values()) == {EvictionReason.RECLAIMED}
+    assert len(result.evictions) == 2
+    assert not any(eviction.fits_on for eviction in result.evictions), "the cohort has nothing left for successors"
+
+
+def test_a_queue_that_spares_its_own_work_evicts_none_of_it() -> None:
+    """Kueue's `withinClusterQueue: Never`."""
+    cluster = cluster_of(queue("a", quota=8, may_preempt=False), nodes=1)
+    cluster.full(cluster.add_pod(of("low", "a", 8, priority=1)))
+    cluster.add_pod(of("high", "a", 8, priority=5, created_at=9))
+    result = cluster.cycle()
+    assert not result.evictions
+    (group,) = result.groups
+    assert group.reasons[-1].code == QueueRefusal.MAY_NOT_PREEMPT
+
+
+def test_a_quota_is_taken_back_from_who_is_over_its_own_though_within_its_share() -> None:
+    """Eight GPUs are free, four on each node: b is within its fair share, but a has a right to a whole node."""
+    cluster = cluster_of(queue("a", quota=8), queue("b", quota=4))
+    for node in ("n0", "n1"):
+        cluster.add_pod(of(f"b-{node}", "b", 4, node_name=node, phase="Running"))
+    cluster.add_pod(of("a0", "a", 8, created_at=9))
+    only = EngineConfig(actions=(Action.ALLOCATE, Action.RECLAIM))
+    assert set(cluster.evicted(cluster.cycle(only)).values()) == {EvictionReason.RECLAIMED}
+
+
+def test_the_tables_are_not_turned() -> None:
+    """e's pods cost less, but with one gone d would be further over its share than e; so d settles it by itself."""
+    shares = {"d": ("", 12), "d1": ("d", 6), "d2": ("d", 6), "e": ("", 12)}
+    cluster = cluster_of(*(queue(name, above, quota=quota) for name, (above, quota) in shares.items()), nodes=3)
+    layout = [("n0", "d2", 4), ("n0", "d2", 4), ("n1", "d2", 2), ("n1", "e", 2), ("n1", "e", 4), ("n2", "e", 4),
+              ("n2", "e", 4)]  # fmt: skip
+    for index, (node, name, gpu) in enumerate(layout):
+        priority = 1 if name == "e" else 2
+        cluster.add_pod(of(f"{name}-{index}", name, gpu, node_name=node, phase="Running", priority=priority))
+    cluster.add_pod(of("d1-0", "d1", 4, created_at=9))
+    assert set(cluster.evicted(cluster.cycle())) < {"d2-0", "d2-1"}
+
+
+def test_with_one_queue_nobody_speaks_of_shares() -> None:
+    cluster = cluster_of(queue("a", quota=8), nodes=1)
+    cluster.full(cluster.add_pod(of("first", "a", 8)))
+    cluster.add_pod(of("second", "a", 8, created_at=9))
+    result = cluster.cycle()
+    codes = {reason.code for group in result.groups for reason in group.reasons}
+    assert QueueRefusal.OVER_FAIR_SHARE not in codes

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from kaicore.events.payloads import Reason
 from kaicore.model.queue import Queue, QueueShare
 from kaicore.queues.accounts import QueueAccounts
+from kaicore.queues.config import FairShareConfig
+from kaicore.queues.cycle_queues import CycleQueues
 from kaicore.queues.division import divide
-from kaicore.queues.order import QueueOrder, standing
-from kaicore.queues.reclaim import is_victim, may_reclaim, reclaim_refusals
+from kaicore.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
 from kaicore.queues.refusals import QueueRefusal, render_refusal
 from kaicore.queues.tree import Demand, QueueTree
 
@@ -165,15 +166,11 @@ def test_a_broken_hierarchy_says_what_is_broken() -> None:
 
 def order_of(of: QueueAccounts, heads: dict[str, int]) -> list[str]:
     """The order in which the queues' only pieces of work would start, each charged before the next is chosen."""
-    order = QueueOrder(of)
-    for name, gpus in heads.items():
-        order.set_next(number(of.tree, name), ask(gpus))
-    names = []
-    while (leaf := order.first()) is not None:
-        name = of.tree.queues[leaf].name
+    queues, left, names = CycleQueues(of, FairShareConfig()), dict(heads), []
+    while left:
+        name = min(left, key=lambda name: queues.turn(name, {"nvidia.com/gpu": left[name]}))
+        of.charge(number(of.tree, name), ask(left.pop(name)), preemptible=True)
         names.append(name)
-        of.charge(leaf, ask(heads[name]), preemptible=True)
-        order.set_next(leaf, None)
     return names
 
 
@@ -207,15 +204,26 @@ def test_whose_work_is_next(
 # Reclaim.
 
 
+def refused_for(
+    of: QueueAccounts, asked: tuple[str, int], victims: list[tuple[str, int]], *, margin_milli: int = 1000
+) -> list[str]:
+    """For which queues an exchange is refused."""
+    claims: list[Claim] = [(number(of.tree, name), ask(gpus)) for name, gpus in victims]
+    claim: Claim = (number(of.tree, asked[0]), ask(asked[1]))
+    refused = reclaim_refusals(of, [claim], claims, margin_milli=margin_milli)
+    assert all(reason.code == QueueRefusal.VICTIM_WITHIN_SHARE for reason in refused)
+    return [reason.queue for reason in refused]
+
+
 def test_a_queue_takes_back_its_quota_from_one_that_is_over_its_own() -> None:
     of = accounts(tree(queue("a", quota=4), queue("b", quota=4)), 8, used={"b": 8}, pending={"a": 4})
     a, b = number(of.tree, "a"), number(of.tree, "b")
     assert may_reclaim(of, a, ask(4), preemptible=False) == ()
     assert [reason.code for reason in may_reclaim(of, a, ask(5), preemptible=True)] == [QueueRefusal.OVER_FAIR_SHARE]
-    assert reclaim_refusals(of, a, ask(4), [(b, ask(1), True)] * 4) == ()
+    assert refused_for(of, ("a", 4), [("b", 1)] * 4) == []
     assert of.used == [[0], [8]], "asked only"
-    refused = reclaim_refusals(of, a, ask(4), [(b, ask(1), True)] * 5)
-    assert [reason.code for reason in refused] == [QueueRefusal.VICTIM_WITHIN_SHARE]
+    assert refused_for(of, ("a", 4), [("b", 1)] * 5) == ["b"]
+    assert is_victim(of, a, ask(4), b)
 
 
 def test_work_within_its_share_is_no_victim_and_neither_is_its_own_queues() -> None:
@@ -239,10 +247,35 @@ def test_a_resource_that_is_not_asked_for_makes_no_victim() -> None:
 def test_departments_part_where_they_differ() -> None:
     """Within d, d1 takes from d2 though d as a whole is over its share; from e it does not."""
     of = accounts(tree(*DEPARTMENTS), 12, used={"d1": 1, "d2": 8, "e1": 3}, pending={"d1": 3, "e1": 1})
-    d1, d2, e1 = (number(of.tree, name) for name in ("d1", "d2", "e1"))
-    assert reclaim_refusals(of, d1, ask(1), [(d2, ask(1), True)]) == ()
-    assert reclaim_refusals(of, d1, ask(1), [(e1, ask(1), True)]) != ()
-    assert reclaim_refusals(of, e1, ask(1), [(d2, ask(1), True)]) == ()
+    assert refused_for(of, ("d1", 1), [("d2", 1)]) == []
+    assert refused_for(of, ("d1", 1), [("e1", 1)]) == ["e1"]
+    assert refused_for(of, ("e1", 1), [("d2", 1)]) == []
+
+
+def test_a_limit_above_is_for_victims_below_it_to_lift_and_ones_own_is_not() -> None:
+    of = accounts(
+        tree(queue("d", quota=8, limit=8), queue("a", "d", quota=4, limit=4), queue("b", "d", quota=4)),
+        8, used={"b": 8}, pending={"a": 6},
+    )  # fmt: skip
+    a = number(of.tree, "a")
+    assert may_reclaim(of, a, ask(4), preemptible=True) == ()
+    assert {reason.code for reason in may_reclaim(of, a, ask(5), preemptible=True)} == {
+        QueueRefusal.OVER_FAIR_SHARE,
+        QueueRefusal.OVER_LIMIT,
+    }
+
+
+def test_who_has_more_than_its_share_takes_nothing_from_who_then_has_less() -> None:
+    """Below d, d1 has a right to 4 that d2 uses; e is over its share, but d would be further over its own."""
+    of = accounts(
+        tree(queue("d", quota=8), queue("d1", "d", quota=4), queue("d2", "d", quota=4), queue("e", quota=8)),
+        16, used={"d2": 6, "e": 10}, pending={"d1": 4},
+    )  # fmt: skip
+    assert refused_for(of, ("d1", 4), [("e", 4)]) == ["e"], "10 of 8 where e would have 6 of 8"
+    assert refused_for(of, ("d1", 4), [("e", 2), ("d2", 2)]) == []
+    far = accounts(of.tree, 16, used={"d2": 6, "e": 30}, pending={"d1": 4})
+    assert refused_for(far, ("d1", 4), [("e", 4)]) == [], "10 of 8 beside 26 of 8"
+    assert refused_for(far, ("d1", 4), [("e", 4)], margin_milli=3000) == ["e"]
 
 
 @pytest.mark.parametrize(
@@ -293,10 +326,8 @@ def counted_slowly(of: QueueTree, held: list[tuple[int, int]]) -> tuple[list[int
 def test_accounts_are_those_of_an_obvious_count(of: QueueTree, data: st.DataObject) -> None:
     shares = divide(of, totals=[20], requested=[[6] if not children else [0] for children in of.children])
     quick = QueueAccounts(of, shares)
-    order = QueueOrder(quick)
     fresh = deepcopy((quick.used, quick._own))
     held: list[tuple[int, int]] = []
-    heads: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         leaf, gpus = data.draw(st.sampled_from(of.leaves)), data.draw(st.integers(0, 5))
         if held and data.draw(st.booleans()):
@@ -315,22 +346,6 @@ def test_accounts_are_those_of_an_obvious_count(of: QueueTree, data: st.DataObje
             held.append((leaf, gpus))
         used, _ = counted_slowly(of, held)
         assert [row[0] for row in quick.used] == used
-        head = data.draw(st.none() | st.integers(1, 5))
-        heads.pop(leaf, None)
-        if head is not None:
-            heads[leaf] = head
-        order.set_next(leaf, None if head is None else ask(head))
-        assert order.first() == first_slowly(quick, heads, of.roots)
     for leaf, gpus in held:
         quick.take_back(leaf, ask(gpus), preemptible=True)
     assert (quick.used, quick._own) == fresh
-
-
-def first_slowly(of: QueueAccounts, heads: dict[int, int], siblings: list[int]) -> int | None:
-    best = []
-    for one in siblings:
-        below = of.tree.children[one]
-        leaf = first_slowly(of, heads, below) if below else one if one in heads else None
-        if leaf is not None:
-            best.append((standing(of, one, ask(heads[leaf])), leaf))
-    return min(best)[1] if best else None

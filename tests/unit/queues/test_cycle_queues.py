@@ -57,18 +57,36 @@ def test_who_may_start(queues: CycleQueues) -> None:
 
 
 def test_who_may_take_from_whom(queues: CycleQueues) -> None:
-    assert queues.reclaim_refusal(group("a"), gpus(4)) == ()
-    assert codes(queues.reclaim_refusal(group("a"), gpus(5))) == [QueueRefusal.OVER_FAIR_SHARE]
-    assert codes(queues.reclaim_refusal(group("c"), gpus(1))) == [QueueRefusal.MAY_NOT_RECLAIM]
-    assert codes(queues.reclaim_refusal(group("unknown"), gpus(1))) == [QueueRefusal.DOES_NOT_EXIST]
-    assert queues.may_reclaim(group("a"), gpus(1), group("b"))
-    assert not queues.may_reclaim(group("a"), gpus(1), group("b", preemptible=False))
-    assert not queues.may_reclaim(group("a"), gpus(1), group("c"))
-    assert queues.exchange_refusal(group("a"), gpus(2), [(group("b"), gpus(2))]) == ()
+    assert queues.reclaim_refusal([(group("a"), gpus(4))]) == ()
+    assert codes(queues.reclaim_refusal([(group("a"), gpus(5))])) == [QueueRefusal.OVER_FAIR_SHARE]
+    together = [(group("a"), gpus(2)), (group("a"), gpus(3))]
+    assert codes(queues.reclaim_refusal(together)) == [QueueRefusal.OVER_FAIR_SHARE]
+    assert codes(queues.reclaim_refusal([(group("c"), gpus(1))])) == [QueueRefusal.MAY_NOT_RECLAIM]
+    assert codes(queues.reclaim_refusal([(group("unknown"), gpus(1))])) == [QueueRefusal.DOES_NOT_EXIST]
+    one = [(group("a"), gpus(1))]
+    assert queues.may_reclaim(one, group("b"))
+    assert not queues.may_reclaim(one, group("b", preemptible=False))
+    assert not queues.may_reclaim(one, group("c"))
+    asked = [(group("a"), gpus(2))]
+    assert queues.exchange_refusal(asked, [(group("b"), gpus(2))]) == ()
     two = [(group("b"), gpus(2)), (group("b"), gpus(1))]
-    assert codes(queues.exchange_refusal(group("a"), gpus(2), two)) == [QueueRefusal.VICTIM_WITHIN_SHARE]
-    assert queues.may_preempt(group("a"))
-    assert not queues.may_preempt(group("c"))
+    refused = queues.exchange_refusal(asked, two)
+    assert codes(refused) == [QueueRefusal.VICTIM_WITHIN_SHARE]
+    assert queues.is_about(refused, group("b"))
+    assert not queues.is_about(refused, group("c"))
+    assert queues.preempt_refusal(group("a")) == ()
+    assert codes(queues.preempt_refusal(group("c"))) == [QueueRefusal.MAY_NOT_PREEMPT]
+
+
+def test_whose_end_makes_room_below_a_limit(queues: CycleQueues) -> None:
+    refused = queues.refusal(group("b"), gpus(4))
+    assert codes(refused) == [QueueRefusal.OVER_LIMIT]
+    assert queues.relief(group("b"), gpus(1), refused) == 250
+    assert queues.relief(group("b"), gpus(9), refused) == 1000
+    assert queues.relief(group("b"), {"cpu": 1000}, refused) == 0
+    assert queues.relief(group("a"), gpus(4), refused) == 0
+    queues.charge(group("b"), gpus(4))
+    assert queues.exceeded(group("b"), gpus(4)) == refused
 
 
 def test_how_long_a_victim_must_have_run(queues: CycleQueues) -> None:
@@ -82,12 +100,6 @@ def test_turns_get_worse_with_every_charge(queues: CycleQueues) -> None:
     before = queues.turn("a", gpus(1))
     queues.charge(group("a"), gpus(1))
     assert queues.turn("a", gpus(1)) > before
-    order = queues.order()
-    for name in ("a", "b"):
-        number = queues.accounts.tree.find(name)
-        assert number is not None
-        order.set_next(number, queues.accounts.tree.demand(gpus(1)))
-    assert order.first() == queues.accounts.tree.find("a")
 
 
 @settings(deadline=None)

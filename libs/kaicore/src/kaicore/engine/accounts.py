@@ -4,12 +4,14 @@ The rules of queues (quota, limit, fair share) are `kaicore.queues`; the cycle o
 accounts that can be put back.
 """
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kaicore.events.payloads import Reason
 from kaicore.model.group import Group
 from kaicore.model.pod import Amounts
 from kaicore.model.queue import DEFAULT_QUEUE
+from kaicore.queues.cycle_queues import Asked
 
 
 class QueueAccounts(Protocol):
@@ -30,12 +32,38 @@ class QueueAccounts(Protocol):
         """Say why a group may not start so much now, whatever is free; empty if it may."""
         ...
 
-    def reclaim_refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
-        """Say why a group may not have other queues' work evicted to start so much; empty if it may."""
+    def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
+        """Say why a group might not start so much, that being on the accounts already; empty if it might."""
         ...
 
-    def may_reclaim(self, group: Group, request: Amounts, victim: Group) -> bool:
-        """Tell whether work of the victim's queue, as that now stands, may be evicted for a group to start so much."""
+    def relief(self, victim: Group, request: Amounts, refused: Iterable[Reason]) -> int:
+        """Return how much of the excess over limits is gone when work that holds so much ends.
+
+        In thousandths, summed over the limits; 0 if that is no help.
+        """
+        ...
+
+    def preempt_refusal(self, group: Group) -> tuple[Reason, ...]:
+        """Say why a group may not have other work of its queue evicted; empty if it may."""
+        ...
+
+    def reclaim_refusal(self, asked: Asked) -> tuple[Reason, ...]:
+        """Say why groups may not have other queues' work evicted to start so much, together; empty if they may."""
+        ...
+
+    def may_reclaim(self, asked: Asked, victim: Group) -> bool:
+        """Tell whether work of the victim's queue may be evicted so that groups can start so much.
+
+        The accounts are those of just before, what is to start being on them.
+        """
+        ...
+
+    def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+        """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""
+        ...
+
+    def is_about(self, refused: Iterable[Reason], victim: Group) -> bool:
+        """Tell whether an exchange was refused because of a victim's queue."""
         ...
 
     def min_runtime_us(self, victim: Group, *, for_group: Group) -> int:
@@ -74,11 +102,31 @@ class OneQueue:
         """See `QueueAccounts`."""
         return ()
 
-    def reclaim_refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
+    def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """See `QueueAccounts`."""
         return ()
 
-    def may_reclaim(self, group: Group, request: Amounts, victim: Group) -> bool:
+    def relief(self, victim: Group, request: Amounts, refused: Iterable[Reason]) -> int:
+        """See `QueueAccounts`."""
+        return 0
+
+    def preempt_refusal(self, group: Group) -> tuple[Reason, ...]:
+        """See `QueueAccounts`."""
+        return ()
+
+    def reclaim_refusal(self, asked: Asked) -> tuple[Reason, ...]:
+        """See `QueueAccounts`."""
+        return ()
+
+    def may_reclaim(self, asked: Asked, victim: Group) -> bool:
+        """See `QueueAccounts`."""
+        return False
+
+    def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+        """See `QueueAccounts`."""
+        return ()
+
+    def is_about(self, refused: Iterable[Reason], victim: Group) -> bool:
         """See `QueueAccounts`."""
         return False
 

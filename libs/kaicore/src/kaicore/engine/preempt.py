@@ -8,9 +8,10 @@ nobody evicted at all.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kaicore.engine.accounts import QueueAccounts
 from kaicore.engine.candidates import Candidates, Unit
 from kaicore.engine.config import PlacementStrategy
 from kaicore.engine.decisions import Eviction, EvictionReason
@@ -18,9 +19,10 @@ from kaicore.engine.placer import Spot
 from kaicore.engine.reasons import Code
 from kaicore.engine.session import Session
 from kaicore.engine.turn import Turn
-from kaicore.engine.victims import Found, Search
+from kaicore.engine.victims import Found, Search, asked_of
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import Reason
+from kaicore.queues.cycle_queues import Asked
 
 Steps = list[tuple[Turn, Step]]
 
@@ -35,13 +37,16 @@ class _Rule:
     Attributes:
         eligible: whether a running group may make way for a waiting one, by what both are.
         refusal: why the waiting one may not make use of it at all.
+        may_evict: whether its queue lets a running group make way, as things stand with what is to start charged.
+        exchange: why all that is to start may not take the place of all that would be evicted.
         replaced: whether every victim must find another place.
     """
 
     reason: EvictionReason
     eligible: Callable[[Session, Turn, Workload], bool]
-    refusal: Callable[[Session, Steps], tuple[Reason, ...]]
-    may_evict: Callable[[Session, Steps, Workload], bool]
+    refusal: Callable[[QueueAccounts, Asked], tuple[Reason, ...]]
+    may_evict: Callable[[QueueAccounts, Asked, Workload], bool]
+    exchange: Callable[[QueueAccounts, Asked, Asked], tuple[Reason, ...]]
     replaced: bool = False
 
 
@@ -82,6 +87,8 @@ class _Action:
         self._pools: dict[tuple[str, int], Candidates] = {}
         #: What did not help, and whether there was anybody to evict.
         self._failed: dict[object, bool] = {}
+        #: Whether a queue's work of some priority has anybody to evict.
+        self._victims: dict[tuple[str, int], bool] = {}
 
     def make_room(self, turn: Turn) -> bool:
         """Make room for what a group is to start next; otherwise leave the reasons with it."""
@@ -101,7 +108,8 @@ class _Action:
             if any(session.never_fits(key) for key in kinds):
                 return False
             if refusal := _refusal(session, rule, steps):
-                turn.reasons = (*turn.reasons, *(reason for reason in refusal if reason not in turn.reasons))
+                if self._anybody(turn):
+                    turn.reasons = (*turn.reasons, *(reason for reason in refusal if reason not in turn.reasons))
                 return False
             pool = self._pools.get((queue, group.priority))
             if pool is None:
@@ -112,6 +120,14 @@ class _Action:
         if self._failed[attempt]:
             turn.reasons = (*turn.reasons, Reason(code=Code.NO_VICTIMS, detail=rule.reason))
         return False
+
+    def _anybody(self, turn: Turn) -> bool:
+        """Whether there is anybody who might make way for a group, if it may have somebody evicted."""
+        group = turn.workload.group
+        key = self._session.accounts.queue_of(group), group.priority
+        if key not in self._victims:
+            self._victims[key] = next(_eligible(self._session, self._rule, turn), None) is not None
+        return self._victims[key]
 
 
 def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
@@ -124,24 +140,27 @@ def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
         since = max(group.created_at * 1_000_000, turn.workload.evicted_at)
         if now < since + group.preemption_delay_us:
             return (Reason(code=Code.PREEMPTION_DELAY, need=since + group.preemption_delay_us - now),)
-    return rule.refusal(session, steps)
+    return rule.refusal(session.accounts, asked_of(session, steps))
+
+
+def _eligible(session: Session, rule: _Rule, turn: Turn) -> Iterator[Workload]:
+    """Return who might make way for a group, by what both are."""
+    group = turn.workload.group
+    for key, workload in session.given.workloads.items():
+        if not workload.active or not workload.group.preemptible or key == group.key or key in group.together:
+            continue
+        first = next(iter(workload.active.values()))
+        if first.pod.scheduler_name == session.config.scheduler_name and rule.eligible(session, turn, workload):
+            yield workload
 
 
 def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
-    now = session.given.now
-    group = turn.workload.group
-    workloads, only_surplus = [], []
-    for key, workload in session.given.workloads.items():
-        victim = workload.group
-        if not workload.active or not victim.preemptible or key == group.key or key in group.together:
-            continue
-        first = next(iter(workload.active.values()))
-        if first.pod.scheduler_name != session.config.scheduler_name or not rule.eligible(session, turn, workload):
-            continue
-        protected = session.accounts.min_runtime_us(victim, for_group=group)
+    now, group = session.given.now, turn.workload.group
+    workloads, only_surplus = list(_eligible(session, rule, turn)), []
+    for workload in workloads:
+        protected = session.accounts.min_runtime_us(workload.group, for_group=group)
         if protected and now - workload.started_at < protected:
-            only_surplus.append(key)
-        workloads.append(workload)
+            only_surplus.append(workload.group.key)
     return Candidates(session, workloads, only_surplus=frozenset(only_surplus))
 
 
@@ -150,24 +169,8 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
     lower = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
     trail = session.future.trail
     savepoint = trail.savepoint()
-    accounts = session.accounts.savepoint()
     session.lift(lower, future=True)
-    search = Search(
-        session,
-        pool,
-        steps,
-        may_evict=lambda victim: rule.may_evict(session, steps, victim),
-        kept=session.kept_besides(lower),
-        most_groups=_HOPE * session.config.consolidate_groups if rule.replaced else None,
-    )
-    found = search.run()
-    places: dict[str, Spot] = {}
-    if found is not None:
-        places, everywhere = _replace(session, found)
-        if rule.replaced and not (everywhere and _few_enough(session, found)):
-            search.give_up(found)
-            found = None
-    session.accounts.undo(accounts)
+    found, places = _search(session, rule, steps, pool, kept=session.kept_besides(lower))
     if found is None:
         trail.rollback(savepoint)
         return False
@@ -183,6 +186,52 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
     lifted = session.lift(lower)
     session.nominated(steps, found.spots, evictions, lifted)
     return True
+
+
+def _search(
+    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot]
+) -> tuple[Found | None, dict[str, Spot]]:
+    """Look for victims that may be exchanged for what is to start; returns them, and where their successors fit.
+
+    They are off the future's columns and budgets then, and the successors on the columns. Without any, what is on the
+    columns is the caller's to undo. The accounts are left as they are.
+    """
+    queues, trail = session.accounts, session.future.trail
+    asked = asked_of(session, steps)
+    refused: list[Reason] = []
+
+    def may_evict(victim: Workload) -> bool:
+        return rule.may_evict(queues, asked, victim) and not (refused and queues.is_about(refused, victim.group))
+
+    while True:
+        accounts, savepoint = queues.savepoint(), trail.savepoint()
+        search = Search(
+            session,
+            pool,
+            steps,
+            may_evict=may_evict,
+            kept=kept,
+            most_groups=_HOPE * session.config.consolidate_groups if rule.replaced else None,
+        )
+        found = search.run()
+        queues.undo(accounts)
+        if found is None:
+            return None, {}
+        victims = [(unit.workload.group, session.requests(unit.members)) for unit in found.units]
+        again = rule.exchange(queues, asked, victims)
+        if not again:
+            break
+        # Without those that it is refused for, if that is not all the same.
+        search.give_up(found)
+        if not any(queues.is_about(again, group) for group, _ in victims):
+            return None, {}
+        trail.rollback(savepoint)
+        refused.extend(again)
+    places, everywhere = _replace(session, asked, found)
+    if rule.replaced and not (everywhere and _few_enough(session, found)):
+        search.give_up(found)
+        return None, {}
+    return found, places
 
 
 def _eviction(
@@ -209,18 +258,31 @@ def _eviction(
     )
 
 
-def _replace(session: Session, found: Found) -> tuple[dict[str, Spot], bool]:
-    """Look where the victims' successors would fit; the room is charged, so that nobody else counts on it.
+def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Spot], bool]:
+    """Look where the victims' successors would fit, if their queues let them start.
+
+    The room is charged, so that nobody else counts on it.
 
     The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
     """
     places: dict[str, Spot] = {}
     everywhere = True
-    for unit in found.units:
+    queues = session.accounts
+    accounts = queues.savepoint()
+    victims = [(unit.workload.group, session.requests(unit.members)) for unit in found.units]
+    for group, request in asked:
+        queues.charge(group, request)
+    for group, request in victims:
+        queues.release(group, request)
+    for unit, (group, request) in zip(found.units, victims, strict=True):
         trail = session.future.trail
         savepoint = trail.savepoint()
+        if queues.refusal(group, request):
+            everywhere = False
+            continue
         spots, stuck = session.place_all(unit.members, session.future)
         if stuck is None:
+            queues.charge(group, request)
             places.update({spot.member.pod.uid: spot for spot in spots})
             for tenancy in (spot.tenancy for spot in spots if spot.marks):
                 trail.evict(tenancy)
@@ -228,6 +290,7 @@ def _replace(session: Session, found: Found) -> tuple[dict[str, Spot], bool]:
         else:
             trail.rollback(savepoint)
             everywhere = False
+    queues.undo(accounts)
     return places, everywhere
 
 
@@ -252,33 +315,42 @@ def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
     return all(member.pod.owner is not None for member in victim.active.values())
 
 
-def _no_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
-    return ()
-
-
-def _bound_in_the_way(session: Session, steps: Steps) -> tuple[Reason, ...]:
+def _bound_in_the_way(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:
     refusals: list[Reason] = []
-    for turn, _ in steps:
-        refusals += session.accounts.refusal(turn.workload.group, session.requests_of_step(turn))
+    before = queues.savepoint()
+    for group, request in asked:
+        refusals += queues.refusal(group, request)
+        queues.charge(group, request)
+    queues.undo(before)
     return tuple(refusals)
 
 
-def _beyond_share(session: Session, steps: Steps) -> tuple[Reason, ...]:
-    refusals: list[Reason] = []
-    for turn, _ in steps:
-        refusals += session.accounts.reclaim_refusal(turn.workload.group, session.requests_of_step(turn))
-    return tuple(refusals)
+def _beyond_share(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:
+    return queues.reclaim_refusal(asked)
 
 
-def _always(session: Session, steps: Steps, victim: Workload) -> bool:
+def _not_within(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:
+    return tuple(reason for group, _ in asked for reason in queues.preempt_refusal(group))
+
+
+def _always(queues: QueueAccounts, asked: Asked, victim: Workload) -> bool:
     return True
 
 
-def _reclaimable(session: Session, steps: Steps, victim: Workload) -> bool:
-    turn, _ = steps[0]
-    return session.accounts.may_reclaim(turn.workload.group, session.requests_of_step(turn), victim.group)
+def _reclaimable(queues: QueueAccounts, asked: Asked, victim: Workload) -> bool:
+    return queues.may_reclaim(asked, victim.group)
 
 
-_CONSOLIDATE = _Rule(EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, replaced=True)
-_RECLAIM = _Rule(EvictionReason.RECLAIMED, _other_queue, _beyond_share, _reclaimable)
-_PREEMPT = _Rule(EvictionReason.PREEMPTED, _same_queue_and_lower, _no_refusal, _always)
+def _any_exchange(queues: QueueAccounts, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+    return ()
+
+
+def _fair_exchange(queues: QueueAccounts, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+    return queues.exchange_refusal(asked, victims)
+
+
+_CONSOLIDATE = _Rule(
+    EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, exchange=_any_exchange, replaced=True
+)
+_RECLAIM = _Rule(EvictionReason.RECLAIMED, _other_queue, _beyond_share, _reclaimable, exchange=_fair_exchange)
+_PREEMPT = _Rule(EvictionReason.PREEMPTED, _same_queue_and_lower, _not_within, _always, exchange=_any_exchange)

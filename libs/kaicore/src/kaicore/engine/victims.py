@@ -3,9 +3,11 @@
 Everything is tried on the future's columns (see `Session.future`): victims are taken off, the preemptor is placed with
 its zones, and victims that are not needed after all are put back where they were. So what comes out is known to fit.
 
-1. Evict for the preemptor's queue, while a bound of it is in the way.
-2. Place pod by pod. Where one fits no node, evict where that costs least; what a node needs is worked out once for
-   nodes that are alike, and only for those whose cheapest conceivable cost is below the best that is known.
+1. Place pod by pod. Where one fits no node, evict where that costs least; what a node needs is worked out once for
+   nodes that are alike, and only for those whose cheapest conceivable cost is below the best that is known. While a
+   limit of the preemptor's queue, or of one above it, is in the way, only those go who make room below it too.
+2. Evict whoever lifts the limits most cheaply, if any is still in the way. Where that comes to nothing, because
+   those who make room below a limit are not where room is needed, do this first.
 3. Put back whom it turned out not to take, the dearest first.
 
 What somebody's eviction costs, and who goes with whom, is in `kaicore.engine.candidates`.
@@ -23,7 +25,11 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.session import Session, in_order
 from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
+from kaicore.events.payloads import Reason
+from kaicore.model.group import Group
+from kaicore.model.pod import Amounts
 from kaicore.numa.columns import Flags
+from kaicore.queues.refusals import QueueRefusal
 
 #: Most pods of a node for which the search looks at every pair.
 _PAIRS = 12
@@ -40,6 +46,11 @@ class Found:
 
     spots: tuple[Spot, ...]
     units: tuple[Unit, ...]
+
+
+def asked_of(session: Session, steps: Sequence[tuple[Turn, Step]]) -> list[tuple[Group, Amounts]]:
+    """Return what steps ask of the queues."""
+    return [(turn.workload.group, session.requests_of_step(turn)) for turn, _ in steps]
 
 
 class Search:
@@ -59,17 +70,19 @@ class Search:
         session: the cycle.
         candidates: who may be evicted.
         steps: what is to start.
-        may_evict: whether a group's queue, as it stands, lets it be evicted.
+        may_evict: whether a group's queue lets it be evicted, as things stand with what is to start charged.
         kept: room that stays kept for others, charged already.
         most_groups: of how many groups pods are taken until it gives up; those included that can stay in the end.
         """
         self._session = session
         self._candidates = candidates
-        self._steps = steps
         self._may_evict = may_evict
         self._kept = kept
         self._most_groups = most_groups
         self._groups: set[str] = set()
+        self._asked = asked_of(session, steps)
+        #: The limits that what is to start would exceed, as things stand.
+        self._bounds: tuple[Reason, ...] = ()
         self._members = in_order((member for _, step in steps for member in step.members), session.class_of)
         self._units: list[Unit] = []
         order = session.trail.columns.name_order()
@@ -92,12 +105,22 @@ class Search:
             return None
         accounts = session.accounts.savepoint()
         savepoint = placer.trail.savepoint()
-        found = self._run(placer)
-        if found is not None:
-            return found
+        for group, request in self._asked:
+            session.accounts.charge(group, request)
+        charged = session.accounts.savepoint()
+        bounds = self._exceeded()
+        if all(reason.code == QueueRefusal.OVER_LIMIT for reason in bounds):
+            for limits_first in (False, True) if bounds else (False,):
+                self._bounds = bounds
+                found = self._run(placer, limits_first=limits_first)
+                if found is not None:
+                    return found
+                session.accounts.undo(charged)
+                placer.trail.rollback(savepoint)
+                self._put_back(self._units)
+                self._units, self._groups, self._rows = [], set(), {}
+                self._candidates.begin()
         session.accounts.undo(accounts)
-        placer.trail.rollback(savepoint)
-        self._put_back(self._units)
         return None
 
     def give_up(self, found: Found) -> None:
@@ -109,8 +132,8 @@ class Search:
             self._session.budgets.take(unit.members, sign=-1)
             self._candidates.put_back(unit)
 
-    def _run(self, placer: Placer) -> Found | None:
-        if not self._make_way_in_queue():
+    def _run(self, placer: Placer, *, limits_first: bool) -> Found | None:
+        if limits_first and not self._make_way_in_queue():
             return None
         spots: list[Spot] = []
         for member in self._members:
@@ -118,7 +141,7 @@ class Search:
             if spot is None or (self._most_groups is not None and len(self._groups) > self._most_groups):
                 return None
             spots.append(spot)
-        if not self._rules_admit(placer, spots):
+        if not self._make_way_in_queue() or not self._rules_admit(placer, spots):
             return None
         units = self._reprieve(placer, spots)
         return Found(tuple(spots), tuple(units))
@@ -139,32 +162,36 @@ class Search:
                 return False
         return True
 
-    def _make_way_in_queue(self) -> bool:
-        """Evict, cheapest first, until the preemptor's queues have no bound in the way."""
-        session = self._session
-        pool: Iterator[Unit] | None = None
-        for turn, _ in self._steps:
-            group, request = turn.workload.group, session.requests_of_step(turn)
-            while session.accounts.refusal(group, request):
-                if pool is None:
-                    pool = self._by_cost()
-                unit = next(pool, None)
-                if unit is None:
-                    return False
-                self._evict(unit)
-            session.accounts.charge(group, request)
-        return True
+    def _exceeded(self) -> tuple[Reason, ...]:
+        accounts = self._session.accounts
+        return tuple(reason for group, request in self._asked for reason in accounts.exceeded(group, request))
 
-    def _by_cost(self) -> Iterator[Unit]:
+    def _make_way_in_queue(self) -> bool:
+        """Evict until no limit is in the way, first whose going costs least for what it helps."""
+        if self._bounds:
+            for unit in self._that_help():
+                self._evict(unit)
+                if not self._bounds:
+                    break
+        return not self._bounds
+
+    def _that_help(self) -> Iterator[Unit]:
         candidates = self._candidates
         uids = {uid: member for members in candidates.on_row.values() for uid, member in members.items()}
         units = [unit for uid in sorted(uids) if (unit := candidates.unit(uids[uid])) is not None]
-        for unit in sorted(units, key=lambda unit: unit.key):
+        helping = [(unit, relief) for unit in units if (relief := self._relief(unit))]
+        for unit, _ in sorted(helping, key=lambda pair: (pair[0].cost * 1000 // pair[1], pair[0].key)):
             current = candidates.unit(unit.members[0]) if candidates.has(unit.members[0]) else None
             if current is not None and self._may_go(current):
                 yield current
 
+    def _relief(self, unit: Unit) -> int:
+        session = self._session
+        return session.accounts.relief(unit.workload.group, session.requests(unit.members), self._bounds)
+
     def _may_go(self, unit: Unit) -> bool:
+        if self._bounds and not self._relief(unit):
+            return False
         return self._may_evict(unit.workload) and not self._session.budgets.refuse(unit.members)
 
     def _evict(self, unit: Unit) -> None:
@@ -177,6 +204,8 @@ class Search:
         session.budgets.take(unit.members)
         self._units.append(unit)
         self._groups.add(unit.workload.group.key)
+        if self._bounds:
+            self._bounds = self._exceeded()
         for heap in self._rows.values():
             for row in {trail.columns.rows[member.node] for member in unit.members}:
                 heapq.heappush(heap, (0, 0, self._order[row]))

@@ -7,7 +7,7 @@ even while it uses less: `held` is that figure. Where nobody keeps anything, it 
 lending limits what they are there (`facts` and decision 0082).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.events.payloads import Reason
@@ -35,14 +35,12 @@ class QueueAccounts:
         shares: what they are owed.
         used: what they and those below them hold.
         non_preemptible: the part of it that cannot be preempted.
-        watchers: called with the number of each queue, ancestors included, whose account has changed.
     """
 
     tree: QueueTree
     shares: Shares
     used: list[list[int]] = field(init=False)
     non_preemptible: list[list[int]] = field(init=False)
-    watchers: list[Callable[[int], None]] = field(default_factory=list)
     _own: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,9 +117,6 @@ class QueueAccounts:
             if amount:
                 for above in path:
                     self.non_preemptible[above][place] += amount
-        for watcher in self.watchers:
-            for above in path:
-                watcher(above)
 
     def _over_limits(self, number: int, demand: Demand) -> list[Reason]:
         refused = []

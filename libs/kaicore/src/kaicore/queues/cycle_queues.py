@@ -1,5 +1,6 @@
 """Queues as a cycle asks about them: by group and by what it requests, with everything charged put back on demand."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.events.payloads import Reason
@@ -7,9 +8,13 @@ from kaicore.model.group import Group
 from kaicore.model.pod import Amounts
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.queues.config import FairShareConfig
-from kaicore.queues.order import QueueOrder, Turn, standing
-from kaicore.queues.reclaim import is_victim, may_reclaim, reclaim_refusals
+from kaicore.queues.order import Turn, standing
+from kaicore.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
+from kaicore.queues.refusals import QueueRefusal
 from kaicore.queues.tree import Demand
+
+#: Groups, and what they are to start or what of them would be evicted.
+Asked = Sequence[tuple[Group, Amounts]]
 
 
 @dataclass(slots=True)
@@ -35,9 +40,9 @@ class CycleQueues:
     def turn(self, queue: str, request: Amounts) -> tuple[Turn, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
-        The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. Unlike
-        `QueueOrder`, an ancestor is not judged with the work that would be next below it, so that places of queues can
-        be compared one by one. No charge of any queue makes a place better.
+        The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An
+        ancestor is not judged with the work that would be next below it, so that places of queues can be compared one
+        by one. No charge of any queue makes a place better.
         """
         number = self.accounts.tree.find(queue)
         if number is None:
@@ -46,10 +51,6 @@ class CycleQueues:
         above = (standing(self.accounts, one, nothing) for one in reversed(path[1:]))
         return (*above, standing(self.accounts, number, self._demand(request)))
 
-    def order(self) -> QueueOrder:
-        """Return an order of queues that follows these accounts."""
-        return QueueOrder(self.accounts)
-
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group may not start so much now, whatever is free; empty if it may."""
         number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
@@ -57,39 +58,73 @@ class CycleQueues:
             return (number,)
         return self.accounts.refusals(number, self._demand(request), preemptible=group.preemptible)
 
-    def reclaim_refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
-        """Say why a group may not have other queues' work evicted to start so much; empty if it may."""
-        number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
-        if isinstance(number, Reason):
-            return (number,)
-        return may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
+    def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
+        """Say why a group might not start so much, that being on the accounts already; empty if it might."""
+        self.release(group, request)
+        refused = self.refusal(group, request)
+        self.charge(group, request)
+        return refused
 
-    def may_preempt(self, group: Group) -> bool:
-        """Tell whether a group may have other work of its queue evicted."""
+    def relief(self, victim: Group, request: Amounts, refused: Iterable[Reason]) -> int:
+        """Return how much of the excess over limits is gone when work that holds so much ends.
+
+        In thousandths, summed over the limits; 0 if that is no help.
+        """
+        number = self._number(victim)
+        if number is None:
+            return 0
+        tree, amounts = self.accounts.tree, self._demand(request).amounts
+        above = {tree.queues[one].name for one in tree.paths[number]}
+        total = 0
+        for reason in refused:
+            if reason.code == QueueRefusal.OVER_LIMIT and reason.queue in above:
+                excess, amount = reason.need - reason.free, amounts[tree.resources.index(reason.resource)]
+                total += -(-1000 * min(amount, excess) // excess)
+        return total
+
+    def reclaim_refusal(self, asked: Asked) -> tuple[Reason, ...]:
+        """Say why groups may not have other queues' work evicted to start so much, together; empty if they may."""
+        refused: list[Reason] = []
+        before = self.savepoint()
+        for group, request in asked:
+            number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
+            if isinstance(number, Reason):
+                refused.append(number)
+            else:
+                refused += may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
+                self.charge(group, request)
+        self.undo(before)
+        return tuple(refused)
+
+    def preempt_refusal(self, group: Group) -> tuple[Reason, ...]:
+        """Say why a group may not have other work of its queue evicted; empty if it may."""
         number = self._number(group)
-        return number is not None and self.accounts.tree.queues[number].may_preempt
+        queue = None if number is None else self.accounts.tree.queues[number]
+        if queue is None or queue.may_preempt:
+            return ()
+        return (Reason(code=QueueRefusal.MAY_NOT_PREEMPT, queue=queue.name),)
 
-    def may_reclaim(self, group: Group, request: Amounts, victim: Group) -> bool:
-        """Tell whether work of the victim's queue, as it now stands, may be evicted so that a group can start."""
-        mine, theirs = self._number(group), self._number(victim)
-        if mine is None or theirs is None or not victim.preemptible:
+    def may_reclaim(self, asked: Asked, victim: Group) -> bool:
+        """Tell whether work of the victim's queue may be evicted so that groups can start so much.
+
+        The accounts are those of just before, what is to start being on them.
+        """
+        theirs = self._number(victim)
+        if theirs is None or not victim.preemptible:
             return False
-        return is_victim(self.accounts, mine, self._demand(request), theirs)
+        return any(is_victim(self.accounts, mine, demand, theirs) for mine, demand in self._claims(asked))
 
-    def exchange_refusal(
-        self, group: Group, request: Amounts, victims: list[tuple[Group, Amounts]]
-    ) -> tuple[Reason, ...]:
-        """Say why a group may not start in place of some work, still on the accounts, as a whole; empty if it may."""
-        mine = self._number(group)
-        taken = [
-            (number, self._demand(amounts), victim.preemptible)
-            for victim, amounts in victims
-            if (number := self._number(victim)) is not None
-        ]
-        if mine is None:
-            return self.refusal(group, request)
+    def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+        """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""
         margin = self.config.reclaim_margin_milli
-        return reclaim_refusals(self.accounts, mine, self._demand(request), taken, margin_milli=margin)
+        return reclaim_refusals(self.accounts, self._claims(asked), self._claims(victims), margin_milli=margin)
+
+    def is_about(self, refused: Iterable[Reason], victim: Group) -> bool:
+        """Tell whether an exchange was refused because of a victim's queue."""
+        number = self._number(victim)
+        path = () if number is None else self.accounts.tree.paths[number]
+        names = {self.accounts.tree.queues[above].name for above in path}
+        return any(reason.queue in names for reason in refused)
 
     def min_runtime_us(self, victim: Group, *, for_group: Group) -> int:
         """Return how long the victim must have run before it may be evicted for a group, microseconds."""
@@ -129,6 +164,10 @@ class CycleQueues:
     def _apply(self, number: int, demand: Demand, preemptible: bool, sign: int) -> None:
         change = self.accounts.charge if sign > 0 else self.accounts.take_back
         change(number, demand, preemptible=preemptible)
+
+    def _claims(self, work: Asked) -> list[Claim]:
+        numbered = ((self._number(group), self._demand(request)) for group, request in work)
+        return [(number, demand) for number, demand in numbered if number is not None]
 
     def _number(self, group: Group) -> int | None:
         key = (group.queue, "" if group.queue else group.namespace)

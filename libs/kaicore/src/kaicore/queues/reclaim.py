@@ -13,19 +13,24 @@ from kaicore.queues.accounts import QueueAccounts
 from kaicore.queues.refusals import QueueRefusal
 from kaicore.queues.tree import Demand
 
+#: Work of a queue: what it asks for, or holds.
+Claim = tuple[int, Demand]
+
 
 def may_reclaim(accounts: QueueAccounts, reclaimer: int, demand: Demand, *, preemptible: bool) -> tuple[Reason, ...]:
     """Return why work may not have others evicted at all; empty when it may.
 
     With the work its queue must be within its fair share of all that it asks for and, if the work cannot be preempted,
-    within the quotas; and it must be allowed to start, were there room.
+    within the quotas; and no bound may be in the way that victims cannot lift. A limit of an ancestor is none of these:
+    what others of that ancestor's queues give back makes way below it.
     """
     queue = accounts.tree.queues[reclaimer]
     if not queue.may_reclaim:
         return (Reason(code=QueueRefusal.MAY_NOT_RECLAIM, queue=queue.name),)
+    refused = accounts.refusals(reclaimer, demand, preemptible=preemptible)
     return (
         *accounts.over_fair_share(reclaimer, demand),
-        *accounts.refusals(reclaimer, demand, preemptible=preemptible),
+        *(reason for reason in refused if reason.code != QueueRefusal.OVER_LIMIT or reason.queue == queue.name),
     )
 
 
@@ -34,7 +39,7 @@ def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: i
 
     Either the victim's side uses more than it may keep (the larger of quota and fair share) of something that the
     reclaimer asks for; or more than its quota of it, while the reclaimer's side stays within its own quotas also with
-    the work. Work that was evicted before is taken off the accounts already, and the reclaimer's work is not on them.
+    the work. Work that was evicted before is taken off the accounts already, and the reclaimer's work is on them.
     """
     sides = accounts.tree.diverging(reclaimer, victim)
     if sides is None:
@@ -44,76 +49,57 @@ def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: i
     if accounts.exceeds(theirs, accounts.shares.allocatable, places):
         return True
     quotas = accounts.tree.quotas
-    return accounts.exceeds(theirs, quotas, places) and all(
-        accounts.used[mine][place] + demand.amounts[place] <= quotas[mine][place] for place in places
-    )
+    return accounts.exceeds(theirs, quotas, places) and not accounts.exceeds(mine, quotas, places)
 
 
 def reclaim_refusals(
-    accounts: QueueAccounts,
-    reclaimer: int,
-    demand: Demand,
-    victims: Sequence[tuple[int, Demand, bool]],
-    *,
-    margin_milli: int = 1000,
+    accounts: QueueAccounts, asked: Sequence[Claim], victims: Sequence[Claim], *, margin_milli: int = 1000
 ) -> tuple[Reason, ...]:
     """Return why work may not start in place of others' work; empty when it may. The accounts are left as they are.
 
     1. Each victim, in the given order, must be one when its turn comes.
-    2. Afterwards no ancestor that comes to use more than before may be over its fair share.
-    3. Where a side would be over all the same, it must be less so than every side that had to give something, by the
-       margin: who has more than its share takes nothing from who has less.
+    2. Where a side is over its fair share afterwards, it must be less so than every side that had to give it something,
+       by the margin: who has more than its share takes nothing from who has less.
+
+    A reason's `queue` is one that every victim it is about is of, or is below.
 
     Args:
         accounts: of the queues as they are, victims included, the reclaimer's work not.
-        reclaimer: the queue of the work.
-        demand: what it asks for.
-        victims: queue, amounts, and whether it may be preempted, of each piece of work that would be evicted.
+        asked: what is to start, by queue.
+        victims: what would be evicted, in order.
         margin_milli: see `FairShareConfig.reclaim_margin_milli`.
     """
-    tree, path = accounts.tree, accounts.tree.paths[reclaimer]
-    before = {number: tuple(accounts.used[number]) for number in path}
-    taken: list[tuple[int, Demand, bool]] = []
+    changes = [(number, demand, 1) for number, demand in asked]
+    for claim in asked:
+        accounts.charge(*claim, preemptible=True)
     try:
-        for victim in victims:
-            if not is_victim(accounts, reclaimer, demand, victim[0]):
-                return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=tree.queues[victim[0]].name),)
-            accounts.take_back(victim[0], victim[1], preemptible=victim[2])
-            taken.append(victim)
-        refused = []
-        for number in path:
-            for place, amount in enumerate(demand.amounts):
-                then = accounts.used[number][place] + amount
-                fair = accounts.shares.fair[number][place]
-                if amount > 0 and then > fair and then > before[number][place]:
-                    refused.append(
-                        Reason(
-                            code=QueueRefusal.OVER_FAIR_SHARE,
-                            resource=tree.resources[place],
-                            need=amount,
-                            free=fair - (then - amount),
-                            queue=tree.queues[number].name,
-                        )
-                    )
-        return tuple(refused) or _turned_tables(accounts, reclaimer, demand, taken, margin_milli)
+        for number, amounts in victims:
+            if not any(is_victim(accounts, *claim, number) for claim in asked):
+                return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=accounts.tree.queues[number].name),)
+            accounts.take_back(number, amounts, preemptible=True)
+            changes.append((number, amounts, -1))
+        return _turned_tables(accounts, asked, sorted({number for number, _ in victims}), margin_milli)
     finally:
-        for number, amounts, preemptible in reversed(taken):
-            accounts.charge(number, amounts, preemptible=preemptible)
+        for number, amounts, sign in reversed(changes):
+            (accounts.take_back if sign > 0 else accounts.charge)(number, amounts, preemptible=True)
 
 
 def _turned_tables(
-    accounts: QueueAccounts, reclaimer: int, demand: Demand, taken: Sequence[tuple[int, Demand, bool]], margin: int
+    accounts: QueueAccounts, asked: Sequence[Claim], victims: Sequence[int], margin: int
 ) -> tuple[Reason, ...]:
+    """Look at sides that gave something and at those that got it, all of it being on the accounts."""
     fair, used = accounts.shares.fair, accounts.used
-    for number in sorted({victim[0] for victim in taken}):
-        sides = accounts.tree.diverging(reclaimer, number)
-        assert sides is not None, "a victim's queue parts from the reclaimer's"
-        mine, theirs = sides
-        for place, amount in enumerate(demand.amounts):
-            then, my_share, their_share = used[mine][place] + amount, fair[mine][place], fair[theirs][place]
-            if amount <= 0 or then <= my_share or their_share <= 0:
+    for reclaimer, demand in asked:
+        for number in victims:
+            sides = accounts.tree.diverging(reclaimer, number)
+            if sides is None:
                 continue
-            # then / my_share * margin >= used / their_share, without the divisions.
-            if then * margin * their_share >= used[theirs][place] * 1000 * my_share:
-                return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=accounts.tree.queues[theirs].name),)
+            mine, theirs = sides
+            for place, amount in enumerate(demand.amounts):
+                have, my_share, their_share = used[mine][place], fair[mine][place], fair[theirs][place]
+                if amount <= 0 or have <= my_share or their_share <= 0:
+                    continue
+                # have / my_share * margin >= used / their_share, without the divisions.
+                if have * margin * their_share >= used[theirs][place] * 1000 * my_share:
+                    return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=accounts.tree.queues[theirs].name),)
     return ()

@@ -26,6 +26,7 @@ class QueueRefusal(StrEnum):
     OVER_FAIR_SHARE = "OverFairShare"
     VICTIM_WITHIN_SHARE = "VictimWithinShare"
     MAY_NOT_RECLAIM = "QueueMayNotReclaim"
+    MAY_NOT_PREEMPT = "QueueMayNotPreempt"
 
 
 _BOUNDS = {
@@ -52,6 +53,8 @@ def render_refusal(reason: Reason) -> str | None:
             return f"queue {reason.queue} is not for work of the namespace {reason.detail}"
         case QueueRefusal.MAY_NOT_RECLAIM:
             return f"queue {reason.queue} takes nothing from other queues"
+        case QueueRefusal.MAY_NOT_PREEMPT:
+            return f"queue {reason.queue} has none of its own work evicted for other work of it"
         case QueueRefusal.UNSUPPORTED:
             return f"queue {reason.queue} has what kai-ledger cannot honour yet: {reason.detail}"
         case QueueRefusal.NOT_COVERED:
