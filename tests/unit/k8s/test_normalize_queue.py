@@ -104,6 +104,13 @@ def test_a_cluster_queue_has_the_sums_over_its_flavors() -> None:
     assert newer == queue
 
 
+def test_of_a_flavor_without_quota_and_anything_to_borrow_nothing_is_used() -> None:
+    text = CLUSTER_QUEUE.replace('nominalQuota: "1500m"', "nominalQuota: 0")
+    assert read(text).flavors[1].quotas == {"cpu": 0, "memory": 4 * GI}, "cpu is borrowed"
+    assert read(text.replace("borrowingLimit: 500m", "borrowingLimit: 0")).flavors[1].quotas == {"memory": 4 * GI}
+    assert read(text.replace("cohort: research", "")).flavors[1].quotas == {"memory": 4 * GI}
+
+
 def test_a_cluster_queue_without_cohort_borrows_nothing() -> None:
     queue = read(CLUSTER_QUEUE.replace("cohort: research", ""))
     assert queue.parent == ""

@@ -165,6 +165,8 @@ class ClassOutlook:
         columns = self._columns
         eligible = columns.present & columns.ready & ~self._cordoned()
         fitting = selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
+        for _, terms in self._class.flavors.places:
+            fitting &= affine(columns, terms)
         tolerated = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
         self._neighbourhood = Neighbourhood(self._class, columns, fitting=fitting, tolerated=tolerated)
         eligible &= fitting & tolerated & self._neighbourhood.reachable
@@ -234,6 +236,8 @@ class _Explanation:
         self._strike(self._outlook._cordoned(), Code.NODE_UNSCHEDULABLE)  # noqa: SLF001
         self._strike(~selected(columns, pod_class.node_selector), Code.NODE_SELECTOR)
         self._strike(~affine(columns, pod_class.node_affinity), Code.NODE_AFFINITY)
+        for flavors, terms in pod_class.flavors.places:
+            self._strike(~affine(columns, terms), Code.NODE_FLAVOR, detail=flavors)
         self._strike_taints()
         neighbourhood = self._outlook._neighbourhood  # noqa: SLF001
         self._strike_rules(neighbourhood.unreachable())

@@ -4,6 +4,7 @@ from hashlib import sha256
 
 import msgspec
 
+from kaicore.engine.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.engine.pod_marks import carried_marks, claim_mark
 from kaicore.engine.volume_demand import VolumeDemand
 from kaicore.errors import InvalidObject
@@ -30,6 +31,7 @@ class PodClass(msgspec.Struct, frozen=True):
         rules: what its pods ask of nodes and of the pods near them.
         selected: marks of the selections of any class that select its pods.
         volumes: what its pods' volumes ask of a node.
+        flavors: what the flavors of its pods' queue ask of a node.
         marks: what one of its pods leaves on the node that it is charged to (`kaicore.engine.pod_marks`).
     """
 
@@ -47,6 +49,7 @@ class PodClass(msgspec.Struct, frozen=True):
     rules: PodRules | None = None
     selected: tuple[str, ...] = ()
     volumes: VolumeDemand = VolumeDemand()
+    flavors: FlavorDemand = ANY_FLAVOR
     marks: tuple[str, ...] = ()
 
     @property
@@ -123,19 +126,23 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
     )
 
 
-def variant(known: PodClass, selected: tuple[str, ...], volumes: VolumeDemand) -> PodClass:
-    """Return the class of those pods of a class that these selections select and that have such volumes.
+def variant(
+    known: PodClass, selected: tuple[str, ...], volumes: VolumeDemand, flavors: FlavorDemand = ANY_FLAVOR
+) -> PodClass:
+    """Return the class of those pods of a class that these selections select and that have such volumes and flavors.
 
     Labels are in no class: they matter only to selections, and so does the namespace. Pods of one class that no
-    selection tells apart stay one class, whatever their labels.
+    selection tells apart stay one class, whatever their labels. So it is with queues, and their flavors.
     """
-    if not selected and volumes == _NO_DEMAND:
+    if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR:
         return known
-    digest = sha256(_encoder.encode((selected, volumes))).hexdigest()[:8]
+    # Pods without flavors keep the keys that are in the log already.
+    said = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
+    digest = sha256(_encoder.encode(said)).hexdigest()[:8]
     key = f"{known.key}{_VARIANT}{digest}"
     claims = sorted({*volumes.exclusive, *volumes.together})
     marks = (*known.marks, *selected, *map(claim_mark, claims))
-    return msgspec.structs.replace(known, key=key, selected=selected, volumes=volumes, marks=marks)
+    return msgspec.structs.replace(known, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks)
 
 
 def base_key(key: str) -> str:

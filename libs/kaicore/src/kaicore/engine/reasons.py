@@ -19,6 +19,8 @@ class Code(StrEnum):
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_SELECTOR = "NodeSelectorMismatch"
     NODE_AFFINITY = "NodeAffinityMismatch"
+    NODE_FLAVOR = "NodeFlavorMismatch"
+    FLAVOR_UNKNOWN = "FlavorNotFound"
     UNTOLERATED_TAINT = "UntoleratedTaint"
     REJECTED_HERE = "RejectedByKubelet"
     HISTORY_INCOMPLETE = "HistoryIncomplete"
@@ -74,6 +76,10 @@ def render(reason: Reason) -> str:
             return f"{nodes} without the labels of the pod's node selector{where}"
         case Code.NODE_AFFINITY:
             return f"{nodes} outside the pod's required node affinity{where}"
+        case Code.NODE_FLAVOR:
+            return f"{nodes} not of the flavors of its queue {reason.detail}{where}"
+        case Code.FLAVOR_UNKNOWN:
+            return f"waits, for its queue names a flavor that does not exist: {reason.detail}"
         case Code.UNTOLERATED_TAINT:
             return f"{nodes} with the untolerated taint {reason.detail}{where}"
         case Code.REJECTED_HERE:
@@ -171,6 +177,8 @@ UNRESOLVABLE = frozenset(
         Code.NO_NODES,
         Code.NODE_SELECTOR,
         Code.NODE_AFFINITY,
+        Code.NODE_FLAVOR,
+        Code.FLAVOR_UNKNOWN,
         Code.UNTOLERATED_TAINT,
         Code.TOO_SMALL,
         Code.TOPOLOGY_LABEL,

@@ -499,6 +499,9 @@ def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:
         return (Reason(code=Code.MALFORMED, detail=pod_class.malformed),)
     if pod_class.unsupported:
         return (Reason(code=Code.UNSUPPORTED, detail=", ".join(pod_class.unsupported)),)
+    if pod_class.flavors.unknown:
+        detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
+        return (Reason(code=Code.FLAVOR_UNKNOWN, detail=detail),)
     if pod_class.volumes.waits:
         return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
     return ()

@@ -91,8 +91,8 @@ def lowered_containers(pod: Pod, smaller: Pod) -> list[str]:
 
 
 def resized(known: PodClass, smaller: Pod) -> PodClass:
-    """Return the class of a pod of a class that asks for less now; labels and volumes are as they are."""
-    return variant(pod_class(smaller, class_identity(smaller)), known.selected, known.volumes)
+    """Return the class of a pod of a class that asks for less now; labels, volumes and flavors are as they are."""
+    return variant(pod_class(smaller, class_identity(smaller)), known.selected, known.volumes, known.flavors)
 
 
 def _lowered(container: Container, resource: str, amount: int) -> Container:

@@ -105,7 +105,7 @@ def normalize_pod(wire: PodObject) -> Pod:
         node_selector=spec.node_selector or {},
         node_affinity=_node_affinity(spec),
         tolerations=tuple(
-            _toleration(toleration)
+            normalize_toleration(toleration)
             for toleration in spec.tolerations or ()
             if (toleration.operator or "Equal") in _TOLERATION_OPERATORS
         ),
@@ -174,7 +174,8 @@ def _node_affinity(spec: PodSpec) -> tuple[tuple[Requirement, ...], ...]:
     return tuple(node_term(term) for term in affinity.required.node_selector_terms or ()) or ((),)
 
 
-def _toleration(toleration: PodToleration) -> Toleration:
+def normalize_toleration(toleration: PodToleration) -> Toleration:
+    """Reduce a toleration."""
     return Toleration(
         key=toleration.key or "",
         operator=toleration.operator or "Equal",

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.normalize_fields import seconds
+from kaicore.k8s.normalize_pod import normalize_toleration
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.queue_objects import (
     ClusterQueueObject,
@@ -19,6 +20,7 @@ from kaicore.k8s.queue_objects import (
 )
 from kaicore.k8s.resources import subject_of
 from kaicore.model.duration import parse_duration
+from kaicore.model.node import Taint
 from kaicore.model.quantity import CPU, MAX_AMOUNT, MEMORY, parse_amount
 from kaicore.model.queue import (
     CLUSTER_QUEUE_PREFIX,
@@ -162,8 +164,15 @@ def normalize_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
         InvalidObject: it has no name.
     """
     _subject("ResourceFlavor", wire)
-    metadata = wire.metadata
-    return ResourceFlavor(metadata.name, metadata.uid, metadata.resource_version, wire.spec.node_labels or {})
+    metadata, spec = wire.metadata, wire.spec
+    return ResourceFlavor(
+        metadata.name,
+        metadata.uid,
+        metadata.resource_version,
+        spec.node_labels or {},
+        tuple(Taint(taint.key, taint.effect, taint.value or "") for taint in spec.node_taints or ()),
+        tuple(map(normalize_toleration, spec.tolerations or ())),
+    )
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:
@@ -230,7 +239,8 @@ def _quotas(
             for place, resource in enumerate(flavor.resources or ()):
                 bounds = _flavor_bounds(resource, subject=subject, field=f"{field}.resources[{place}]")
                 found.setdefault(resource.name, []).append(bounds)
-                quotas[resource.name] = bounds[0]
+                if bounds[0] or (borrows and bounds[1] != 0):
+                    quotas[resource.name] = bounds[0]
             flavors.append(FlavorQuota(flavor.name, quotas))
     return {name: _summed(parts, weight, borrows=borrows) for name, parts in found.items()}, tuple(flavors)
 

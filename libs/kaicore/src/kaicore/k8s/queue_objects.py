@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kaicore.k8s.constraint_objects import SelectorRequirement
-from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.objects import KubernetesObject, NodeTaint, PodToleration
 from kaicore.k8s.wire import Wire
 
 
@@ -136,9 +136,11 @@ class LocalQueueObject(KubernetesObject):
 
 
 class ResourceFlavorSpec(Wire):
-    """What nodes a flavor is of."""
+    """What nodes a flavor is of, and for whom."""
 
     node_labels: dict[str, str] | None = None
+    node_taints: list[NodeTaint] | None = None
+    tolerations: list[PodToleration] | None = None
 
 
 class ResourceFlavorObject(KubernetesObject):

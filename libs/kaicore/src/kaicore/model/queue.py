@@ -7,7 +7,8 @@ Kueue. Names tell them apart, for all of them live side by side: a KAI Queue goe
 
 import msgspec
 
-from kaicore.model.pod import Amounts
+from kaicore.model.node import Taint
+from kaicore.model.pod import Amounts, Toleration
 
 #: The queue of all work when no queue is configured, and of work that names none when one of this name is.
 DEFAULT_QUEUE = "default"
@@ -43,7 +44,11 @@ class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a ClusterQueue's or Cohort's quotas is of one ResourceFlavor; the queue's quotas are the sums."""
+    """What of a ClusterQueue's or Cohort's quotas is of one ResourceFlavor; the queue's quotas are the sums.
+
+    Attributes:
+        quotas: of the resources that may be used of it: not of those with neither a quota nor anything to borrow.
+    """
 
     flavor: str
     quotas: Amounts = {}
@@ -97,9 +102,17 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A ResourceFlavor of Kueue: which nodes a part of the quotas stands for."""
+    """A ResourceFlavor of Kueue: which nodes a part of the quotas stands for.
+
+    Attributes:
+        node_labels: what its nodes are labelled with; none for all nodes.
+        node_taints: what pods must tolerate to be of it.
+        tolerations: what is tolerated besides what the pods say.
+    """
 
     name: str
     uid: str = ""
     resource_version: str = ""
     node_labels: dict[str, str] = {}
+    node_taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()

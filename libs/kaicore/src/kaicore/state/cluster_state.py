@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.flavor_demand import ANY_FLAVOR
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key
 from kaicore.engine.workload import Nomination
@@ -157,8 +158,15 @@ class ClusterState:
         return queue_accounts(self.queue_book, self.columns, config, now=now, recorded_at=self.recorded_at)
 
     def class_of(self, entry: PodEntry) -> PodClass:
-        """Return the class as which a pod is decided on now: its own, or the variant that labels and volumes make."""
-        return self.surroundings.variant(self.classes[entry.class_key], entry.pod)
+        """Return the class as which a pod is decided on now.
+
+        Its own, or the variant that its labels, its volumes and the flavors of its queue make.
+        """
+        known = self.classes[entry.class_key]
+        flavors = (
+            self.queue_book.flavor_demand(*self._queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
+        )
+        return self.surroundings.variant(known, entry.pod, flavors)
 
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
@@ -266,10 +274,12 @@ class ClusterState:
         self._stirred += 1
 
     def _flavor_observed(self, payload: payloads.FlavorObserved, _: Event) -> None:
-        self.queue_book.flavors[payload.flavor.name] = payload.flavor
+        self.queue_book.flavor_seen(payload.flavor)
+        self._stirred += 1
 
     def _flavor_deleted(self, payload: payloads.FlavorDeleted, _: Event) -> None:
         self.queue_book.flavor_gone(payload.name, payload.uid)
+        self._stirred += 1
 
     def _queues_reported(self, payload: payloads.QueuesReported, _: Event) -> None:
         self.queue_book.reported_at = payload.now
@@ -295,9 +305,14 @@ class ClusterState:
         if not running and (pod.uid not in self.waiting or pod.scheduling_gates):
             return None
         group = self.groups.get(entry.group)
-        queue = queue_of(pod) if group is None else group.queue
         preemptible = group is None or group.preemptible
-        return bill_of(pod.scheduler_name, queue, "" if queue else pod.namespace, preemptible, running)
+        return bill_of(pod.scheduler_name, *self._queue_of(entry), preemptible, running)
+
+    def _queue_of(self, entry: PodEntry) -> tuple[str, str]:
+        """Return the queue that a pod names, or else an empty name and its namespace."""
+        group = self.groups.get(entry.group)
+        queue = queue_of(entry.pod) if group is None else group.queue
+        return queue, "" if queue else entry.pod.namespace
 
     # Facts about pods.
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kaicore.engine.flavor_demand import ANY_FLAVOR, FlavorDemand, flavor_demand
+from kaicore.engine.pod_class import PodClass
 from kaicore.events.payloads import QueueFigures
 from kaicore.model.pod import Amounts
 from kaicore.model.queue import Queue, ResourceFlavor
@@ -18,6 +20,9 @@ from kaicore.queues.config import HOUR_US, RETENTION_HOURS
 from kaicore.queues.resources import counted
 from kaicore.queues.tree import QueueTree
 from kaicore.queues.usage import UsageReader, UseHistory
+
+#: How many demands of flavors are remembered, by queue and class.
+_MOST_DEMANDS = 1 << 14
 
 
 class Account(NamedTuple):
@@ -111,6 +116,7 @@ class QueueBook:
         self.reader: UsageReader[Account] = UsageReader()
         self._swept = 0
         self._tree: QueueTree | None = None
+        self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
 
     @property
     def tree(self) -> QueueTree:
@@ -119,24 +125,55 @@ class QueueBook:
             self._tree = QueueTree(self.queues)
         return self._tree
 
+    def flavor_demand(self, queue: str, namespace: str, known: PodClass) -> FlavorDemand:
+        """Return where the flavors of a queue let pods of a class go.
+
+        Args:
+            queue: as the pods name it; empty for pods that name none.
+            namespace: the pods', if they name none.
+            known: their class.
+        """
+        key = (queue, namespace, known.key)
+        found = self._demands.get(key)
+        if found is None:
+            number = self.tree.find(queue, namespace=namespace)
+            found = ANY_FLAVOR
+            if number is not None:
+                found = flavor_demand(
+                    self.tree.queues[number], self.flavors, requests=known.requests, tolerations=known.tolerations
+                )
+            if len(self._demands) >= _MOST_DEMANDS:
+                self._demands.clear()
+            self._demands[key] = found
+        return found
+
+    def _rearranged(self) -> None:
+        self.changes += 1
+        self._tree = None
+        self._demands.clear()
+
     def queue_seen(self, queue: Queue) -> None:
         """Take in a queue that is new or has changed."""
         self.queues[queue.name] = queue
-        self.changes += 1
-        self._tree = None
+        self._rearranged()
 
     def queue_gone(self, name: str, uid: str) -> None:
         """Take in that a queue is gone, unless another one of its name is there."""
         if name in self.queues and self.queues[name].uid == uid:
             del self.queues[name]
             self.reported.pop(name, None)
-            self.changes += 1
-            self._tree = None
+            self._rearranged()
+
+    def flavor_seen(self, flavor: ResourceFlavor) -> None:
+        """Take in a ResourceFlavor that is new or has changed."""
+        self.flavors[flavor.name] = flavor
+        self._rearranged()
 
     def flavor_gone(self, name: str, uid: str) -> None:
         """Take in that a ResourceFlavor is gone, unless another one of its name is there."""
         if name in self.flavors and self.flavors[name].uid == uid:
             del self.flavors[name]
+            self._rearranged()
 
     def charge(self, bill: Bill, amounts: Amounts, *, sign: int = 1, at_us: int) -> None:
         """Count a pod's amounts under its bill, or take them off again with `sign=-1`."""

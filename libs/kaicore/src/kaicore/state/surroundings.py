@@ -6,6 +6,7 @@ charged pods leave on their nodes (`kaicore.engine.pod_marks`). Without rules th
 
 from collections.abc import Iterable, Mapping
 
+from kaicore.engine.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, variant
 from kaicore.engine.pod_marks import carried_marks, claim_mark, selections
@@ -46,7 +47,7 @@ class Surroundings:
         self._entries = entries
         self._index = SelectionIndex()
         self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
-        self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand], PodClass] = {}
+        self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand, FlavorDemand], PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.volumes = VolumeBook()
         #: By `namespace/name`.
@@ -118,16 +119,16 @@ class Surroundings:
             if budget.namespace == pod.namespace and self._index.meets(budget.selector, pod)
         )
 
-    def variant(self, known: PodClass, pod: Pod) -> PodClass:
+    def variant(self, known: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.engine.pod_class.variant`."""
         selected = self._index.marks_of(pod.uid)
-        if not selected and not pod.claims:
+        if not selected and not pod.claims and flavors is ANY_FLAVOR:
             return known
         volumes = self.volumes.demand(pod)
-        key = (known.key, selected, volumes)
+        key = (known.key, selected, volumes, flavors)
         found = self._variants.get(key)
         if found is None:
-            found = self._variants[key] = variant(known, selected, volumes)
+            found = self._variants[key] = variant(known, selected, volumes, flavors)
         return found
 
     # Facts.

@@ -1,0 +1,74 @@
+"""On which nodes the ResourceFlavors of its queue let a pod go.
+
+As in Kueue, what a pod asks for is of a flavor, and the pod runs on nodes with that flavor's labels. Which flavor that
+is, is found out by placing: any of the queue's flavors of a resource will do whose taints the pod tolerates.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kaicore.engine.node_filters import tolerates
+from kaicore.model.pod import Amounts, Toleration
+from kaicore.model.queue import Queue, ResourceFlavor
+from kaicore.model.selector import Requirement
+
+
+class FlavorDemand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a queue's flavors let a pod go.
+
+    Attributes:
+        queue: name; empty where there is nothing to say.
+        unknown: flavors that the queue names and that do not exist; the pod waits for them.
+        places: node selector terms, any of which must hold; each with what asks for it.
+    """
+
+    queue: str = ""
+    unknown: tuple[str, ...] = ()
+    places: tuple[tuple[str, tuple[tuple[Requirement, ...], ...]], ...] = ()
+
+
+#: Any node will do.
+ANY_FLAVOR = FlavorDemand()
+
+#: Terms that no node meets.
+_NOWHERE: tuple[tuple[Requirement, ...], ...] = ((),)
+
+
+def flavor_demand(
+    queue: Queue, flavors: Mapping[str, ResourceFlavor], *, requests: Amounts, tolerations: tuple[Toleration, ...]
+) -> FlavorDemand:
+    """Return where a queue's flavors let a pod go.
+
+    Args:
+        queue: the pod's.
+        flavors: those that exist, by name. Without any, a queue's flavors are only names.
+        requests: what the pod asks for.
+        tolerations: the pod's.
+    """
+    if not flavors:
+        return ANY_FLAVOR
+    by_flavors: dict[tuple[str, ...], list[str]] = {}
+    for resource in sorted(requests):
+        named = tuple(quota.flavor for quota in queue.flavors if resource in quota.quotas)
+        if named:
+            by_flavors.setdefault(named, []).append(resource)
+    unknown = sorted({name for named in by_flavors for name in named} - set(flavors))
+    if unknown:
+        return FlavorDemand(queue.name, unknown=tuple(unknown))
+    places = []
+    for named, resources in by_flavors.items():
+        usable = [flavors[name] for name in named if _tolerated(flavors[name], tolerations)]
+        terms = tuple(dict.fromkeys(_term(flavor) for flavor in usable))
+        if () not in terms:
+            what = f"{queue.name}: {', '.join(resources)} of {' or '.join(named)}"
+            places.append((what, terms or _NOWHERE))
+    return FlavorDemand(queue.name, places=tuple(places)) if places else ANY_FLAVOR
+
+
+def _tolerated(flavor: ResourceFlavor, tolerations: tuple[Toleration, ...]) -> bool:
+    return all(tolerates((*tolerations, *flavor.tolerations), taint) for taint in flavor.node_taints)
+
+
+def _term(flavor: ResourceFlavor) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key, "In", (value,)) for key, value in sorted(flavor.node_labels.items()))

@@ -1,0 +1,118 @@
+"""Kueue's ResourceFlavors in cycles: on which nodes the work of a queue may be."""
+
+from typing import Any
+
+import pytest
+from kaicore.engine.reasons import Code, render
+from kaicore.events import payloads
+from kaicore.model.node import Taint
+from kaicore.model.pod import Toleration
+from kaicore.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import pod
+from tests.workloads import Workloads
+
+GPU = "nvidia.com/gpu"
+NAME = "ClusterQueue/a"
+TAINT = Taint("spot", "NoSchedule")
+FLAVORS = {
+    "any": ResourceFlavor("any"),
+    "h100": ResourceFlavor("h100", node_labels={"gpu": "h100"}),
+    "a100": ResourceFlavor("a100", node_labels={"gpu": "a100"}),
+    "spot": ResourceFlavor("spot", node_labels={"gpu": "a100"}, node_taints=(TAINT,)),
+    "open": ResourceFlavor(
+        "open", node_labels={"gpu": "a100"}, node_taints=(TAINT,), tolerations=(Toleration("spot"),)
+    ),
+}
+
+
+def cluster_of(*quotas: FlavorQuota, known: tuple[str, ...] = tuple(FLAVORS)) -> Workloads:
+    """A node for each GPU, one without, and a queue of some flavors."""
+    cluster = Workloads()
+    for gpu in ("a100", "b200", "h100"):
+        cluster.add_node(gpu, cpu=64, gpu=8, labels={"gpu": gpu})
+    cluster.add_node("none", cpu=64)
+    for name in known:
+        cluster.record(f"flavor/{name}", payloads.FlavorObserved(FLAVORS[name]))
+    shares = {resource: QueueShare(quota=10**6) for quota in quotas for resource in quota.quotas}
+    queue = Queue(NAME, uid="q", shares=shares, only_named=True, flavors=quotas)
+    cluster.record(f"queue/{NAME}", payloads.QueueObserved(queue))
+    return cluster
+
+
+def of(name: str, **kwargs: Any) -> Any:
+    """A pod of the queue."""
+    return pod(name, labels={"kai.scheduler/queue": NAME}, **({"cpu": 1} | kwargs))
+
+
+def quota(flavor: str, *resources: str) -> FlavorQuota:
+    """Some quota of a flavor."""
+    return FlavorQuota(flavor, dict.fromkeys(resources or ("cpu", GPU), 10**6))
+
+
+@pytest.mark.parametrize(
+    ("quotas", "gpu", "nodes"),
+    [
+        ((quota("h100"),), 8, {"h100"}),
+        ((quota("h100"), quota("a100")), 8, {"a100", "h100"}),
+        ((quota("h100"), quota("any")), 8, {"a100", "b200", "h100"}),
+        # A group of resources with flavors of its own, and one for all nodes.
+        ((quota("any", "cpu"), quota("h100", GPU)), 8, {"h100"}),
+        ((quota("any", "cpu"), quota("h100", GPU)), 0, {"a100", "b200", "h100", "none"}),
+        # Two groups have to agree on a node.
+        ((quota("a100", "cpu"), quota("h100", GPU)), 8, set()),
+        ((quota("spot"),), 8, set()),
+        ((quota("open"),), 8, {"a100"}),
+    ],
+)
+def test_pods_go_to_nodes_of_their_queues_flavors(quotas: tuple[FlavorQuota, ...], gpu: int, nodes: set[str]) -> None:
+    cluster = cluster_of(*quotas)
+    for number in range(4):
+        # One per node: each asks for all GPUs, or for more than half of the CPUs.
+        cluster.add_pod(of(f"p{number}", gpu=gpu) if gpu else of(f"p{number}", cpu=40))
+    cluster.state = decode_state(encode_state(cluster.state))
+    result = cluster.cycle()
+    assert set(cluster.placed(result).values()) == nodes
+    if not nodes:
+        assert Code.NODE_FLAVOR in {reason.code for one in result.pending for reason in one.reasons}
+
+
+def test_the_reason_names_the_queue_and_its_flavors() -> None:
+    cluster = cluster_of(quota("h100"))
+    for number in range(2):
+        cluster.add_pod(of(f"p{number}", gpu=8))
+    (pending,) = cluster.cycle().pending
+    texts = [render(reason) for reason in pending.reasons]
+    assert f"3 nodes not of the flavors of its queue {NAME}: cpu, {GPU} of h100 (such as a100)" in texts
+
+
+def test_nobody_is_evicted_on_nodes_of_other_flavors() -> None:
+    cluster = cluster_of(quota("h100"))
+    for node in ("a100", "b200", "h100"):
+        cluster.add_pod(of(f"on-{node}", gpu=8, node_name=node, phase="Running", priority=int(node == "h100")))
+    cluster.add_pod(of("high", gpu=8, priority=9))
+    assert set(cluster.evicted(cluster.cycle())) == {"on-h100"}
+
+
+def test_a_flavor_that_does_not_exist_is_waited_for() -> None:
+    cluster = cluster_of(quota("h100"), known=("a100",))
+    cluster.add_pod(of("p", gpu=1))
+    (pending,) = cluster.cycle().pending
+    assert [reason.code for reason in pending.reasons] == [Code.FLAVOR_UNKNOWN]
+    cluster.record("flavor/h100", payloads.FlavorObserved(FLAVORS["h100"]))
+    assert cluster.placed(cluster.cycle()) == {"p": "h100"}
+
+
+def test_without_any_flavors_their_names_say_nothing() -> None:
+    cluster = cluster_of(quota("h100"), known=())
+    cluster.add_pod(of("p", gpu=1))
+    assert cluster.placed(cluster.cycle()) == {"p": "a100"}
+
+
+def test_other_queues_work_goes_where_it_likes() -> None:
+    cluster = cluster_of(quota("h100"))
+    cluster.record("queue/free", payloads.QueueObserved(Queue("free", uid="free")))
+    cluster.add_pod(pod("p", cpu=1, gpu=8, labels={"kai.scheduler/queue": "free"}))
+    cluster.add_pod(of("q", gpu=8))
+    assert cluster.placed(cluster.cycle()) == {"p": "a100", "q": "h100"}
