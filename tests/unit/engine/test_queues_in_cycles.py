@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from kaicore.engine.config import Action, EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.events import payloads
@@ -134,6 +135,18 @@ def test_a_cohort_that_has_lent_everything_gives_nominal_quota_back() -> None:
     assert set(cluster.evicted(result).values()) == {EvictionReason.RECLAIMED}
     assert len(result.evictions) == 2
     assert not any(eviction.fits_on for eviction in result.evictions), "the cohort has nothing left for successors"
+
+
+@pytest.mark.parametrize("priority", [0, 1, 2])
+def test_a_queue_that_takes_only_lower_priority_back(priority: int) -> None:
+    """Kueue's `reclaimWithinCohort: LowerPriority`."""
+    cluster = cluster_of(queue("a", quota=4), queue("b", quota=4, reclaims_lower=True), nodes=1)
+    for number in range(2):
+        cluster.add_pod(of(f"a{number}", "a", 4, priority=number))
+    cluster.full()
+    cluster.run(*(entry.pod for entry in cluster.state.pods.values()))
+    cluster.add_pod(of("b0", "b", 4, priority=priority, created_at=9))
+    assert set(cluster.evicted(cluster.cycle())) == ({"a0"} if priority else set())
 
 
 def test_a_queue_that_spares_its_own_work_evicts_none_of_it() -> None:

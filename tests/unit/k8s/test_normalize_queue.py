@@ -99,7 +99,9 @@ def test_a_cluster_queue_has_the_sums_over_its_flavors() -> None:
         FlavorQuota("on-demand", {"cpu": 9000, "memory": 36 * GI}),
         FlavorQuota("spot", {"cpu": 1500, "memory": 4 * GI}),
     )
-    assert (queue.may_preempt, queue.may_reclaim) == (False, True)
+    assert (queue.may_preempt, queue.may_reclaim, queue.reclaims_lower) == (False, True, False)
+    lower = read(CLUSTER_QUEUE.replace("Any", "LowerPriority"))
+    assert (lower.may_preempt, lower.may_reclaim, lower.reclaims_lower) == (False, True, True)
     newer = read(CLUSTER_QUEUE.replace("v1beta1", "v1beta2").replace("cohort:", "cohortName:"))
     assert newer == queue
 

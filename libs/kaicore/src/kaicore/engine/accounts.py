@@ -51,6 +51,10 @@ class QueueAccounts(Protocol):
         """Say why groups may not have other queues' work evicted to start so much, together; empty if they may."""
         ...
 
+    def reclaims_from(self, group: Group, victim: Group) -> bool:
+        """Tell whether a group may have the victim evicted as one of another queue, by priority."""
+        ...
+
     def may_reclaim(self, asked: Asked, victim: Group) -> bool:
         """Tell whether work of the victim's queue may be evicted so that groups can start so much.
 
@@ -117,6 +121,10 @@ class OneQueue:
     def reclaim_refusal(self, asked: Asked) -> tuple[Reason, ...]:
         """See `QueueAccounts`."""
         return ()
+
+    def reclaims_from(self, group: Group, victim: Group) -> bool:
+        """See `QueueAccounts`."""
+        return False
 
     def may_reclaim(self, asked: Asked, victim: Group) -> bool:
         """See `QueueAccounts`."""

@@ -51,9 +51,13 @@ class _Rule:
 
 
 def consolidate(session: Session) -> None:
-    """Move running pods so that something fits; whoever is moved has another place."""
+    """Move running pods so that something fits; whoever is moved has another place.
+
+    Not where any pods are to be spread: it would pack what spreading has apart.
+    """
     config = session.config
-    if config.consolidate_groups and config.placement_strategy is PlacementStrategy.BINPACK:
+    packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
+    if config.consolidate_groups and packed:
         _run(session, _CONSOLIDATE)
 
 
@@ -306,8 +310,7 @@ def _same_queue_and_lower(session: Session, turn: Turn, victim: Workload) -> boo
 
 
 def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
-    accounts = session.accounts
-    return accounts.queue_of(victim.group) != accounts.queue_of(turn.workload.group)
+    return session.accounts.reclaims_from(turn.workload.group, victim.group)
 
 
 def _movable(session: Session, turn: Turn, victim: Workload) -> bool:

@@ -43,6 +43,7 @@ _MEGABYTE = 10**6
 
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _ADMITTING = (None, "", "None")
+_LOWER_PRIORITY = "LowerPriority"
 
 
 def normalize_kai_queue(wire: KaiQueue) -> Queue:
@@ -104,9 +105,10 @@ def normalize_cluster_queue(wire: ClusterQueueObject) -> Queue:
         namespaces=namespaces,
         stopped=spec.stop_policy not in _ADMITTING,
         flavors=flavors,
-        # A policy that compares priorities as well is not known here; less is evicted than might be.
+        # Whether equals are newer is not asked here; less is evicted than might be.
         may_preempt=preemption is not None and preemption.within_cluster_queue not in (None, "", "Never"),
-        may_reclaim=preemption is not None and preemption.reclaim_within_cohort == "Any",
+        may_reclaim=preemption is not None and preemption.reclaim_within_cohort in ("Any", _LOWER_PRIORITY),
+        reclaims_lower=preemption is not None and preemption.reclaim_within_cohort == _LOWER_PRIORITY,
         unsupported=(*unsupported, *problem),
     )
 

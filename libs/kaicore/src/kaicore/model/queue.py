@@ -75,6 +75,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         stopped: takes no new work.
         may_preempt: whether its work may have other work of the same queue evicted.
         may_reclaim: whether its work may have that of other queues evicted.
+        reclaims_lower: of other queues' work, only that of lower priority.
         flavors: what the quotas are sums of.
         unsupported: constraints that this version cannot honour, and for which its work therefore waits.
     """
@@ -97,6 +98,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped: bool = False
     may_preempt: bool = True
     may_reclaim: bool = True
+    reclaims_lower: bool = False
     flavors: tuple[FlavorQuota, ...] = ()
     unsupported: tuple[str, ...] = ()
 

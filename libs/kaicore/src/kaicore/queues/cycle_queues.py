@@ -104,6 +104,12 @@ class CycleQueues:
             return ()
         return (Reason(code=QueueRefusal.MAY_NOT_PREEMPT, queue=queue.name),)
 
+    def reclaims_from(self, group: Group, victim: Group) -> bool:
+        """Tell whether a group may have the victim evicted as one of another queue, by priority."""
+        mine = self._number(group)
+        lower = mine is not None and self.accounts.tree.queues[mine].reclaims_lower
+        return self.queue_of(victim) != self.queue_of(group) and (not lower or victim.priority < group.priority)
+
     def may_reclaim(self, asked: Asked, victim: Group) -> bool:
         """Tell whether work of the victim's queue may be evicted so that groups can start so much.
 
