@@ -43,8 +43,8 @@ def test_a_limit_holds_whatever_is_free() -> None:
     cluster.add_pod(of("second", "a", 4, created_at=1))
     result = cluster.cycle()
     assert set(cluster.placed(result)) == {first.name}
-    (group,) = result.groups
-    assert group.reasons[0].code == QueueRefusal.OVER_LIMIT
+    (alone,) = result.pending[0].alone
+    assert alone.reasons[0].code == QueueRefusal.OVER_LIMIT
     assert not cluster.cycle().evictions
 
 

@@ -33,13 +33,24 @@ class Budgets:
 
     def refuse(self, members: Iterable[Member]) -> bool:
         """Tell whether any budget would be exceeded by evicting all of the pods."""
-        if not self._by_pod:
-            return False
+        return bool(self._by_pod) and bool(self.refusing(members))
+
+    def refusing(self, members: Iterable[Member]) -> set[str]:
+        """Return the budgets that do not let all of the pods be evicted."""
         asked: dict[str, int] = {}
+        found: set[str] = set()
         for member in members:
             budgets = self._by_pod.get(member.pod.uid, ())
             if len(budgets) > 1:
-                return True
+                found.update(budgets)
             for budget in budgets:
                 asked[budget] = asked.get(budget, 0) + 1
-        return any(self._allowed.get(budget, 0) < count for budget, count in asked.items())
+        return found | {budget for budget, count in asked.items() if self.allowed(budget) < count}
+
+    def allowed(self, budget: str) -> int:
+        """Return how many more pods a budget lets be evicted."""
+        return max(self._allowed.get(budget, 0), 0)
+
+    def under(self, budget: str, members: Iterable[Member]) -> int:
+        """Count the pods that are under a budget."""
+        return sum(budget in self._by_pod.get(member.pod.uid, ()) for member in members)

@@ -4,7 +4,7 @@ Costs: whoever ends counts by the rank of its priority among all candidates, twi
 then the number of pods; then how long they have run. A gang is never left below its minimum: it goes as a whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,14 +41,14 @@ class Unit:
 class Candidates:
     """Who may be evicted for a group, as columns over their pods."""
 
-    def __init__(self, session: Session, workloads: Sequence[Workload], *, only_surplus: frozenset[str]) -> None:
+    def __init__(self, session: Session, workloads: Sequence[Workload], *, protected: Mapping[str, int]) -> None:
         """Args:
         session: the cycle.
         workloads: whose pods may be evicted.
-        only_surplus: keys of those that must keep their minimum.
+        protected: until when some of them must keep their minimum, by key; microseconds since the epoch.
         """
         self._session = session
-        self._only_surplus = only_surplus
+        self._protected = protected
         ranks = {priority: rank for rank, priority in enumerate(sorted({w.group.priority for w in workloads}), 1)}
         self._ranks = ranks
         self.workloads = {workload.group.key: workload for workload in workloads}
@@ -102,7 +102,7 @@ class Candidates:
         counts = {leaf: count - gone.get(leaf, 0) for leaf, count in workload.counts.items()}
         members = workload.unit(member, counts)
         shrinks = len(members) < sum(counts.values()) and workload.satisfied(counts)
-        if not shrinks and member.group in self._only_surplus:
+        if not shrinks and member.group in self._protected:
             return None
         if len(members) > 1:
             members = tuple(other for other in sorted(members, key=lambda other: other.pod.uid) if self.has(other))
@@ -111,6 +111,26 @@ class Candidates:
         minutes = sum(max(now - other.placed_at, 0) // 60_000_000 if other.placed_at else _MINUTES for other in members)
         cost = rank * _RANK + len(members) * POD_COST + min(minutes, _MINUTES)
         return Unit(workload, members, cost, shrinks)
+
+    def members(self, eligible: Callable[[Workload], bool]) -> Iterator[Member]:
+        """Yield the pods of eligible groups that are still there to be evicted."""
+        for members in self.on_row.values():
+            yield from (member for member in members.values() if eligible(self.workloads[member.group]))
+
+    def protected(self, may_evict: Callable[[Workload], bool]) -> tuple[int, int]:
+        """Count the pods that only their group's minimum runtime protects; with when that of the first ends.
+
+        Args:
+            may_evict: whether a group's queue lets it be evicted.
+        """
+        count, until = 0, 0
+        for key in sorted(self._protected):
+            workload = self.workloads[key]
+            if not self._session.is_growing(key) and may_evict(workload):
+                held = sum(self.unit(member) is None for member in workload.active.values() if self.has(member))
+                count += held
+                until = min(until or self._protected[key], self._protected[key]) if held else until
+        return count, until
 
     def take(self, unit: Unit) -> None:
         """The pods of a unit are gone."""

@@ -115,14 +115,17 @@ class CycleResult(msgspec.Struct, frozen=True):
     Attributes:
         units: in the order in which they were decided.
         pending: classes with pods left, by key.
-        groups: groups with pods left for reasons of their own, by key.
+        groups: groups with pods left for reasons that are not told with their class, by key.
         healings: evictions for the sake of the evicted, in the order in which they were decided.
+        due: when the first of what the cycle held back only for a time is no longer, microseconds since the epoch: a
+            preemption delay, or a victim's minimum runtime; 0 if there was nothing.
     """
 
     units: tuple[DecisionUnit, ...]
     pending: tuple[ClassPending, ...]
     groups: tuple[GroupPending, ...] = ()
     healings: tuple[Healing, ...] = ()
+    due: int = 0
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

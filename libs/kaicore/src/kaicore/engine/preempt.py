@@ -9,7 +9,7 @@ nobody evicted at all.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kaicore.engine.accounts import QueueAccounts
 from kaicore.engine.candidates import Candidates, Unit
@@ -89,8 +89,7 @@ class _Action:
         self._session = session
         self._rule = rule
         self._pools: dict[tuple[str, int], Candidates] = {}
-        #: What did not help, and whether there was anybody to evict.
-        self._failed: dict[object, bool] = {}
+        self._failed: dict[object, _Failure] = {}
         #: Whether a queue's work of some priority has anybody to evict.
         self._victims: dict[tuple[str, int], bool] = {}
 
@@ -103,27 +102,66 @@ class _Action:
         group = turn.workload.group
         queue = session.accounts.queue_of(group)
         kinds = Counter(session.key_of(member) for _, step in steps for member in step.members)
+        if any(session.never_fits(key) for key in kinds):
+            return False
+        if refusal := _own_refusal(session, steps):
+            self._tell(turn, refusal)
+            return False
         # Of one queue, who comes later has no more victims than who came before.
         attempt = (queue, tuple(sorted(kinds.items())), group.preemptible)
         if attempt not in self._failed:
             if session.steps_left <= 0:
-                turn.reasons = (*turn.reasons, Reason(code=Code.SEARCH_ENDED))
+                self._tell(turn, (_SEARCH_ENDED,))
                 return False
-            if any(session.never_fits(key) for key in kinds):
-                return False
-            if refusal := _refusal(session, rule, steps):
-                if self._anybody(turn):
-                    turn.reasons = (*turn.reasons, *(reason for reason in refusal if reason not in turn.reasons))
+            if refusal := rule.refusal(session.accounts, asked_of(session, steps)):
+                self._tell(turn, refusal)
                 return False
             pool = self._pools.get((queue, group.priority))
             if pool is None:
                 pool = self._pools[queue, group.priority] = _candidates(session, rule, turn)
-            if _make_room(session, rule, steps, pool):
+            budgets = _make_room(session, rule, steps, pool)
+            if budgets is None:
                 return True
-            self._failed[attempt] = bool(pool.workloads) and not rule.replaced
-        if self._failed[attempt]:
-            turn.reasons = (*turn.reasons, Reason(code=Code.NO_VICTIMS, detail=rule.reason))
+            self._failed[attempt] = _Failure(pool, budgets)
+        failure = self._failed[attempt]
+        if group.priority not in failure.said:
+            failure.said[group.priority] = self._in_the_way(steps, failure)
+        self._tell(turn, failure.said[group.priority])
         return False
+
+    def _tell(self, turn: Turn, reasons: tuple[Reason, ...]) -> None:
+        """Leave reasons with a group for which there might be anybody to evict."""
+        if reasons and self._anybody(turn):
+            turn.reasons = (*turn.reasons, *(reason for reason in reasons if reason not in turn.reasons))
+
+    def _in_the_way(self, steps: Steps, failure: "_Failure") -> tuple[Reason, ...]:
+        """Say why a search found nobody for a group: what protects those who might have helped."""
+        session, rule = self._session, self._rule
+        turn, _ = steps[0]
+        if not self._anybody(turn):
+            return ()
+
+        def eligible(victim: Workload) -> bool:
+            return rule.eligible(session, turn, victim)
+
+        reasons = [Reason(code=Code.NO_VICTIMS, detail=rule.reason)]
+        budgets, queues, asked = session.budgets, session.accounts, asked_of(session, steps)
+        for budget in sorted(failure.budgets):
+            if under := budgets.under(budget, failure.pool.members(eligible)):
+                free = budgets.allowed(budget)
+                reasons.append(Reason(code=Code.DISRUPTION_BUDGET, detail=budget, need=under, free=free))
+        accounts = queues.savepoint()
+        for group, request in asked:
+            queues.charge(group, request)
+        protected, until = failure.pool.protected(
+            lambda victim: eligible(victim) and rule.may_evict(queues, asked, victim)
+        )
+        queues.undo(accounts)
+        if protected:
+            session.due(until)
+            reasons.append(Reason(code=Code.MINIMUM_RUNTIME, need=protected, until=until))
+        # Whom nobody is moved for has somebody evicted by the other actions, or is told why not.
+        return () if rule.replaced else tuple(reasons)
 
     def _anybody(self, turn: Turn) -> bool:
         """Whether there is anybody who might make way for a group, if it may have somebody evicted."""
@@ -134,17 +172,37 @@ class _Action:
         return self._victims[key]
 
 
-def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
-    """Say why a group may not have anybody evicted."""
+@dataclass(slots=True)
+class _Failure:
+    """A search that found nothing.
+
+    Attributes:
+        pool: among whom.
+        budgets: PodDisruptionBudgets that kept any of them.
+        said: what there is to be said of it, by the priority of who looks for victims.
+    """
+
+    pool: Candidates
+    budgets: set[str]
+    said: dict[int, tuple[Reason, ...]] = field(default_factory=dict)
+
+
+_SEARCH_ENDED = Reason(code=Code.SEARCH_ENDED)
+_NEVER_PREEMPTS = Reason(code=Code.NEVER_PREEMPTS)
+
+
+def _own_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
+    """Say what of a group itself keeps it from having anybody evicted."""
     now = session.given.now
     for turn, step in steps:
         if any(member.pod.preemption_policy == "Never" for member in step.members):
-            return (Reason(code=Code.NEVER_PREEMPTS),)
+            return (_NEVER_PREEMPTS,)
         group = turn.workload.group
-        since = max(group.created_at * 1_000_000, turn.workload.evicted_at)
-        if now < since + group.preemption_delay_us:
-            return (Reason(code=Code.PREEMPTION_DELAY, need=since + group.preemption_delay_us - now),)
-    return rule.refusal(session.accounts, asked_of(session, steps))
+        until = max(group.created_at * 1_000_000, turn.workload.evicted_at) + group.preemption_delay_us
+        if now < until:
+            session.due(until)
+            return (Reason(code=Code.PREEMPTION_DELAY, until=until),)
+    return ()
 
 
 def _eligible(session: Session, rule: _Rule, turn: Turn) -> Iterator[Workload]:
@@ -159,25 +217,26 @@ def _eligible(session: Session, rule: _Rule, turn: Turn) -> Iterator[Workload]:
 
 
 def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
-    now, group = session.given.now, turn.workload.group
-    workloads, only_surplus = list(_eligible(session, rule, turn)), []
-    for workload in workloads:
-        protected = session.accounts.min_runtime_us(workload.group, for_group=group)
-        if protected and now - workload.started_at < protected:
-            only_surplus.append(workload.group.key)
-    return Candidates(session, workloads, only_surplus=frozenset(only_surplus))
+    group, workloads = turn.workload.group, list(_eligible(session, rule, turn))
+    ends = {
+        workload.group.key: workload.started_at + session.accounts.min_runtime_us(workload.group, for_group=group)
+        for workload in workloads
+    }
+    protected = {key: until for key, until in ends.items() if session.given.now < until}
+    return Candidates(session, workloads, protected=protected)
 
 
-def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> bool:
-    """Look for victims, and decide on what is found."""
+def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> set[str] | None:
+    """Look for victims, and decide on what is found; otherwise return the budgets that kept any of them."""
+    budgets: set[str] = set()
     lower = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
     trail = session.future.trail
     savepoint = trail.savepoint()
     session.lift(lower, future=True)
-    found, places = _search(session, rule, steps, pool, kept=session.kept_besides(lower))
+    found, places = _search(session, rule, steps, pool, kept=session.kept_besides(lower), budgets=budgets)
     if found is None:
         trail.rollback(savepoint)
-        return False
+        return budgets
     for unit in found.units:
         session.accounts.release(unit.workload.group, session.requests(unit.members))
     preemptor = steps[0][0].workload.group.key
@@ -189,16 +248,16 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
     ]
     lifted = session.lift(lower)
     session.nominated(steps, found.spots, evictions, lifted)
-    return True
+    return None
 
 
 def _search(
-    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot]
+    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot], budgets: set[str]
 ) -> tuple[Found | None, dict[str, Spot]]:
     """Look for victims that may be exchanged for what is to start; returns them, and where their successors fit.
 
     They are off the future's columns and budgets then, and the successors on the columns. Without any, what is on the
-    columns is the caller's to undo. The accounts are left as they are.
+    columns is the caller's to undo. The accounts are left as they are; budgets that kept anybody are added to `budgets`.
     """
     queues, trail = session.accounts, session.future.trail
     asked = asked_of(session, steps)
@@ -218,6 +277,7 @@ def _search(
             most_groups=_HOPE * session.config.consolidate_groups if rule.replaced else None,
         )
         found = search.run()
+        budgets |= search.budgets
         queues.undo(accounts)
         if found is None:
             return None, {}

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+import numpy as np
+
 from kaicore.events.payloads import Reason
 from kaicore.model.quantity import format_amount
 from kaicore.numa.explain import NumaRefusal
@@ -46,6 +48,8 @@ class Code(StrEnum):
     NEVER_PREEMPTS = "NeverPreempts"
     PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
     NO_VICTIMS = "NoVictimsWouldHelp"
+    DISRUPTION_BUDGET = "ProtectedByDisruptionBudget"
+    MINIMUM_RUNTIME = "WithinMinimumRuntime"
     SEARCH_ENDED = "VictimSearchEnded"
     FITS_IF = "FitsIf"
     FITS_AFTER = "FitsAfter"
@@ -132,9 +136,19 @@ def render(reason: Reason) -> str:
         case Code.NEVER_PREEMPTS:
             return "its pods' preemption policy is Never"
         case Code.PREEMPTION_DELAY:
-            return f"may have others evicted in {-(-reason.need // 1_000_000)} s"
+            return f"may have others evicted from {_time(reason.until)} on"
         case Code.NO_VICTIMS:
             return f"{reason.detail}: evicting what may be evicted would not make it fit"
+        case Code.DISRUPTION_BUDGET:
+            pods = f"{reason.need} pod{'' if reason.need == 1 else 's'} that could make way"
+            allowed = f"{reason.free} disruption{'' if reason.free == 1 else 's'}"
+            return f"PodDisruptionBudget {reason.detail} protects {pods}: it allows {allowed} now"
+        case Code.MINIMUM_RUNTIME if reason.need == 1:
+            return f"a pod that could make way has a minimum runtime until {_time(reason.until)}"
+        case Code.MINIMUM_RUNTIME:
+            return (
+                f"{reason.need} pods that could make way have a minimum runtime, the first until {_time(reason.until)}"
+            )
         case Code.SEARCH_ENDED:
             return "the search for victims was ended for this cycle"
         case Code.FITS_IF:
@@ -164,6 +178,11 @@ def render(reason: Reason) -> str:
             if said is not None:
                 return said
             return f"{reason.code}: {reason.detail or reason.resource}{where}"
+
+
+def _time(at: int) -> str:
+    """Write a time, given in microseconds since the epoch, as Kubernetes does, to the second that is over by then."""
+    return f"{np.datetime64(-(-at // 1_000_000), 's')}Z"
 
 
 #: Reasons that no pod's end can remove: the pod waits for the cluster or itself to be changed.

@@ -16,13 +16,14 @@ from kaicore.engine.decisions import (
     Nominated,
 )
 from kaicore.engine.numa_verdicts import configure_kubelets
+from kaicore.engine.pending import Left, told
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import UNRESOLVABLE, Code
 from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
-from kaicore.events.payloads import ClassPending, GroupPending, Reason
+from kaicore.events.payloads import Reason
 from kaicore.model.pod import Amounts
 
 
@@ -59,6 +60,7 @@ class Session:
         self._reserved: dict[str, list[Spot]] = {}
         #: Keys of groups for which this cycle has decided to keep room.
         self._fresh: set[str] = set()
+        self._due = 0
 
     def class_of(self, member: Member) -> PodClass:
         """Return the class as which a pod is decided on."""
@@ -366,6 +368,10 @@ class Session:
         """Add a unit to what is decided."""
         self._units.append(unit)
 
+    def due(self, at: int) -> None:
+        """Note that something is held back only until a time (microseconds since the epoch) that is yet to come."""
+        self._due = min(self._due or at, at)
+
     def never_fits(self, class_key: str) -> bool:
         """Whether no pod's end could make a pod of a class fit, as its reasons say."""
         reasons = self.class_reasons.get(class_key, ())
@@ -410,22 +416,21 @@ class Session:
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
         pods: dict[str, int] = {}
-        groups = []
+        left: list[Left] = []
         for key in sorted(self.turns):
             turn = self.turns[key]
             begun = {spot.member.pod.uid for spot in turn.spots}
-            left = 0
+            of_group: dict[str, int] = {}
             for uid, member in turn.workload.waiting.items():
                 if uid not in begun and self._ours(member):
                     class_key = self.key_of(member)
-                    pods[class_key] = pods.get(class_key, 0) + 1
-                    left += 1
-            if left and turn.reasons and (turn.workload.is_gang or not _of_class(turn.reasons)):
-                groups.append(GroupPending(group=key, pods=left, reasons=turn.reasons))
-        pending = tuple(
-            ClassPending(pod_class=key, pods=pods[key], reasons=self.class_reasons.get(key, ())) for key in sorted(pods)
-        )
-        return CycleResult(tuple(self._units), pending, tuple(groups), tuple(self.healings))
+                    of_group[class_key] = of_group.get(class_key, 0) + 1
+            for class_key, count in of_group.items():
+                pods[class_key] = pods.get(class_key, 0) + count
+            if of_group:
+                left.append(Left(turn.workload, tuple(of_group), sum(of_group.values()), turn.reasons))
+        pending, groups = told(left, pods, self.class_reasons)
+        return CycleResult(tuple(self._units), pending, groups, tuple(self.healings), self._due)
 
     def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
         """Return the place of a group's queue among queues, by what the group asks for next."""
@@ -505,19 +510,3 @@ def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:
     if pod_class.volumes.waits:
         return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
     return ()
-
-
-def _of_class(reasons: tuple[Reason, ...]) -> bool:
-    """Whether reasons are only those of the class, which are recorded with it."""
-    return all(reason.code not in _GROUP_CODES and not getattr(reason, "queue", "") for reason in reasons)
-
-
-_GROUP_CODES = frozenset(
-    {
-        Code.GANG_INCOMPLETE,
-        Code.GANG_SHORT,
-        Code.GANG_GROUP,
-        Code.BIND_BACKOFF,
-        Code.WAITS_FOR_VICTIMS,
-    }
-)

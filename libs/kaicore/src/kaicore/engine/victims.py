@@ -89,6 +89,8 @@ class Search:
         self._order: list[int] = order.tolist()
         self._by_order = {self._order[row]: row for row in range(len(session.trail.columns.names))}
         self._rows: dict[str, list[tuple[int, int, int]]] = {}
+        #: PodDisruptionBudgets that kept anybody from being evicted.
+        self.budgets: set[str] = set()
         self._known: dict[object, tuple[int, tuple[int, ...]] | None] = {}
 
     def run(self) -> Found | None:
@@ -192,7 +194,13 @@ class Search:
     def _may_go(self, unit: Unit) -> bool:
         if self._bounds and not self._relief(unit):
             return False
-        return self._may_evict(unit.workload) and not self._session.budgets.refuse(unit.members)
+        if not self._may_evict(unit.workload):
+            return False
+        budgets = self._session.budgets
+        if not budgets.refuse(unit.members):
+            return True
+        self.budgets |= budgets.refusing(unit.members)
+        return False
 
     def _evict(self, unit: Unit) -> None:
         session = self._session

@@ -17,7 +17,13 @@ from kaicore.events.payloads import Payload
 Document = dict[str, Any]
 Upcaster = Callable[[Document], Document]
 
-_PARTS = (payloads.Reason, payloads.ClassPending, payloads.GroupPending, payloads.QueueFigures)
+_PARTS = (
+    payloads.Reason,
+    payloads.AlonePending,
+    payloads.ClassPending,
+    payloads.GroupPending,
+    payloads.QueueFigures,
+)
 
 #: Current schema versions, where not 1.
 _SCHEMAS: dict[str, int] = {}

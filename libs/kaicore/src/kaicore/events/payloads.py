@@ -418,6 +418,7 @@ class Reason(Payload, frozen=True):
         detail: a taint, a label, a policy: whatever else the code speaks of.
         rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
         queue: whose bound or state stands in the way (`kaicore.queues.refusals`).
+        until: when this ends by itself, microseconds since the epoch; 0 if it does not.
     """
 
     code: str
@@ -430,18 +431,43 @@ class Reason(Payload, frozen=True):
     detail: str = ""
     rejection: str = ""
     queue: str = ""
+    until: int = 0
+
+
+class AlonePending(Payload, frozen=True):
+    """Why pods of a class and a queue that start one by one wait: what held for most of their groups in a cycle.
+
+    Attributes:
+        queue: as their groups name it.
+        priority: of their groups.
+    """
+
+    queue: str
+    priority: int
+    reasons: tuple[Reason, ...]
 
 
 class ClassPending(Payload, frozen=True):
-    """A class of pods of which a cycle left some unplaced, and why."""
+    """A class of pods of which a cycle left some unplaced, and why.
+
+    Attributes:
+        reasons: why no node is for them.
+        alone: what else stands in the way of those that start one by one, where anything does.
+    """
 
     pod_class: str
     pods: int
     reasons: tuple[Reason, ...] = ()
+    alone: tuple[AlonePending, ...] = ()
 
 
 class GroupPending(Payload, frozen=True):
-    """A group of which a cycle left pods unplaced for reasons of its own, besides those of their classes."""
+    """A group of which a cycle left pods unplaced, for reasons that are not recorded with their class.
+
+    Attributes:
+        pods: how many; 0 takes back what was recorded of it before.
+        reasons: all of them; those of its pods' classes may be left out.
+    """
 
     group: str
     pods: int

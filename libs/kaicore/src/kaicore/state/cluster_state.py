@@ -507,7 +507,12 @@ class ClusterState:
         self.tally.cycles += 1
         self.config_digest = payload.config_digest
         for group in payload.groups:
-            if group.group in self.roster.workloads:
+            if not group.pods:
+                by_shard = self.group_reasons.get(group.group, {})
+                by_shard.pop(payload.shard, None)
+                if not by_shard:
+                    self.group_reasons.pop(group.group, None)
+            elif group.group in self.roster.workloads:
                 self.group_reasons.setdefault(group.group, {})[payload.shard] = group
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item

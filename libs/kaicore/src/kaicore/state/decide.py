@@ -247,4 +247,8 @@ def _news(state: ClusterState, shard: str, pending: tuple[ClassPending, ...]) ->
 
 
 def _group_news(state: ClusterState, shard: str, groups: tuple[GroupPending, ...]) -> tuple[GroupPending, ...]:
-    return tuple(item for item in groups if state.group_reasons.get(item.group, {}).get(shard) != item)
+    """Do so for groups, and take back what was recorded of those that have nothing of their own to say any more."""
+    news = [item for item in groups if state.group_reasons.get(item.group, {}).get(shard) != item]
+    still = {item.group for item in groups}
+    told = (key for key, by_shard in state.group_reasons.items() if shard in by_shard and key not in still)
+    return (*news, *(GroupPending(group=key, pods=0) for key in sorted(told)))

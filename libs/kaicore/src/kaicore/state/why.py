@@ -136,13 +136,21 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
-    """Return why a pod waits: the reasons last recorded for its group, if it has any of its own, and for its class."""
+    """Return why a pod waits: the reasons last recorded for its group, or for those like it, and for its class."""
     if entry.stage is not Stage.WAITING:
         return []
+    workload = state.roster.workloads[entry.group]
     by_group = state.group_reasons.get(entry.group, {})
     by_class = state.reasons.get(state.class_of(entry).key, {})
-    found = [reason for shard in sorted(by_group) for reason in by_group[shard].reasons]
-    found += [reason for shard in sorted(by_class) for reason in by_class[shard].reasons if reason not in found]
+    found: list[payloads.Reason] = []
+    for shard in sorted(by_group):
+        found += by_group[shard].reasons
+    if not by_group and not workload.is_gang:
+        kind = workload.group.queue, workload.group.priority
+        for shard in sorted(by_class):
+            found += [r for item in by_class[shard].alone if (item.queue, item.priority) == kind for r in item.reasons]
+    for shard in sorted(by_class):
+        found += [reason for reason in by_class[shard].reasons if reason not in found]
     return found
 
 

@@ -1,0 +1,191 @@
+"""Why pods wait that start one by one: nothing of what stands in their way is lost, and nothing is told pod by pod."""
+
+import pytest
+from kaicore.engine.reasons import Code, render
+from kaicore.events import payloads
+from kaicore.events.payloads import Reason
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.pod import Pod
+from kaicore.model.selector import PodSelector, Requirement
+from kaicore.queues.refusals import QueueRefusal
+from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import pending_reasons
+
+from tests.factory import pod
+from tests.hierarchy import queue
+from tests.workloads import OWNER, Workloads
+
+QUEUE_LABEL = "kai.scheduler/queue"
+HOUR = 3_600_000_000
+
+
+def full(*, nodes: int = 1, of_queue: str = "", queues: tuple[object, ...] = ()) -> Workloads:
+    """Nodes of 8 GPUs, each taken by two pods of low priority."""
+    cluster = Workloads()
+    for one in queues:
+        cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
+    for node in range(nodes):
+        cluster.add_node(f"n{node}", cpu=64, gpu=8)
+        for half in range(2):
+            cluster.add_pod(
+                pod(
+                    f"low-{node}-{half}",
+                    cpu=1,
+                    gpu=4,
+                    priority=1,
+                    node_name=f"n{node}",
+                    phase="Running",
+                    owner=OWNER,
+                    labels={"app": "low", **({QUEUE_LABEL: of_queue} if of_queue else {})},
+                )
+            )
+    return cluster
+
+
+def budget(allowed: int, name: str = "b") -> payloads.PodDisruptionBudgetObserved:
+    """Of the pods of `full`."""
+    selector = PodSelector(("default",), None, (Requirement("app", "In", ("low",)),))
+    return payloads.PodDisruptionBudgetObserved(
+        PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, disruptions_allowed=allowed)
+    )
+
+
+def why(cluster: Workloads, one: Pod) -> list[Reason]:
+    """Why a pod waits, as recorded."""
+    return pending_reasons(cluster.state.pods[one.uid], cluster.state)
+
+
+def said(cluster: Workloads, one: Pod) -> list[str]:
+    """The same in words, less what nodes say."""
+    return [render(reason) for reason in why(cluster, one) if reason.code != Code.INSUFFICIENT]
+
+
+def test_no_queue() -> None:
+    cluster = full(queues=(queue("a"),))
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8))
+    assert not cluster.cycle().groups
+    assert said(cluster, one) == ["names no queue, and there is no default one"]
+
+
+def test_never_preempts() -> None:
+    cluster = full()
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
+    cluster.cycle()
+    assert [reason.code for reason in why(cluster, one)] == [Code.INSUFFICIENT, Code.NEVER_PREEMPTS]
+
+
+def test_no_victims() -> None:
+    cluster = full()
+    one = cluster.add_pod(pod("one", cpu=100, gpu=8, priority=9))
+    other = cluster.add_pod(pod("other", cpu=63, gpu=8, priority=9))
+    firm = cluster.add_pod(pod("firm", cpu=2, gpu=0, priority=10, node_name="n0", phase="Running"))
+    cluster.cycle()
+    assert said(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
+    assert Code.TOO_SMALL in {reason.code for reason in why(cluster, one)}, "and nobody is looked for"
+    assert not why(cluster, firm)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (0, "PodDisruptionBudget default/b protects 2 pods that could make way: it allows 0 disruptions now"),
+        (1, "PodDisruptionBudget default/b protects 2 pods that could make way: it allows 1 disruption now"),
+    ],
+)
+def test_disruption_budgets(allowed: int, words: str) -> None:
+    cluster = full()
+    cluster.record("pdb/default/b", budget(allowed))
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9))
+    assert not cluster.cycle().evictions
+    assert words in said(cluster, one)
+
+
+def test_a_budget_that_kept_nobody_is_not_named() -> None:
+    cluster = full()
+    cluster.record("pdb/default/b", budget(0))
+    cluster.add_pod(pod("firm", cpu=1, gpu=0, priority=10, node_name="n0", phase="Running"))
+    one = cluster.add_pod(pod("one", cpu=64, gpu=8, priority=9))
+    cluster.cycle()
+    assert Code.DISRUPTION_BUDGET not in {reason.code for reason in why(cluster, one)}
+
+
+def test_minimum_runtimes_and_until_when() -> None:
+    queues = (queue("a", reclaim_min_runtime_us=HOUR), queue("b", quota=8))
+    cluster = full(queues=queues, of_queue="a")
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8, labels={QUEUE_LABEL: "b"}))
+    result = cluster.cycle()
+    assert not result.evictions
+    (reason,) = [reason for reason in why(cluster, one) if reason.code == Code.MINIMUM_RUNTIME]
+    began = cluster.state.roster.workloads["Pod/default/low-0-0"].started_at
+    assert (reason.need, reason.until) == (2, began + HOUR)
+    assert result.due == began + HOUR
+    cluster.now = result.due + 1_000_000
+    assert len(cluster.cycle().evictions) == 2
+
+
+def test_preemption_delays_and_until_when() -> None:
+    cluster = full()
+    delayed = {"preemption_delay_us": 30_000_000, "created_at": cluster.now // 1_000_000}
+    gang = cluster.gang("gang", 1, cpu=1, gpu=8, priority=9, group=delayed)
+    result = cluster.cycle()
+    (reason,) = [reason for reason in why(cluster, gang[0]) if reason.code == Code.PREEMPTION_DELAY]
+    assert result.due == reason.until
+    again = cluster.cycle()
+    assert again.groups == result.groups, "what is recorded of it does not change from cycle to cycle"
+    cluster.now = result.due
+    assert cluster.cycle().evictions
+
+
+def test_what_many_wait_for_is_told_once() -> None:
+    cluster = full(queues=(queue("a", limit=0), queue("b", quota=8)), of_queue="b")
+    many = [
+        cluster.add_pod(pod(f"{name}-{number}", cpu=1, gpu=8, labels={QUEUE_LABEL: name}))
+        for number in range(50)
+        for name in "ab"
+    ]
+    odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, labels={QUEUE_LABEL: "b"}, priority=1, preemption_policy="Never"))
+    result = cluster.cycle()
+    assert not result.groups
+    assert {reason.code for reason in why(cluster, many[0])} >= {QueueRefusal.OVER_LIMIT}
+    assert QueueRefusal.OVER_LIMIT not in {reason.code for reason in why(cluster, many[1])}
+    assert Code.NEVER_PREEMPTS in {reason.code for reason in why(cluster, odd)}
+    assert Code.NEVER_PREEMPTS not in {reason.code for reason in why(cluster, many[1])}
+
+
+def test_who_waits_for_something_else_than_most_is_told_of_alone_and_taken_back() -> None:
+    cluster = full()
+    cluster.record("pdb/default/b", budget(0))
+    many = [cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=9)) for number in range(5)]
+    odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
+    result = cluster.cycle()
+    (group,) = result.groups
+    assert group.group == "Pod/default/odd"
+    assert Code.NEVER_PREEMPTS in {reason.code for reason in why(cluster, odd)}
+    assert Code.NEVER_PREEMPTS not in {reason.code for reason in why(cluster, many[0])}
+    cluster.see(odd, preemption_policy="PreemptLowerPriority")
+    cluster.cycle()
+    assert "Pod/default/odd" not in cluster.state.group_reasons
+    assert why(cluster, odd) == why(cluster, many[0])
+    assert why_in_copy(cluster, odd) == why(cluster, odd)
+
+
+def why_in_copy(cluster: Workloads, one: Pod) -> list[Reason]:
+    """Why a pod waits, by a state that was saved and restored."""
+    state = decode_state(encode_state(cluster.state))
+    return pending_reasons(state.pods[one.uid], state)
+
+
+def test_a_successor_fits_only_if_its_queue_lets_it() -> None:
+    cluster = full(nodes=2, queues=(queue("a", limit=16), queue("b")), of_queue="a")
+    cluster.delete_pod(cluster.state.pods["uid-low-1-0"].pod)
+    cluster.delete_pod(cluster.state.pods["uid-low-1-1"].pod)
+    one = pod("one", cpu=1, gpu=8, priority=9, node_selector={"x": "y"}, labels={QUEUE_LABEL: "a"})
+    cluster.add_node("n0", cpu=64, gpu=8, labels={"x": "y"})
+    cluster.add_pod(one)
+    fits = {eviction.name: eviction.fits_on for eviction in cluster.cycle().evictions}
+    assert fits == {"low-0-0": "n1", "low-0-1": "n1"}
+    narrow = full(nodes=1, queues=(queue("a", limit=8),), of_queue="a")
+    narrow.add_node("n1", cpu=64, gpu=8)
+    narrow.add_pod(pod("one", cpu=1, gpu=8, priority=9, labels={QUEUE_LABEL: "a"}))
+    fits = {eviction.name: eviction.fits_on for eviction in narrow.cycle().evictions}
+    assert fits == {"low-0-0": "", "low-0-1": ""}
