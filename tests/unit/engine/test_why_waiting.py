@@ -189,3 +189,13 @@ def test_a_successor_fits_only_if_its_queue_lets_it() -> None:
     narrow.add_pod(pod("one", cpu=1, gpu=8, priority=9, labels={QUEUE_LABEL: "a"}))
     fits = {eviction.name: eviction.fits_on for eviction in narrow.cycle().evictions}
     assert fits == {"low-0-0": "", "low-0-1": ""}
+
+
+def test_who_would_not_have_evicted_them_is_not_told_of_those_who_are_protected() -> None:
+    cluster = full()
+    cluster.record("pdb/default/b", budget(0))
+    high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=9))
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.cycle()
+    assert Code.DISRUPTION_BUDGET in {reason.code for reason in why(cluster, high)}
+    assert [reason.code for reason in why(cluster, low)] == [Code.INSUFFICIENT]

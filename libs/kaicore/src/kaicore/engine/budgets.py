@@ -15,7 +15,7 @@ class Budgets:
         self, allowed: Mapping[str, int] | None = None, by_pod: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
         """Args:
-        allowed: `status.disruptionsAllowed` by budget, as `<namespace>/<name>`, less the evictions still under way.
+        allowed: `status.disruptionsAllowed` by budget, as `<namespace>/<name>`, less the evictions not granted yet.
         by_pod: the budgets of each pod that has any, by its uid.
         """
         self._allowed = dict(allowed or {})

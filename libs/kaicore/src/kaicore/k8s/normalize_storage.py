@@ -136,7 +136,7 @@ def normalize_budget(wire: BudgetObject) -> PodDisruptionBudget:
         selector=PodSelector(
             (metadata.namespace,), labels=label_requirements(spec.selector, subject=subject, field="spec.selector")
         ),
-        disruptions_allowed=max(status.disruptions_allowed, 0),
+        disruptions_allowed=max(status.disruptions_allowed or 0, 0),
         disrupted=tuple(sorted(status.disrupted_pods or ())),
         unhealthy_may_go=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
     )

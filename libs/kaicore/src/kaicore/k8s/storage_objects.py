@@ -91,16 +91,18 @@ class NamespaceObject(KubernetesObject):
 
 
 class BudgetSpec(Wire):
-    """Whose disruption is limited."""
+    """Whose disruption is limited, and how far: a count, or a part of them such as `50%`."""
 
     selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
 class BudgetStatus(Wire):
     """What is allowed now; pods whose eviction was granted are named with the time of it."""
 
-    disruptions_allowed: int = 0
+    disruptions_allowed: int | None = None
     disrupted_pods: dict[str, msgspec.Raw] | None = None
 
 

@@ -24,7 +24,7 @@ from kaicore.events.payloads import (
     PodPlaced,
 )
 from kaicore.k8s.facts import Facts
-from kaicore.k8s.kinds import NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.k8s.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.k8s.objects import PodObject
 from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Seen
 from kaicore.k8s.resources import PODS, ObjectT
@@ -41,6 +41,7 @@ from kaicore.model.placement import (
     ZoneAmount,
     encode_annotation,
 )
+from kaicore.simulation.disruption import DisruptionController
 from kaicore.simulation.kubelets import Answer, Kubelets
 from kaicore.simulation.objects import World, WorldPod
 from kaicore.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
@@ -98,6 +99,7 @@ class Simulation:
         self._now = world.now
         self._facts = Facts(CLUSTER)
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
+        self._disruption = DisruptionController(world.surroundings.budgets(), self._pods.get)
 
     async def begin(self) -> None:
         """Record the world: classes, nodes, zones, queues, groups, then pods in the order in which nodes took them."""
@@ -120,6 +122,7 @@ class Simulation:
                 record = pod.observed or pod.predicted or ()
                 zones = [{"zone": zone.zone, "amount": zone.amount} for zone in record]
                 world.warnings += self._kubelets.add_running(pod.object, zones)
+        await self._append([self._seen(BUDGET, budget) for budget in self._disruption.new(self.state)])
 
     async def cycle(self) -> bool:
         """Run a cycle and bind what it placed; return whether another one might decide more."""
@@ -132,6 +135,8 @@ class Simulation:
         gone: tuple[Eviction | Healing, ...] = (*proposal.result.evictions, *proposal.result.healings)
         for eviction in gone:
             await self._append(self._evict(eviction))
+        if gone or proposal.result.decisions:
+            await self._append([self._seen(BUDGET, budget) for budget in self._disruption.changed(self.state)])
         return bool(self.state.waiting) and (bool(proposal.result.decisions) or self.state.stirred != stirred)
 
     async def _append(self, units: Sequence[Unit | None]) -> None:

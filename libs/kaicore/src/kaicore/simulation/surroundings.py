@@ -8,9 +8,10 @@ import msgspec
 from kaicore.k8s.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME, Kind
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
-from kaicore.k8s.storage_objects import ClaimObject, NamespaceObject, StorageClassObject
+from kaicore.k8s.storage_objects import BudgetObject, ClaimObject, NamespaceObject, StorageClassObject
 from kaicore.k8s.workloads import Object, derived_uid
 from kaicore.k8s.workloads.fields import spec_of
+from kaicore.simulation.disruption import check_budget
 
 #: How each kind is read and recorded, by group and kind; in the order in which they are recorded.
 KINDS: dict[tuple[str, str], tuple[Kind[Any], Resource[Any]]] = {
@@ -46,6 +47,8 @@ class Surroundings:
         recorded, resource = KINDS[kind]
         wire = resource.decode(_encoder.encode(found))
         recorded.normalize(wire)
+        if isinstance(wire, BudgetObject):
+            check_budget(wire)
         self._wires.append((kind, wire))
 
     def add_made(self, claim: Object) -> None:
@@ -77,6 +80,10 @@ class Surroundings:
             (KINDS[kind][0], _admitted(wire, default))
             for kind, wire in sorted(wires, key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
         ]
+
+    def budgets(self) -> list[BudgetObject]:
+        """Return the disruption budgets."""
+        return [wire for _, wire in self._wires if isinstance(wire, BudgetObject)]
 
     def _default_class(self) -> str:
         """Return the default storage class; of several the first by name, for creation times are seldom given."""

@@ -61,7 +61,8 @@ def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
 def _budgets(state: ClusterState) -> Budgets:
     """How many pods may be evicted of those under disruption budgets."""
     budgets = state.surroundings.budgets
-    allowed = {key: budget.disruptions_allowed - len(budget.disrupted) for key, budget in budgets.items()}
+    # Who evicts takes one off what is allowed when it names the pod as disrupted: that is counted once.
+    allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
     by_pod: dict[str, tuple[str, ...]] = {}
     if budgets:
         for uid, entry in state.pods.items():
