@@ -23,11 +23,16 @@ def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> Wor
 
 
 def document_of(
-    world: World, config: EngineConfig | None = None, *, kubelets: Kubelets | None = None, cycles: int | None = None
+    world: World,
+    config: EngineConfig | None = None,
+    *,
+    kubelets: Kubelets | None = None,
+    cycles: int | None = None,
+    wait: bool = True,
 ) -> dict[str, Any]:
     """What `kai simulate -o json` prints of a world."""
     assert not world.problems, [str(problem) for problem in world.problems]
-    outcome = asyncio.run(simulate(world, config or EngineConfig(), kubelets=kubelets, cycles=cycles))
+    outcome = asyncio.run(simulate(world, config or EngineConfig(), kubelets=kubelets, cycles=cycles, wait=wait))
     return outcome.document()
 
 

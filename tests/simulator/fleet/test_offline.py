@@ -131,4 +131,4 @@ def test_what_was_simulated_can_be_simulated_on() -> None:
     after = read_world([*nodes, *later], scheduler_name="kai-ledger")
     second = document_of(after, config, kubelets=OfflineKubelets("demo24"))
     assert not after.warnings
-    assert second == {**first, "cycles": 1}
+    assert second == {**first, "cycles": 1, "seconds": 1}

@@ -1,6 +1,7 @@
 """Why pods wait that start one by one: nothing of what stands in their way is lost, and nothing is told pod by pod."""
 
 import pytest
+from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import Code, render
 from kaicore.events import payloads
 from kaicore.events.payloads import Reason
@@ -8,6 +9,7 @@ from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.pod import Pod
 from kaicore.model.selector import PodSelector, Requirement
 from kaicore.queues.refusals import QueueRefusal
+from kaicore.state.cycle_input import next_retry
 from kaicore.state.snapshot import decode_state, encode_state
 from kaicore.state.why import pending_reasons
 
@@ -130,6 +132,7 @@ def test_preemption_delays_and_until_when() -> None:
     result = cluster.cycle()
     (reason,) = [reason for reason in why(cluster, gang[0]) if reason.code == Code.PREEMPTION_DELAY]
     assert result.due == reason.until
+    assert next_retry(cluster.state, EngineConfig(), now=cluster.now, due=result.due) == result.due, "and no later"
     again = cluster.cycle()
     assert again.groups == result.groups, "what is recorded of it does not change from cycle to cycle"
     cluster.now = result.due

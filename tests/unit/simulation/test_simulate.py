@@ -20,6 +20,7 @@ from tests.simulating import GPU, brief, document_of, node, pod, record, world_o
 def test_the_document(tmp_path: Path) -> None:
     assert document_of(world_of(node() + pod("a", gpus=2) + pod("b", gpus=2) + pod("c"), tmp_path)) == {
         "cycles": 2,
+        "seconds": 2,
         "pods": [
             {
                 "namespace": "default",

@@ -28,6 +28,7 @@ def simulate_command(
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     cycles: int | None = None,
+    wait: bool = True,
     kubelet: bool = False,
     fleet: str | None = None,
     config: Path | None = None,
@@ -42,6 +43,7 @@ def simulate_command(
     Args:
         files: YAML or JSON, folders of them, or - for standard input.
         cycles: how many scheduling cycles to run at most; by default until nothing changes.
+        wait: then go on with what only waits for time (graces, delays, minimum runtimes), or not.
         kubelet: let a model of the nodes' kubelets answer each bind.
         fleet: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
         config: the scheduler's settings, the same YAML file that kai-scheduler takes.
@@ -71,7 +73,7 @@ def simulate_command(
     world = read_world(found, scheduler_name=settings.scheduler_name)
     if world.problems:
         raise ConfigurationError(_told(world))
-    outcome = asyncio.run(simulate(world, settings, kubelets=model if kubelet else None, cycles=cycles))
+    outcome = asyncio.run(simulate(world, settings, kubelets=model if kubelet else None, cycles=cycles, wait=wait))
     for warning in world.warnings:
         sys.stderr.write(f"kai: warning: {warning}\n")
     _write(outcome, output)

@@ -58,6 +58,13 @@ def _why(phase: Phase, code: str, message: str, node: str) -> str:
     return f"{code} on {node}: {message}" if phase is Phase.REJECTED else message
 
 
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{seconds} s" if seconds else "")
+    return " ".join(part for part in parts if part)
+
+
 def _sum(outcome: Outcome) -> str:
     placed = sum(pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
     before = sum(not pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
@@ -69,4 +76,6 @@ def _sum(outcome: Outcome) -> str:
     if before:
         counts.append(f"{before} had a node before")
     cycles = f"{outcome.cycles} cycle{'' if outcome.cycles == 1 else 's'}"
+    if outcome.seconds > outcome.cycles:
+        cycles += f" in {_duration(outcome.seconds)} of simulated time"
     return f"{outcome.nodes} node{'' if outcome.nodes == 1 else 's'}, {cycles}: {', '.join(counts)}"

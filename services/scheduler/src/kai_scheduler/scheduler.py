@@ -167,7 +167,7 @@ class Scheduler:
         decided = self._monotonic()
         self._decided_at_stir = stirred
         await self._append(proposal)
-        self._retry_at = next_retry(self.state, self._config, now=now)
+        self._retry_at = next_retry(self.state, self._config, now=now, due=proposal.result.due)
         self._metrics.cycle(
             proposal.result, decide_s=decided - started, append_s=self._monotonic() - decided, shard=self._shard
         )

@@ -67,17 +67,20 @@ class Outcome:
     Attributes:
         cycles: how many were run.
         nodes: how many there are.
+        seconds: of simulated time from the beginning to the last cycle.
         pods: all that have not ended, in order of namespace and name.
     """
 
     cycles: int
     nodes: int
+    seconds: int = 0
     pods: list[PodOutcome] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """Return it for machines."""
         return {
             "cycles": self.cycles,
+            "seconds": self.seconds,
             "pods": [
                 {
                     "namespace": pod.namespace,
@@ -102,13 +105,13 @@ class Outcome:
 
 
 def outcome_of(
-    state: ClusterState, *, cycles: int, config: EngineConfig, evicted: Sequence[PodOutcome] = ()
+    state: ClusterState, *, cycles: int, config: EngineConfig, evicted: Sequence[PodOutcome] = (), seconds: int = 0
 ) -> Outcome:
     """Tell what came of a simulation from the state that it ended in, and from the pods that it evicted."""
     nodes = sum(node is not None for node in state.columns.facts)
     remedies = StateRemedies(state, config)
     pods = [_pod(entry, state, remedies) for entry in state.pods.values() if not _is_over(entry)]
-    return Outcome(cycles, nodes, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
+    return Outcome(cycles, nodes, seconds, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
 
 
 def evicted_pod(entry: PodEntry, eviction: Eviction | Healing) -> PodOutcome:

@@ -2,7 +2,8 @@
 
 Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends by
 itself here: a running pod goes on, a terminating one keeps what it holds. A pod that a cycle has evicted is gone before
-the next one, and its controller has made another.
+the next one, and its controller has made another. When nothing changes any more, the clock is put on to when something
+has waited long enough: a grace, a delay, a minimum runtime.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import Decision, Eviction, Healing
+from kaicore.engine.decisions import ClearReason, Decision, Eviction, Healing
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.observation import annotated_placement, held, observation
 from kaicore.events.payloads import (
@@ -46,6 +47,7 @@ from kaicore.simulation.kubelets import Answer, Kubelets
 from kaicore.simulation.objects import World, WorldPod
 from kaicore.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.cycle_input import next_due
 from kaicore.state.decide import decide
 
 #: What a simulation's cluster and shard are called in its log.
@@ -54,6 +56,10 @@ CLUSTER, SHARD = "simulated", "default"
 #: Microseconds from one cycle to the next.
 CYCLE_US = 1_000_000
 
+#: How many times time is waited for, where it is not said how many cycles to run: two queues may take from each other
+#: whenever a minimum runtime is over, for ever.
+MOST_WAITS = 100
+
 _SCHEDULER, _BINDER = f"scheduler/{SHARD}/simulation", "binder"
 
 #: Events read back at once.
@@ -61,7 +67,12 @@ _PAGE = 10_000
 
 
 async def simulate(
-    world: World, config: EngineConfig, *, kubelets: Kubelets | None = None, cycles: int | None = None
+    world: World,
+    config: EngineConfig,
+    *,
+    kubelets: Kubelets | None = None,
+    cycles: int | None = None,
+    wait: bool = True,
 ) -> Outcome:
     """Simulate a world.
 
@@ -70,18 +81,22 @@ async def simulate(
         config: the shard's settings.
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many at most; by default until nothing changes.
+        wait: whether to go on then with what only waits for time.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
     """
     run = Simulation(world, config, kubelets=kubelets)
     await run.begin()
-    count = 0
+    count = waits = 0
     while cycles is None or count < cycles:
         count += 1
-        if not await run.cycle():
+        if await run.cycle():
+            continue
+        waits += 1
+        if not wait or (cycles is None and waits > MOST_WAITS) or not run.wait():
             break
-    return outcome_of(run.state, cycles=count, config=config, evicted=run.evicted)
+    return outcome_of(run.state, cycles=count, config=config, evicted=run.evicted, seconds=run.elapsed_us // 1_000_000)
 
 
 class Simulation:
@@ -99,6 +114,9 @@ class Simulation:
         self._now = world.now
         self._facts = Facts(CLUSTER)
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
+        self._due = self._wake = 0
+        #: Uids of pods whose kept room was given up once: the same would only come again.
+        self._given_up: set[str] = set()
         self._disruption = DisruptionController(world.surroundings.budgets(), self._pods.get)
 
     async def begin(self) -> None:
@@ -127,7 +145,7 @@ class Simulation:
     async def cycle(self) -> bool:
         """Run a cycle and bind what it placed; return whether another one might decide more."""
         stirred = self.state.stirred
-        self._now += CYCLE_US
+        self._now = max(self._now + CYCLE_US, self._wake)
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
         for decision in proposal.result.decisions:
@@ -137,7 +155,23 @@ class Simulation:
             await self._append(self._evict(eviction))
         if gone or proposal.result.decisions:
             await self._append([self._seen(BUDGET, budget) for budget in self._disruption.changed(self.state)])
+        self._due = proposal.result.due
+        for unit in proposal.result.units:
+            self._given_up.update(one.uid for one in unit.cleared if one.reason == ClearReason.GAVE_UP)
         return bool(self.state.waiting) and (bool(proposal.result.decisions) or self.state.stirred != stirred)
+
+    def wait(self) -> bool:
+        """Have the next cycle when something has waited long enough; return whether there is anything of that kind."""
+        due = next_due(self.state, self._config, now=self._now, due=self._due, given_up=self._given_up)
+        if due is None:
+            return False
+        self._wake = due
+        return True
+
+    @property
+    def elapsed_us(self) -> int:
+        """How much simulated time has passed."""
+        return self._now - self._world.now
 
     async def _append(self, units: Sequence[Unit | None]) -> None:
         await self.log.append(CLUSTER, [unit for unit in units if unit is not None])

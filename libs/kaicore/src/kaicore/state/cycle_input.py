@@ -1,7 +1,9 @@
 """What a cycle decides on, taken from the state: who waits, who is due, and which nodes are left alone."""
 
+from collections.abc import Container
+
 from kaicore.engine.budgets import Budgets
-from kaicore.engine.config import EngineConfig
+from kaicore.engine.config import Action, EngineConfig
 from kaicore.engine.cycle_input import CycleInput, StrayPod
 from kaicore.engine.placer import LeftAlone
 from kaicore.queues.cycle_queues import CycleQueues
@@ -83,11 +85,21 @@ def idle(state: ClusterState) -> bool:
     return not state.waiting and not state.roster.below and all(why_not(state.pods[uid]) for uid in state.missed)
 
 
-def next_retry(state: ClusterState, config: EngineConfig, *, now: int) -> int | None:
-    """Return when there may be something to decide although nothing happens until then; None if never.
+def next_due(
+    state: ClusterState, config: EngineConfig, *, now: int, due: int = 0, given_up: Container[str] = ()
+) -> int | None:
+    """Return when something that only waits for time has waited long enough; None if nothing does.
 
     That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
-    below its minimum for too long; and now and then while anybody waits, for time itself changes what is due to whom.
+    below its minimum for too long; when room has been kept for long enough; and when a preemption delay or a minimum
+    runtime ends.
+
+    Args:
+        state: after the last cycle.
+        config: the shard's settings.
+        now: microseconds since the epoch; what is due by then is not waited for.
+        due: see `CycleResult.due` of the last cycle.
+        given_up: uids of pods for whose room nothing is waited for.
     """
     times: list[int] = [
         retry_at(entry, config)
@@ -96,14 +108,28 @@ def next_retry(state: ClusterState, config: EngineConfig, *, now: int) -> int | 
     ]
     healings = (state.healing.due_at(state.pods[uid], config) for uid in state.missed)
     times += [time for time in healings if time is not None]
-    for key in state.roster.below:
+    for key in state.roster.below if Action.STALE_GANG in config.actions else ():
         workload = state.roster.workloads[key]
         grace = workload.group.staleness_grace_us
         grace = config.staleness_grace_us if grace is None else grace
         times += [workload.below_since + grace] if grace >= 0 else []
-    if state.waiting:
-        times.append(now + config.recheck_us)
-    return min((time for time in times if time > now), default=None)
+    for uid in state.nominated:
+        nomination = state.pods[uid].nomination
+        if nomination is not None and uid not in given_up:
+            times.append(nomination.at + config.nomination_us)
+    return min((time for time in (*times, due) if time > now), default=None)
+
+
+def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
+    """Return when there may be something to decide although nothing happens until then; None if never.
+
+    That is what `next_due` tells; and now and then while anybody waits, for time itself changes what is due to whom.
+    """
+    found = next_due(state, config, now=now, due=due)
+    if not state.waiting:
+        return found
+    recheck = now + config.recheck_us
+    return recheck if found is None else min(found, recheck)
 
 
 def retry_at(entry: PodEntry, config: EngineConfig) -> int:

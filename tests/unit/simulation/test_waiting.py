@@ -1,0 +1,128 @@
+"""Simulated time: what only waits for time is waited for, and nothing for ever."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kaicore.engine.config import Action, EngineConfig
+from kaicore.engine.reasons import Code
+
+from tests.simulating import brief, document_of, node, pod, world_of
+
+START = "creationTimestamp: '2026-01-01T00:00:00Z'"
+RUNS = "{phase: Running}"
+OWNED = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: u-rs, controller: true}]"
+GROUPED = "annotations: {pod-group-name: g}"
+ONE_NODE = node("n1", gpus=2, zones=1)
+
+
+def pod_group(spec: str) -> str:
+    """A PodGroup of KAI."""
+    return f"""---
+apiVersion: scheduling.run.ai/v2alpha2
+kind: PodGroup
+metadata: {{name: g, {START}}}
+spec: {{{spec}}}
+"""
+
+
+def queue(name: str, *, quota: int, more: str = "") -> str:
+    """A queue of KAI."""
+    free = "{quota: -1, limit: -1, overQuotaWeight: 1}"
+    gpu = f"{{quota: {quota}, limit: -1, overQuotaWeight: 1}}"
+    return f"""---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {{name: {name}}}
+spec: {{{more} resources: {{cpu: {free}, memory: {free}, gpu: {gpu}}}}}
+"""
+
+
+STALE = (
+    ONE_NODE
+    + pod_group("minMember: 3, stalenessGracePeriod: 90s")
+    + "".join(pod(f"a{n}", metadata=f"{START}, {GROUPED}", spec="nodeName: n1", status=RUNS) for n in (0, 1))
+)
+DELAYED = (
+    ONE_NODE
+    + pod("victim", gpus=2, metadata=f"{START}, {OWNED}", spec="nodeName: n1", status=RUNS)
+    + pod_group("minMember: 1, preemptionDelay: 30s, priority: 1000")
+    + pod("high", gpus=2, metadata=f"{START}, {GROUPED}", spec="priority: 1000")
+)
+PROTECTED = (
+    ONE_NODE
+    + queue("a", quota=0, more="reclaimMinRuntime: 1h,")
+    + queue("b", quota=2)
+    + pod(
+        "victim",
+        gpus=2,
+        metadata=f"{START}, labels: {{kai.scheduler/queue: a}}, {OWNED}",
+        spec="nodeName: n1",
+        status=RUNS,
+    )
+    + pod("owed", gpus=2, metadata="labels: {kai.scheduler/queue: b}")
+)
+TERMINATING = (
+    ONE_NODE
+    + pod(
+        "old", gpus=2, metadata=f"{START}, deletionTimestamp: '2026-01-01T00:00:05Z'", spec="nodeName: n1", status=RUNS
+    )
+    + pod("new", gpus=2)
+)
+
+
+def run(text: str, folder: Path, config: EngineConfig | None = None, **kwargs: Any) -> tuple[dict[str, str], int, int]:
+    """Pods as `brief` has them, the simulated seconds, and the cycles."""
+    document = document_of(world_of(text, folder), config, **kwargs)
+    return brief(document), document["seconds"], document["cycles"]
+
+
+def test_a_stale_gang_ends_when_its_grace_is_over(tmp_path: Path) -> None:
+    found, seconds, cycles = run(STALE, tmp_path)
+    assert found == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
+    assert (seconds, cycles) == (90, 2)
+    allocate = EngineConfig(actions=(Action.ALLOCATE,))
+    assert run(STALE, tmp_path, allocate)[1:] == (1, 1), "nobody waits for what nothing comes of"
+
+
+def test_a_preemption_delay_is_waited_for(tmp_path: Path) -> None:
+    found, seconds, _ = run(DELAYED, tmp_path)
+    assert found["high"] == "n1 node-0"
+    assert 30 <= seconds <= 32
+
+
+def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
+    found, seconds, _ = run(PROTECTED, tmp_path)
+    assert found["owed"] == "n1 node-0"
+    assert 3600 <= seconds <= 3603
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "code"), [(DELAYED, "high", Code.PREEMPTION_DELAY), (PROTECTED, "owed", Code.MINIMUM_RUNTIME)]
+)
+def test_who_is_not_to_wait_is_told_until_when_it_would_be(text: str, name: str, code: str, tmp_path: Path) -> None:
+    document = document_of(world_of(text, tmp_path), wait=False)
+    (found,) = [one for one in document["pods"] if one["name"] == name]
+    (said,) = [reason["message"] for reason in found["reasons"] if reason["code"] == code]
+    assert "2026-01-01T0" in said
+    assert document["seconds"] == document["cycles"]
+
+
+def test_kept_room_is_given_up_once_and_not_for_ever(tmp_path: Path) -> None:
+    found, seconds, cycles = run(TERMINATING, tmp_path)
+    assert found["new"].startswith("Nominated")
+    assert 600 <= seconds <= 605
+    assert cycles < 6
+
+
+def test_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaicore.simulation.run.MOST_WAITS", 0)
+    assert run(STALE, tmp_path)[1] == 1
+    assert run(STALE, tmp_path, cycles=5)[1] == 90, "unless it is said how many cycles to run"
+
+
+def test_cycles_count_also_where_time_is_waited_for(tmp_path: Path) -> None:
+    found, seconds, cycles = run(STALE, tmp_path, cycles=1)
+    assert set(found.values()) == {"n1"}
+    assert (seconds, cycles) == (1, 1)
+    assert run(STALE, tmp_path, cycles=50) == run(STALE, tmp_path)
