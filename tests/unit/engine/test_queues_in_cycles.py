@@ -156,7 +156,7 @@ def test_a_queue_that_spares_its_own_work_evicts_none_of_it() -> None:
     cluster.add_pod(of("high", "a", 8, priority=5, created_at=9))
     result = cluster.cycle()
     assert not result.evictions
-    (group,) = result.groups
+    (group,) = result.pending[0].alone
     assert group.reasons[-1].code == QueueRefusal.MAY_NOT_PREEMPT
 
 

@@ -257,7 +257,7 @@ def _search(
     """Look for victims that may be exchanged for what is to start; returns them, and where their successors fit.
 
     They are off the future's columns and budgets then, and the successors on the columns. Without any, what is on the
-    columns is the caller's to undo. The accounts are left as they are; budgets that kept anybody are added to `budgets`.
+    columns is the caller's to undo. The accounts are left as they are. `budgets` gets those that kept anybody.
     """
     queues, trail = session.accounts, session.future.trail
     asked = asked_of(session, steps)
