@@ -135,6 +135,32 @@ async def test_percentages_round_up(client: Client) -> None:
     assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (1, 2)
 
 
+async def test_volumes_are_bound_to_the_claims_that_they_name(client: Client) -> None:
+    volumes, claims = "/api/v1/persistentvolumes", "/api/v1/namespaces/default/persistentvolumeclaims"
+    spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"]}
+    async with client.watch(volumes) as watch:
+
+        async def becomes(phase: str) -> dict[str, Any]:
+            while (found := (await watch.until("MODIFIED", "v"))["object"])["status"]["phase"] != phase:
+                pass
+            return found
+
+        await client.post(volumes, {"metadata": {"name": "v"}, "spec": spec})
+        await becomes("Available")
+        reference = {"claimRef": {"namespace": "default", "name": "c"}}
+        await client.merge(f"{volumes}/v", {"spec": reference})
+        request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        made = (await client.post(claims, {"metadata": {"name": "c"}, "spec": request})).json
+        bound = await becomes("Bound")
+        assert bound["spec"]["claimRef"]["uid"] == made["metadata"]["uid"]
+        claim = (await client.get(f"{claims}/c")).json
+        assert claim["spec"]["volumeName"] == "v"
+        assert claim["status"] == {"phase": "Bound", "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"]}
+        assert claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] == "yes"
+        await client.delete(f"{claims}/c")
+        await becomes("Released")
+
+
 async def test_old_events_are_forgotten(start_server: ServerFactory) -> None:
     server = await start_server(controllers=ControllerOptions(event_ttl_s=0.2))
     events = "/api/v1/namespaces/default/events"

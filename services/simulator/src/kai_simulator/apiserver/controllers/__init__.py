@@ -1,1 +1,1 @@
-"""The controllers without which batch work does not move: Jobs, garbage, namespaces, budgets, node health."""
+"""The controllers without which batch work does not move: Jobs, garbage, namespaces, budgets, volumes, node health."""

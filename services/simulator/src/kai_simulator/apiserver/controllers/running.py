@@ -14,6 +14,7 @@ from kai_simulator.apiserver.controllers.jobs import JobController
 from kai_simulator.apiserver.controllers.namespaces import NamespaceController
 from kai_simulator.apiserver.controllers.nodes import NodeLifecycleController
 from kai_simulator.apiserver.controllers.reconciling import Controller
+from kai_simulator.apiserver.controllers.volumes import VolumeController
 from kai_simulator.apiserver.rest.backend import Backend
 
 
@@ -44,6 +45,7 @@ class Controllers:
             GarbageCollector(backend),
             NamespaceController(backend),
             DisruptionController(backend),
+            VolumeController(backend),
             EventExpiry(backend, ttl_s=options.event_ttl_s),
         ]
         if options.node_grace_s > 0:
