@@ -120,7 +120,11 @@ class Scene:
         )
 
     async def decide(
-        self, *pods: tuple[Json, str], predicted: Placement | None = None, claims: tuple[str, ...] = ()
+        self,
+        *pods: tuple[Json, str],
+        predicted: Placement | None = None,
+        claims: tuple[str, ...] = (),
+        volumes: dict[str, str] | None = None,
     ) -> None:
         """Record decisions for pods."""
         await self.append(
@@ -136,6 +140,7 @@ class Scene:
                         pod_class="class",
                         placement=predicted,
                         claims=claims,
+                        volumes=volumes or {},
                     ),
                 )
                 for pod, node in pods

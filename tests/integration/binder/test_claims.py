@@ -1,15 +1,19 @@
-"""Claims that wait for their first consumer are provisioned where the pod goes, before it is bound."""
+"""Claims that wait for their first consumer are bound or provisioned where the pod goes, before it is bound."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from kai_binder.claims import Next, what_next
+from kai_binder.claims import Next, what_next, what_next_with
+from kai_simulator.apiserver.controllers.running import ControllerOptions
 from kaicore.events.payloads import BindFailed, PodBound
 from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
-from kaicore.model.volume import PersistentVolumeClaim
+from kaicore.log.postgres import PostgresLog
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
-from tests.kube import CLAIMS, PODS, Json
+from tests.kube import CLAIMS, PODS, VOLUMES, Json, simulated
 
 _SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "late"}
 
@@ -29,6 +33,42 @@ _SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
 def test_what_a_claim_needs(bound: bool, node: str, selected: bool, expected: Next) -> None:
     claim = PersistentVolumeClaim("u", "default", "c", "1", volume="v", bound=bound, selected_node=node)
     assert what_next(claim, node="n1", selected=selected) is expected
+
+
+@pytest.mark.parametrize(
+    ("claim", "volume", "expected"),
+    [
+        ({}, {}, Next.SELECT),
+        ({}, {"claimed": True, "claim": "default/c"}, Next.SELECT),
+        ({}, {"claimed": True, "claim": "default/c", "claim_uid": "u"}, Next.WAIT),
+        ({"volume": "v"}, {"claimed": True, "claim": "default/c", "claim_uid": "u"}, Next.WAIT),
+        ({"volume": "v", "bound": True}, {"claimed": True, "claim": "default/c", "claim_uid": "u"}, Next.DONE),
+        ({}, {"claimed": True, "claim": "default/c", "claim_uid": "older"}, Next.GIVE_UP),
+        ({}, {"claimed": True, "claim": "default/d"}, Next.GIVE_UP),
+        ({}, {"deleting": True}, Next.GIVE_UP),
+        ({"deleting": True}, {}, Next.GIVE_UP),
+        ({"volume": "other", "bound": True}, {}, Next.GIVE_UP),
+        ({"selected_node": "n2"}, {}, Next.GIVE_UP),
+    ],
+)
+def test_what_a_claim_and_a_volume_made_beforehand_need(
+    claim: dict[str, Any], volume: dict[str, Any], expected: Next
+) -> None:
+    found = PersistentVolumeClaim("u", "default", "c", "1", **claim)
+    assert what_next_with(PersistentVolume("uv", "v", "1", **volume), found) is expected
+
+
+@pytest.fixture
+async def binding(log: PostgresLog, cluster_name: str) -> AsyncIterator[Scene]:
+    """A scene whose API server binds claims to the volumes that name them."""
+    async with simulated(controllers=ControllerOptions()) as api, Scene(api, log, cluster_name) as scene:
+        yield scene
+
+
+async def made(scene: Scene, name: str, **spec: Any) -> None:
+    """A volume that nobody has claimed yet."""
+    body = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late", **spec}
+    await scene.api.post(VOLUMES, {"metadata": {"name": name}, "spec": body})
 
 
 async def claimed(scene: Scene, name: str = "c") -> None:
@@ -116,3 +156,49 @@ async def test_answers_that_get_lost_and_conflicts_are_only_delays(scene: Scene)
     await selected(scene)
     await provisioned(scene, "c")
     assert isinstance((await scene.outcomes(1))["a"], PodBound)
+
+
+async def test_claims_are_bound_to_the_volumes_chosen_for_them(binding: Scene) -> None:
+    pod = await binding.api.pod("a")
+    for name in ("c", "d"):
+        await claimed(binding, name)
+    await made(binding, "v1")
+    await made(binding, "v2", claimRef={"namespace": "default", "name": "other"})
+    await binding.api.merge(f"{VOLUMES}/v2", {"spec": {"claimRef": {"name": "d"}}})
+    binding.api.faults(verb="patch", resource="persistentvolumes", kind="conflict", times=1)
+    binding.start()
+    await binding.decide((pod, "n1"), volumes={"c": "v1", "d": "v2"})
+    assert isinstance((await binding.outcomes(1))["a"], PodBound)
+    for name, volume in (("c", "v1"), ("d", "v2")):
+        claim, found = await binding.api.get(f"{CLAIMS}/{name}"), await binding.api.get(f"{VOLUMES}/{volume}")
+        assert (claim["spec"]["volumeName"], claim["status"]["phase"]) == (volume, "Bound")
+        assert found["status"]["phase"] == "Bound"
+        assert found["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert SELECTED_NODE_ANNOTATION not in claim["metadata"]["annotations"]
+    chosen = await binding.api.get(f"{VOLUMES}/v1")
+    assert chosen["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
+
+
+async def test_of_two_claims_for_one_volume_the_second_gives_its_pod_back(binding: Scene) -> None:
+    pods = [await binding.api.pod(name) for name in ("a", "b")]
+    for name in ("c", "d"):
+        await claimed(binding, name)
+    await made(binding, "v")
+    binding.start()
+    await binding.decide((pods[0], "n1"), volumes={"c": "v"})
+    assert isinstance((await binding.outcomes(1))["a"], PodBound)
+    await binding.decide((pods[1], "n2"), volumes={"d": "v"})
+    failed = (await binding.outcomes(2))["b"]
+    assert isinstance(failed, BindFailed)
+    assert (failed.reason, failed.message) == ("VolumeNotBound", "claim d cannot be bound to volume v any more")
+
+
+async def test_a_claim_that_nobody_binds_gives_the_pod_back(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    await scene.api.post(CLAIMS, {"metadata": {"name": "c"}, "spec": {**_SPEC, "volumeName": "v"}})
+    await made(scene, "v", claimRef={"namespace": "default", "name": "c", "uid": "another"})
+    scene.start(volumes_give_up_s=0.2)
+    await scene.decide((pod, "n1"), volumes={"c": "v"})
+    failed = (await scene.outcomes(1))["a"]
+    assert isinstance(failed, BindFailed)
+    assert failed.reason == "VolumeNotBound"

@@ -40,6 +40,9 @@ def test_claims() -> None:
         CLAIMS.decode(encoded("c", namespace="ml", annotations=annotations, spec={**spec, "volumeName": "v"}))
     )
     assert (bound.volume, bound.bound, bound.selected_node) == ("v", True, "n1")
+    picky = {**spec, "volumeMode": "Block", "selector": {"matchLabels": {"disk": "nvme"}}}
+    found = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec=picky)))
+    assert (found.volume_mode, found.selector) == ("Block", (Requirement("disk", "In", ("nvme",)),))
     half = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec={**spec, "volumeName": "v"})))
     assert (half.volume, half.bound) == ("v", False)
 
@@ -50,7 +53,8 @@ def test_volumes() -> None:
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "local",
-        "claimRef": {"namespace": "ml", "name": "c"},
+        "claimRef": {"namespace": "ml", "name": "c", "uid": "uid-c"},
+        "volumeMode": "Block",
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
     labels = {"topology.kubernetes.io/zone": "a__b", "other": "x"}
@@ -61,11 +65,15 @@ def test_volumes() -> None:
             "1",
             storage_class="local",
             claimed=True,
+            claim="ml/c",
+            claim_uid="uid-c",
             phase="Bound",
             capacity=GI,
             access_modes=("ReadWriteOnce",),
             node_affinity=((Requirement("host", "In", ("n1",)),),),
             zones={"topology.kubernetes.io/zone": "a__b"},
+            volume_mode="Block",
+            labels=labels,
         )
     )
     nowhere = {"nodeAffinity": {"required": {"nodeSelectorTerms": []}}}

@@ -84,6 +84,33 @@ def test_together_with_reasons(tmp_path: Path) -> None:
     assert {reason["code"] for reason in waiting["reasons"]} == {"TopologySpread", "PodAntiAffinity", "FitsAfter"}
 
 
+LOCAL = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: zoned, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk-of-b}
+spec:
+  storageClassName: zoned
+  accessModes: [ReadWriteOnce]
+  capacity: {storage: 1Gi}
+  nodeAffinity:
+    required: {nodeSelectorTerms: [{matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [b]}]}]}
+---
+"""
+
+
+def test_a_local_volume_is_for_one_of_two(tmp_path: Path) -> None:
+    pods = document_of(world_of(NODES + LOCAL + STATEFUL_SET, tmp_path))["pods"]
+    assert [pod["node"] for pod in pods] == ["b", None]
+    messages = [reason["message"] for reason in pods[1]["reasons"]]
+    assert "2 nodes for which no volume of storage class zoned is left that would do (such as a)" in messages
+
+
 def test_a_claim_that_nobody_makes(tmp_path: Path) -> None:
     lonely = """
 apiVersion: v1

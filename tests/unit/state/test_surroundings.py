@@ -9,47 +9,16 @@ from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.namespace import Namespace
-from kaicore.model.pod import Pod
 from kaicore.model.pod_rules import ClaimUse, PodRules, PodTerm
 from kaicore.model.selector import PodSelector, Requirement
-from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, node, pod
+from tests.factory import Cluster, pod
+from tests.storage import ZONE, claim, storage, using, volume
 
-ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
-
-
-def storage() -> Cluster:
-    """Nodes a1, a2 and b1 in zones, x in none; storage classes that wait for a consumer, and one that does not."""
-    found = Cluster()
-    for name, labels in {"a1": {ZONE: "a"}, "a2": {ZONE: "a"}, "b1": {ZONE: "b"}, "x": {}}.items():
-        found.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels={**labels, "host": name})))
-    only_b = ((Requirement(ZONE, "In", ("b",)),),)
-    for storage_class in (
-        StorageClass("u-late", "late", "1", "x.io", waits=True),
-        StorageClass("u-now", "now", "1", "x.io"),
-        StorageClass("u-zoned", "zoned", "1", "x.io", waits=True, topologies=only_b),
-        StorageClass("u-local", "local", "1", "kubernetes.io/no-provisioner", waits=True),
-    ):
-        found.record(f"sc/{storage_class.name}", payloads.StorageClassObserved(storage_class))
-    return found
-
-
-def claim(cluster: Cluster, name: str = "c", *, storage_class: str = "late", **more: Any) -> None:
-    found = PersistentVolumeClaim(f"u-{name}", "default", name, "1", storage_class=storage_class, **more)
-    cluster.record(f"pvc/{name}", payloads.PersistentVolumeClaimObserved(found))
-
-
-def volume(cluster: Cluster, name: str = "v", **more: Any) -> None:
-    cluster.record(f"pv/{name}", payloads.PersistentVolumeObserved(PersistentVolume(f"u-{name}", name, "1", **more)))
-
-
-def using(cluster: Cluster, *claims: str, name: str = "p", **more: Any) -> Pod:
-    return cluster.add_pod(pod(name, cpu=1, claims=tuple(ClaimUse(claim) for claim in claims), **more))
 
 
 def candidates(build: Callable[[Cluster], None], *claims: str) -> str:
@@ -100,14 +69,6 @@ WAITS: dict[str, tuple[Callable[[Cluster], None], str]] = {
     ),
     "lost": (lambda c: claim(c, lost=True), "claim c has lost its volume"),
     "deleting": (lambda c: claim(c, deleting=True), "claim c is being deleted"),
-    "no provisioner": (
-        lambda c: claim(c, storage_class="local"),
-        "claim c has to be bound first, for storage class local provisions nothing",
-    ),
-    "a volume is there": (
-        lambda c: (claim(c, request=5), volume(c, storage_class="late", capacity=10))[0],
-        "claim c has to be bound first, for there are volumes of storage class late without a claim",
-    ),
 }
 
 

@@ -83,7 +83,7 @@ class BinderOptions:
         give_up_s: how long a binding is tried before the pod is given back.
         evictions: how many pods are evicted at the same time.
         evict_give_up_s: how long an eviction is tried, against a disruption budget too.
-        volumes_give_up_s: how long a pod's volumes may take to be provisioned before the pod is given back.
+        volumes_give_up_s: how long a pod's claims may take to be bound before the pod is given back.
         annotations: whether observed placements are written on pods.
         group_statuses: whether it is written into PodGroups how they fare.
         queue_statuses: whether it is written into Queues how they stand.
@@ -288,8 +288,8 @@ class Binder:
             await self._outbox.put([outcome_unit(decision, outcome, now=now)])
 
     async def _prepared(self, decision: Decision) -> BindFailed | None:
-        """Have the volumes of a decision's pod provisioned; None when it can be bound."""
-        failed = await self._claims.prepare(decision) if decision.claims else None
+        """Have the claims of a decision's pod bound; None when it can be bound itself."""
+        failed = await self._claims.prepare(decision) if decision.claims or decision.volumes else None
         if failed is not None:
             self._metrics.bind("failed")
             self._context.log.info(

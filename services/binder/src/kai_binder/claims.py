@@ -1,12 +1,13 @@
-"""Claims of a pod that are to be provisioned where it goes: told so, and waited for, before the pod is bound.
+"""Claims of a pod that wait for it: bound to the volumes chosen for them or provisioned, before the pod is bound.
 
-A claim of a storage class with `WaitForFirstConsumer` is provisioned for the node that its annotation
-`volume.kubernetes.io/selected-node` names. A provisioner that cannot do so there takes the annotation off again; then
-the pod is given back and may go elsewhere. A pod that was bound before its volume is there could not.
+To a volume made beforehand a claim is bound by writing the claim into the volume (`spec.claimRef`); the volume
+controller does the rest. A claim that is to be provisioned is told the node by its annotation
+`volume.kubernetes.io/selected-node`. A provisioner that cannot do so there takes the annotation off again; then the pod
+is given back and may go elsewhere. A pod that was bound before its volume is there could not.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,15 +15,17 @@ from typing import Any
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
 from kaicore.events.payloads import BindFailed
 from kaicore.k8s.client import KubeClient
-from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim
-from kaicore.k8s.resources import CLAIMS
-from kaicore.model.volume import PersistentVolumeClaim
+from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
+from kaicore.k8s.resources import CLAIMS, VOLUMES
+from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from kai_binder.projection import Decision
 
 #: Seconds between two looks at a claim: at first, and at most; doubled each time.
 FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
 
+#: Says that no user chose the volume: whoever undoes the binding takes `claimRef` off as well.
+_BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _CONFLICT = 409
 
 
@@ -50,6 +53,23 @@ def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Nex
     return Next.GIVE_UP if claim.selected_node or selected else Next.SELECT
 
 
+def what_next_with(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Next:
+    """Tell what to do about a claim that is to be bound to a volume made beforehand.
+
+    Args:
+        volume: as it is now.
+        claim: as it is now.
+    """
+    if claim.volume and claim.volume != volume.name:
+        return Next.GIVE_UP
+    if claim.bound:
+        return Next.DONE
+    if volume.is_kept_for(claim):
+        return Next.WAIT if volume.claim_uid else Next.SELECT
+    taken = volume.claimed or volume.deleting or claim.deleting or claim.selected_node
+    return Next.GIVE_UP if taken else Next.SELECT
+
+
 @dataclass(frozen=True, slots=True)
 class _Refused(Exception):
     reason: str
@@ -63,7 +83,7 @@ class Claims:
     def __init__(self, client: KubeClient, *, patience_s: float, is_open: Callable[[Decision], bool]) -> None:
         """Args:
         client: to write with.
-        patience_s: how long provisioning may take.
+        patience_s: how long it may take until all of a decision's claims are bound.
         is_open: whether there is still anything to do about a decision.
         """
         self._client = client
@@ -71,11 +91,13 @@ class Claims:
         self._is_open = is_open
 
     async def prepare(self, decision: Decision) -> BindFailed | None:
-        """Have a decision's claims provisioned; None when they are, or when nothing is left to do about it."""
+        """Have a decision's claims bound; None when they are, or when nothing is left to do about it."""
         try:
             async with asyncio.timeout(self._patience_s):
+                for name, volume in decision.volumes.items():
+                    await self._repeat(decision, name, _Binding(self._client, decision, name, volume).look)
                 for name in decision.claims:
-                    await self._provision(decision, name)
+                    await self._repeat(decision, name, _Provisioning(self._client, decision, name).look)
         except TimeoutError:
             refused = _Refused("VolumeNotBound", f"volumes were not bound within {self._patience_s:g} s")
         except _Refused as refusal:
@@ -93,23 +115,18 @@ class Claims:
             attempts=0,
         )
 
-    async def _provision(self, decision: Decision, name: str) -> None:
-        path = f"/api/v1/namespaces/{decision.namespace}/persistentvolumeclaims/{name}"
-        selected, delay_s = False, FIRST_LOOK_S
+    async def _repeat(self, decision: Decision, name: str, look: Callable[[], Awaitable[Next]]) -> None:
+        """Look at a claim, and write what is to be written, until it is bound."""
+        delay_s = FIRST_LOOK_S
         while self._is_open(decision):
             try:
-                claim = normalize_claim(CLAIMS.decode(await self._client.get(path)))
-                match what_next(claim, node=decision.node, selected=selected):
+                match await look():
                     case Next.DONE:
                         return
-                    case Next.GIVE_UP:
-                        raise _Refused("VolumeNotProvisioned", f"claim {name} is not provisioned for {decision.node}")
                     case Next.SELECT:
-                        await self._client.patch(path, _selection(claim, decision.node))
-                        selected = True
                         continue
-                    case Next.WAIT:
-                        selected = True
+                    case _:
+                        pass
             except InvalidObject as error:
                 raise _Refused("InvalidClaim", str(error)) from error
             except ApiStatus as error:
@@ -122,6 +139,50 @@ class Claims:
             delay_s = min(2 * delay_s, LAST_LOOK_S)
 
 
+class _Provisioning:
+    """A claim that is to be provisioned for a node."""
+
+    def __init__(self, client: KubeClient, decision: Decision, name: str) -> None:
+        self._client, self._node, self._name = client, decision.node, name
+        self._path = _claim_path(decision, name)
+        self._selected = False
+
+    async def look(self) -> Next:
+        """See how far it is, and do what is to be done next."""
+        claim = normalize_claim(CLAIMS.decode(await self._client.get(self._path)))
+        following = what_next(claim, node=self._node, selected=self._selected)
+        if following is Next.GIVE_UP:
+            raise _Refused("VolumeNotProvisioned", f"claim {self._name} is not provisioned for {self._node}")
+        if following is Next.SELECT:
+            await self._client.patch(self._path, _selection(claim, self._node))
+        self._selected |= following is not Next.DONE
+        return following
+
+
+class _Binding:
+    """A claim that is to be bound to a volume made beforehand."""
+
+    def __init__(self, client: KubeClient, decision: Decision, name: str, volume: str) -> None:
+        self._client, self._name, self._volume = client, name, volume
+        self._claim_path = _claim_path(decision, name)
+        self._volume_path = f"/api/v1/persistentvolumes/{volume}"
+
+    async def look(self) -> Next:
+        """See how far it is, and do what is to be done next."""
+        volume = normalize_volume(VOLUMES.decode(await self._client.get(self._volume_path)))
+        claim = normalize_claim(CLAIMS.decode(await self._client.get(self._claim_path)))
+        following = what_next_with(volume, claim)
+        if following is Next.GIVE_UP:
+            raise _Refused("VolumeNotBound", f"claim {self._name} cannot be bound to volume {self._volume} any more")
+        if following is Next.SELECT:
+            await self._client.patch(self._volume_path, _reference(volume, claim))
+        return following
+
+
+def _claim_path(decision: Decision, name: str) -> str:
+    return f"/api/v1/namespaces/{decision.namespace}/persistentvolumeclaims/{name}"
+
+
 def _selection(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:
     """Return the patch that names a node, of this version of the claim only: nobody else's choice is overwritten."""
     return {
@@ -131,3 +192,19 @@ def _selection(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:
             "annotations": {SELECTED_NODE_ANNOTATION: node},
         }
     }
+
+
+def _reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
+    """Return the patch that writes a claim into a volume, of this version only, as kube-scheduler does."""
+    metadata: dict[str, Any] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
+    if not volume.claimed:
+        metadata["annotations"] = {_BOUND_BY_CONTROLLER: "yes"}
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+    }
+    return {"metadata": metadata, "spec": {"claimRef": reference}}

@@ -20,7 +20,7 @@ from kai_binder.queue_statuses import QueueStatuses
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-6"
+SNAPSHOT_SCHEMA = "binder-7"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -53,6 +53,7 @@ class Decision(msgspec.Struct, frozen=True):
         recorded_at: of the `PodPlaced`, microseconds since the epoch.
         placement: the predicted zones as an annotation's text, empty when nothing of the pod is aligned.
         claims: names of the pod's claims that are to be provisioned for the node first.
+        volumes: volumes that other claims of it are to be bound to first, by the claim's name.
     """
 
     event_id: UUID
@@ -65,6 +66,7 @@ class Decision(msgspec.Struct, frozen=True):
     cycle: str
     placement: str = ""
     claims: tuple[str, ...] = ()
+    volumes: dict[str, str] = {}
 
     @property
     def subject(self) -> str:
@@ -274,4 +276,5 @@ def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
         cycle=placed.cycle,
         placement=encode_annotation(zones) if zones else "",
         claims=placed.claims,
+        volumes=placed.volumes,
     )

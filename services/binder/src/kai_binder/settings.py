@@ -15,7 +15,7 @@ class BinderSettings(ServiceSettings):
     concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
     evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
-    volumes_give_up_s: float = Field(120.0, gt=0, description="how long a pod's volumes may take to be provisioned")
+    volumes_give_up_s: float = Field(120.0, gt=0, description="how long a pod's claims may take to be bound")
     annotations: bool = Field(True, description="write observed placements on pods")
     group_statuses: bool = Field(True, description="write into PodGroups how they fare")
     queue_statuses: bool = Field(True, description="write into Queues how they stand")

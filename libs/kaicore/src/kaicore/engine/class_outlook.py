@@ -132,6 +132,10 @@ class ClassOutlook:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
         return self._numa.predict(row) if self._config.numa else None
 
+    def volumes(self, row: int) -> tuple[str, ...]:
+        """Return the volumes that a pod gets on a row (`Neighbourhood.volumes`)."""
+        return self._neighbourhood.volumes(row)
+
     def refresh(self, rows: list[int]) -> None:
         """Evaluate rows again that were charged."""
         distinct = set(rows)

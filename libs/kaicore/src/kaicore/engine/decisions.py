@@ -28,7 +28,11 @@ class ClearReason(StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A pod, the node it is to run on, and the zones it is predicted to get."""
+    """A pod, the node it is to run on, the zones it is predicted to get, and the volumes that it gets.
+
+    Attributes:
+        volumes: a volume's name for each that its class's demand wants, empty where one is provisioned.
+    """
 
     uid: str
     namespace: str
@@ -37,6 +41,7 @@ class Decision(msgspec.Struct, frozen=True):
     pod_class: str
     placement: Placement | None
     group: str = ""
+    volumes: tuple[str, ...] = ()
 
 
 class Eviction(msgspec.Struct, frozen=True):

@@ -5,9 +5,11 @@ import numpy as np
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine
 from kaicore.engine.pod_class import PodClass
-from kaicore.engine.pod_rules import RuleRefusal, pod_rules
+from kaicore.engine.pod_rules import PodRule, RuleRefusal, pod_rules
 from kaicore.engine.preferences import Preferences
 from kaicore.engine.reasons import Code
+from kaicore.engine.volume_demand import VolumeDemand, WantedVolume
+from kaicore.engine.volume_rule import VolumeRule
 from kaicore.numa.columns import Flags, Ints
 
 
@@ -23,7 +25,9 @@ class Neighbourhood:
         """
         self._columns = columns
         self._volumes = pod_class.volumes
-        self._rules = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
+        self._wanted = _by_storage_class(self._volumes, columns)
+        self._rules: list[PodRule] = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
+        self._rules += [rule for rule in self._wanted.values() if rule.binding]
         self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self._indifferent = not self._rules and not self._preferences
         self.reachable = self._reachable_rows()
@@ -57,9 +61,19 @@ class Neighbourhood:
     def unreachable(self) -> list[RuleRefusal]:
         """Say which rows are out of reach for the pod's volumes, and why."""
         return [
-            RuleRefusal(~affine(self._columns, terms), Code.VOLUME_NODE, detail)
-            for detail, terms in self._volumes.places
+            *(
+                RuleRefusal(~affine(self._columns, terms), Code.VOLUME_NODE, detail)
+                for detail, terms in self._volumes.places
+            ),
+            *(rule.unreachable() for rule in self._wanted.values()),
         ]
+
+    def volumes(self, row: int) -> tuple[str, ...]:
+        """Return the volume that a pod gets on a row for each that its demand wants; empty for none."""
+        if not self._wanted:
+            return ()
+        chosen = {name: iter(rule.choose(row)) for name, rule in self._wanted.items()}
+        return tuple(next(chosen[item.storage_class]) for item in self._volumes.wanted)
 
     def refusals(self) -> list[RuleRefusal]:
         """Say which rows the rules refuse now, and why."""
@@ -69,4 +83,13 @@ class Neighbourhood:
         rows = np.ones(len(self._columns.present), np.bool_)
         for _, terms in self._volumes.places:
             rows &= affine(self._columns, terms)
+        for rule in self._wanted.values():
+            rows &= rule.reachable
         return rows
+
+
+def _by_storage_class(demand: VolumeDemand, columns: NodeColumns) -> dict[str, VolumeRule]:
+    wanted: dict[str, list[WantedVolume]] = {}
+    for item in demand.wanted:
+        wanted.setdefault(item.storage_class, []).append(item)
+    return {name: VolumeRule(items, columns) for name, items in wanted.items()}

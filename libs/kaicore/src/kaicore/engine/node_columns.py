@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kaicore.engine.pod_marks import PodMarks
+from kaicore.engine.volume_supply import VolumeSupply
 from kaicore.model.node import Node, NodeTopology, Taint
 from kaicore.model.pod import Amounts
 from kaicore.model.quantity import is_native
@@ -52,6 +53,8 @@ class NodeColumns:
         self.zones = ZoneColumns()
         #: What pods leave for the rules of others.
         self.marks = PodMarks()
+        #: Volumes made beforehand that no claim has.
+        self.volumes = VolumeSupply()
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
@@ -215,6 +218,7 @@ class NodeColumns:
         other.resources = dict(self.resources)
         other.zones = self.zones.copy()
         other.marks = self.marks.copy()
+        other.volumes = self.volumes.copy()
         return other
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:

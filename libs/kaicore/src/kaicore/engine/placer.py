@@ -16,18 +16,26 @@ _NOTHING = ZoneCharge()
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a pod is to go, and what it is charged with there."""
+    """Where a pod is to go, and what it is charged with there.
+
+    Attributes:
+        marks: what it leaves there (`kaicore.engine.pod_marks`).
+        volumes: the volume that it gets there for each that its class's demand wants, empty for none.
+    """
 
     member: Member
     row: int
     charge: ZoneCharge
     placement: Placement | None
     marks: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
 
     @property
     def tenancy(self) -> Tenancy:
         """The pod there."""
-        return Tenancy(self.member.pod.uid, self.row, self.member.requests, self.charge, marks=self.marks)
+        volumes = tuple(filter(None, self.volumes))
+        uid, requests = self.member.pod.uid, self.member.requests
+        return Tenancy(uid, self.row, requests, self.charge, marks=self.marks, volumes=volumes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +104,9 @@ class Placer:
     def _put(self, member: Member, row: int, outlook: ClassOutlook, known: PodClass) -> Spot:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
-        placed = self.trail.place(Tenancy(member.pod.uid, row, known.requests, charge, marks=known.marks))
-        return Spot(member, row, placed.charge, None if predicted is None else predicted.placement, known.marks)
+        volumes = outlook.volumes(row)
+        asked = Tenancy(
+            member.pod.uid, row, known.requests, charge, marks=known.marks, volumes=tuple(filter(None, volumes))
+        )
+        placement = None if predicted is None else predicted.placement
+        return Spot(member, row, self.trail.place(asked).charge, placement, known.marks, volumes)

@@ -38,6 +38,7 @@ class Code(StrEnum):
     KEPT_OUT = "AntiAffinityOfOthers"
     HOST_PORT = "HostPortTaken"
     VOLUME_NODE = "VolumeOutOfReach"
+    NO_VOLUME = "NoVolumeLeft"
     VOLUME_IN_USE = "VolumeInUse"
     VOLUME_NOT_READY = "VolumeNotReady"
     GANG_INCOMPLETE = "GangIncomplete"
@@ -119,6 +120,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} where host port {reason.detail} is taken{where}"
         case Code.VOLUME_NODE:
             return f"{nodes} that its volumes cannot be used on: {reason.detail}{where}"
+        case Code.NO_VOLUME:
+            return f"{nodes} for which no volume of storage class {reason.detail} is left that would do{where}"
         case Code.VOLUME_IN_USE:
             return f"claim {reason.detail} is in use by another pod, and may be by one only"
         case Code.VOLUME_NOT_READY:
@@ -201,6 +204,7 @@ UNRESOLVABLE = frozenset(
         Code.UNTOLERATED_TAINT,
         Code.TOO_SMALL,
         Code.TOPOLOGY_LABEL,
+        Code.NO_VOLUME,
         Code.VOLUME_NOT_READY,
         NumaRefusal.NEVER_FITS,
         NumaRefusal.WIDTHS_DIFFER,

@@ -1,6 +1,7 @@
 """What a cycle has in hand while its actions run: the columns, the accounts, and what was decided so far."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kaicore.engine.config import EngineConfig
@@ -176,16 +177,22 @@ class Session:
         ruled = any(self.placer.outlook(self.class_of(spot.member)).may_change for spot in spots)
         future = self.future if ruled else self._future
         savepoint = self.trail.savepoint(), future.trail.savepoint() if future is not None else 0
-        for spot in spots:
+        kept: list[Spot] = []
+        for found in spots:
+            spot, known = found, self.class_of(found.member)
+            if known.volumes.wanted:
+                # What had been left for it may be another's by now.
+                spot = replace(found, volumes=self.placer.outlook(known).volumes(found.row))
             self.trail.place(spot.tenancy)
             if not columns.lasts(spot.row):
                 break
             if future is not None:
-                if ruled and future.outlook(self.class_of(spot.member)).ruled_out(spot.row):
+                if ruled and future.outlook(known).ruled_out(spot.row):
                     break
                 future.trail.place(spot.tenancy)
+            kept.append(spot)
         else:
-            self._reserved[turn.workload.group.key] = spots
+            self._reserved[turn.workload.group.key] = kept
             turn.nominated = True
             return True
         self.trail.rollback(savepoint[0])
@@ -268,6 +275,7 @@ class Session:
             pod_class=self.key_of(spot.member),
             placement=spot.placement,
             group=spot.member.group,
+            volumes=spot.volumes,
         )
 
     # Making room.

@@ -30,6 +30,7 @@ class Tenancy:
         charge: what it takes of its zones.
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.engine.pod_marks`).
+        volumes: names of volumes that this cycle gives it; not those that it has, for they stay with its claims.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class Tenancy:
     charge: ZoneCharge = field(default_factory=ZoneCharge)
     releasing: bool = False
     marks: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
 
     def same_place(self, other: "Tenancy") -> bool:
         """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
@@ -86,7 +88,7 @@ class Trail:
             row = step.tenancy.row
             self.states.restore(row, step.before)
             if step.kind is not _Kind.LET_GO:
-                self._leave_marks(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
+                self.leave(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
             self._of_row[row].pop()
             self.touched.append(row)
         del self._steps[savepoint:]
@@ -96,7 +98,7 @@ class Trail:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self.states.before(tenancy.row)
         placed = self._charge(tenancy)
-        self._leave_marks(placed)
+        self.leave(placed)
         self._take(_Step(_Kind.PLACE, placed, before))
         return placed
 
@@ -104,7 +106,7 @@ class Trail:
         """Take a pod off its node, as if it were gone."""
         self._take(_Step(_Kind.EVICT, tenancy, self.states.before(tenancy.row)))
         self._release(tenancy)
-        self._leave_marks(tenancy, sign=-1)
+        self.leave(tenancy, sign=-1)
 
     def let_go(self, tenancy: Tenancy) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
@@ -113,6 +115,13 @@ class Trail:
             self._columns.charge(tenancy.row, tenancy.requests, sign=sign, releasing=releasing)
         self._columns.zones.set_releasing(tenancy.row, tenancy.charge, releasing=True)
         self.states.changed(tenancy.row)
+
+    def leave(self, tenancy: Tenancy, *, sign: int = 1) -> None:
+        """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
+        if tenancy.marks:
+            self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
+        if tenancy.volumes:
+            self._columns.volumes.give(tenancy.volumes, sign=sign)
 
     def stays_put(self, tenancy: Tenancy) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
@@ -142,7 +151,7 @@ class Trail:
             ):
                 self.states.restore(row, now)
                 return False
-        self._leave_marks(tenancy)
+        self.leave(tenancy)
         self._take(_Step(_Kind.STAY, tenancy, now, cancels=place))
         return True
 
@@ -168,12 +177,14 @@ class Trail:
     def _charge(self, tenancy: Tenancy) -> Tenancy:
         charge = self.states.charge(tenancy.row, tenancy.requests, tenancy.charge, releasing=tenancy.releasing)
         return Tenancy(
-            tenancy.uid, tenancy.row, tenancy.requests, charge, releasing=tenancy.releasing, marks=tenancy.marks
+            tenancy.uid,
+            tenancy.row,
+            tenancy.requests,
+            charge,
+            releasing=tenancy.releasing,
+            marks=tenancy.marks,
+            volumes=tenancy.volumes,
         )
-
-    def _leave_marks(self, tenancy: Tenancy, *, sign: int = 1) -> None:
-        if tenancy.marks:
-            self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
 
     def _release(self, tenancy: Tenancy) -> None:
         zones = self._columns.zones

@@ -386,13 +386,12 @@ class Search:
         outlooks = [placer.outlook(self._session.class_of(spot.member)) for spot in spots]
         if not any(outlook.may_change for outlook in outlooks):
             return True
-        marks = placer.trail.columns.marks
         for spot in spots:
-            marks.charge(spot.row, spot.marks, sign=-1)
+            placer.trail.leave(spot.tenancy, sign=-1)
         admitted = True
         for spot, outlook in zip(spots, outlooks, strict=True):
             admitted = admitted and not outlook.ruled_out(spot.row)
-            marks.charge(spot.row, spot.marks)
+            placer.trail.leave(spot.tenancy)
         return admitted
 
     def _reprieve(self, placer: Placer, spots: Sequence[Spot]) -> list[Unit]:

@@ -26,10 +26,13 @@ _PARTS = (
 )
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
-_UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+_UPCASTERS: dict[tuple[str, int], Upcaster] = {
+    # Until then volumes made beforehand were left to others: no claim was given one.
+    ("PodPlaced", 1): lambda document: {**document, "volumes": {}},
+}
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}
 _DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}

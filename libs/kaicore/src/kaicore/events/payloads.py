@@ -250,6 +250,7 @@ class PodPlaced(Payload, frozen=True):
         placement: the zones that the kubelet is predicted to give it, None where it aligns nothing.
         rejected_here_before: how often a pod of its class was rejected by this node's kubelet before.
         claims: names of its claims that are to be provisioned for the node, before it is bound.
+        volumes: volumes made beforehand that claims of it are to be bound to before, by the claim's name.
     """
 
     uid: str
@@ -261,6 +262,7 @@ class PodPlaced(Payload, frozen=True):
     placement: Placement | None = None
     rejected_here_before: int = 0
     claims: tuple[str, ...] = ()
+    volumes: dict[str, str] = {}
 
 
 class NodeCharged(Payload, frozen=True):

@@ -18,7 +18,7 @@ from kaicore.model.selector import PodSelector, Requirement
 from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
-_BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
+BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 #: What named a claim's class before `spec.storageClassName`, and still wins over it.
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
@@ -47,7 +47,7 @@ def normalize_claim(wire: ClaimObject) -> PersistentVolumeClaim:
         name=metadata.name,
         resource_version=metadata.resource_version,
         volume=spec.volume_name or "",
-        bound=bool(spec.volume_name) and _BOUND_ANNOTATION in annotations,
+        bound=bool(spec.volume_name) and BOUND_ANNOTATION in annotations,
         lost=wire.status.phase == "Lost",
         deleting=metadata.deletion_timestamp is not None,
         storage_class=annotations.get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
@@ -55,6 +55,8 @@ def normalize_claim(wire: ClaimObject) -> PersistentVolumeClaim:
         access_modes=tuple(sorted(set(spec.access_modes or ()))),
         request=_storage(requests, subject=subject, field="spec.resources.requests"),
         owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
+        volume_mode=_volume_mode(spec.volume_mode),
+        selector=label_requirements(spec.selector, subject=subject, field="spec.selector") or (),
     )
 
 
@@ -67,13 +69,16 @@ def normalize_volume(wire: VolumeObject) -> PersistentVolume:
     metadata, spec = wire.metadata, wire.spec
     subject = _subject("PersistentVolume", wire)
     required = spec.node_affinity.required if spec.node_affinity is not None else None
-    labels = metadata.labels or {}
+    labels, reference = metadata.labels or {}, spec.claim_ref
     return PersistentVolume(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
         storage_class=(metadata.annotations or {}).get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
-        claimed=spec.claim_ref is not None,
+        claimed=reference is not None,
+        claim="" if reference is None else f"{reference.namespace}/{reference.name}",
+        claim_uid="" if reference is None else reference.uid or "",
+        deleting=metadata.deletion_timestamp is not None,
         phase=wire.status.phase or "",
         capacity=_storage(spec.capacity, subject=subject, field="spec.capacity"),
         access_modes=tuple(sorted(set(spec.access_modes or ()))),
@@ -82,6 +87,8 @@ def normalize_volume(wire: VolumeObject) -> PersistentVolume:
         if required is None
         else tuple(node_term(term) for term in required.node_selector_terms or ()) or ((),),
         zones={key: labels[key] for key in ZONE_LABELS if key in labels},
+        volume_mode=_volume_mode(spec.volume_mode),
+        labels=labels,
     )
 
 
@@ -148,6 +155,10 @@ def _subject(kind: str, wire: KubernetesObject) -> str:
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     return subject
+
+
+def _volume_mode(given: str | None) -> str:
+    return "" if given in (None, "", "Filesystem") else str(given)
 
 
 def _storage(quantities: Quantities | None, *, subject: str, field: str) -> int:

@@ -20,6 +20,8 @@ class ClaimSpec(Wire):
     storage_class_name: str | None = None
     access_modes: list[str] | None = None
     resources: StorageRequest | None = None
+    volume_mode: str | None = None
+    selector: LabelSelector | None = None
 
 
 class Phase(Wire):
@@ -40,6 +42,7 @@ class ClaimReference(Wire):
 
     namespace: str = ""
     name: str = ""
+    uid: str | None = None
 
 
 class VolumeNodeAffinity(Wire):
@@ -56,6 +59,7 @@ class VolumeSpec(Wire):
     storage_class_name: str | None = None
     claim_ref: ClaimReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    volume_mode: str | None = None
 
 
 class VolumeObject(KubernetesObject):

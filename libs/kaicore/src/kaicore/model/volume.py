@@ -16,6 +16,8 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
         selected_node: where a scheduler has asked for it to be provisioned.
         request: of storage, bytes.
         owner: uid of its controller.
+        volume_mode: `Block`, or empty for a file system.
+        selector: labels that a volume made beforehand must have.
     """
 
     uid: str
@@ -31,6 +33,8 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     access_modes: tuple[str, ...] = ()
     request: int = 0
     owner: str = ""
+    volume_mode: str = ""
+    selector: tuple[Requirement, ...] = ()
 
     @property
     def key(self) -> str:
@@ -43,8 +47,13 @@ class PersistentVolume(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         claimed: some claim has it, or is to have it (`spec.claimRef`).
+        claim: that claim, `namespace/name`.
+        claim_uid: its uid; empty where whoever kept the volume for it named none.
+        deleting: it is about to go.
         node_affinity: required terms, any of them; None without.
         zones: its zone and region labels, whose values may be several, joined by `__`.
+        volume_mode: `Block`, or empty for a file system.
+        labels: those and all others.
     """
 
     uid: str
@@ -52,11 +61,20 @@ class PersistentVolume(msgspec.Struct, frozen=True, omit_defaults=True):
     resource_version: str
     storage_class: str = ""
     claimed: bool = False
+    claim: str = ""
+    claim_uid: str = ""
+    deleting: bool = False
     phase: str = ""
     capacity: int = 0
     access_modes: tuple[str, ...] = ()
     node_affinity: tuple[tuple[Requirement, ...], ...] | None = None
     zones: dict[str, str] = {}
+    volume_mode: str = ""
+    labels: dict[str, str] = {}
+
+    def is_kept_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Tell whether `spec.claimRef` names a claim: this one, not an older one of the same name."""
+        return self.claim == claim.key and self.claim_uid in ("", claim.uid)
 
 
 class StorageClass(msgspec.Struct, frozen=True, omit_defaults=True):

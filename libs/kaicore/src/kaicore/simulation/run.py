@@ -113,6 +113,7 @@ class Simulation:
         self._kubelets = kubelets
         self._now = world.now
         self._facts = Facts(CLUSTER)
+        self._surroundings = world.surroundings.copy()
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
         self._due = self._wake = 0
         #: Uids of pods whose kept room was given up once: the same would only come again.
@@ -124,7 +125,7 @@ class Simulation:
         world = self._world
         units = [self._seen(PRIORITY_CLASS, one) for one in world.priority_classes.values()]
         namespaces = {pod.wire.metadata.namespace for pod in world.pods}
-        units += [self._seen(kind, wire) for kind, wire in world.surroundings.recorded(namespaces)]
+        units += [self._seen(kind, wire) for kind, wire in self._surroundings.recorded(namespaces)]
         units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
         units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
         units += [self._seen(kind, wire) for kind, wire in (*world.queues, *world.group_sources)]
@@ -149,7 +150,7 @@ class Simulation:
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
         for decision in proposal.result.decisions:
-            await self._append(self._bind(decision))
+            await self._append([*self._bind_claims(decision), *self._bind(decision)])
         gone: tuple[Eviction | Healing, ...] = (*proposal.result.evictions, *proposal.result.healings)
         for eviction in gone:
             await self._append(self._evict(eviction))
@@ -248,6 +249,14 @@ class Simulation:
         return not strange
 
     # What happens now.
+
+    def _bind_claims(self, decision: Decision) -> list[Unit | None]:
+        """Bind a pod's claims to the volumes chosen for them; one that is to be provisioned stays as it is."""
+        units: list[Unit | None] = []
+        for claim, volume in sorted(self.state.pods[decision.uid].volumes.items()):
+            bound = self._surroundings.bind((decision.namespace, claim), volume)
+            units += [self._seen(kind, wire) for kind, wire in bound]
+        return units
 
     def _bind(self, decision: Decision) -> list[Unit | None]:
         """Bind a pod as the binder does, and let the kubelet answer."""

@@ -6,9 +6,18 @@ from typing import Any
 import msgspec
 
 from kaicore.k8s.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME, Kind
+from kaicore.k8s.normalize_storage import BOUND_ANNOTATION
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
-from kaicore.k8s.storage_objects import BudgetObject, ClaimObject, NamespaceObject, StorageClassObject
+from kaicore.k8s.storage_objects import (
+    BudgetObject,
+    ClaimObject,
+    ClaimReference,
+    NamespaceObject,
+    Phase,
+    StorageClassObject,
+    VolumeObject,
+)
 from kaicore.k8s.workloads import Object, derived_uid
 from kaicore.k8s.workloads.fields import spec_of
 from kaicore.simulation.disruption import check_budget
@@ -26,6 +35,7 @@ KINDS: dict[tuple[str, str], tuple[Kind[Any], Resource[Any]]] = {
 NAMESPACED = (CLAIMS, BUDGETS)
 
 _CLAIM = ("", "PersistentVolumeClaim")
+_VOLUME = ("", "PersistentVolume")
 _NAME_LABEL = "kubernetes.io/metadata.name"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -37,6 +47,12 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._wires: list[tuple[tuple[str, str], Any]] = []
+
+    def copy(self) -> "Surroundings":
+        """Return surroundings that a simulation can change."""
+        other = Surroundings()
+        other._wires = list(self._wires)
+        return other
 
     def add(self, kind: tuple[str, str], found: Object) -> None:
         """Take an object in.
@@ -76,10 +92,34 @@ class Surroundings:
             wires.append((("", "Namespace"), NamespaceObject(metadata=meta)))
         default = self._default_class()
         order = list(KINDS)
-        return [
-            (KINDS[kind][0], _admitted(wire, default))
-            for kind, wire in sorted(wires, key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
-        ]
+        wires.sort(key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
+        self._wires = [(kind, _admitted(wire, default)) for kind, wire in wires]
+        return [(KINDS[kind][0], wire) for kind, wire in self._wires]
+
+    def bind(self, claim: tuple[str, str], volume: str) -> list[tuple[Kind[Any], Any]]:
+        """Bind a claim and a volume to each other, as the PersistentVolume controller does.
+
+        Args:
+            claim: its namespace and name.
+            volume: the volume's name.
+
+        Returns:
+            both as they are then, with their kinds.
+        """
+        claim_at, volume_at = self._place(_CLAIM, claim), self._place(_VOLUME, ("", volume))
+        wire, other = self._wires[claim_at][1], self._wires[volume_at][1]
+        annotations = {**(wire.metadata.annotations or {}), BOUND_ANNOTATION: "yes"}
+        replace = msgspec.structs.replace
+        metadata, spec = replace(wire.metadata, annotations=annotations), replace(wire.spec, volume_name=volume)
+        self._wires[claim_at] = (_CLAIM, replace(wire, metadata=metadata, spec=spec, status=Phase("Bound")))
+        reference = ClaimReference(*claim, uid=wire.metadata.uid)
+        kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=Phase("Bound"))
+        self._wires[volume_at] = (_VOLUME, kept)
+        return [(KINDS[kind][0], found) for kind, found in (self._wires[volume_at], self._wires[claim_at])]
+
+    def _place(self, kind: tuple[str, str], key: tuple[str, str]) -> int:
+        places = (at for at, (of, wire) in enumerate(self._wires) if of == kind and _key(wire.metadata) == key)
+        return next(places)
 
     def budgets(self) -> list[BudgetObject]:
         """Return the disruption budgets."""
@@ -129,6 +169,8 @@ def _admitted(wire: Any, default_class: str) -> Any:
             return msgspec.structs.replace(wire, metadata=msgspec.structs.replace(meta, labels=labels))
         case ClaimObject(spec=spec) if spec.storage_class_name is None and default_class:
             return msgspec.structs.replace(wire, spec=msgspec.structs.replace(spec, storage_class_name=default_class))
+        case VolumeObject(spec=spec, status=status) if status.phase is None and spec.claim_ref is None:
+            return msgspec.structs.replace(wire, status=Phase("Available"))
         case _:
             return wire
 

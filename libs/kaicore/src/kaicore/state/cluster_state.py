@@ -423,7 +423,7 @@ class ClusterState:
         entry = self.pods.get(payload.uid)
         if entry is None or entry.stage is not Stage.WAITING:
             return
-        entry.predicted = payload.placement
+        entry.predicted, entry.volumes = payload.placement, payload.volumes
         entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
         self._nominate(entry, None)
         self._hold(entry, payload.node)
@@ -469,6 +469,7 @@ class ClusterState:
         self._release(entry)
         self._changed(entry.node)
         entry.stage, entry.node, entry.predicted, entry.elsewhere = Stage.WAITING, "", None, False
+        entry.volumes = {}
         entry.bind_failures += 1
         entry.failed_at = event.recorded_at
         entry.gone = payload.gone
@@ -556,6 +557,7 @@ class ClusterState:
             self._changed(entry.node)
             entry.predicted = entry.observed = None
             entry.elsewhere = False
+            entry.volumes = {}
         self.charges.hold(entry, node, at=self.position)
         self._judge(entry)
 

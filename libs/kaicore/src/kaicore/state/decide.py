@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kaicore.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.engine.cycle import run_cycle
-from kaicore.engine.decisions import CycleResult, DecisionUnit, Healing
+from kaicore.engine.decisions import CycleResult, Decision, DecisionUnit, Healing
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import (
     ClassPending,
@@ -140,6 +140,8 @@ class _Record:
         self._now = now
         self._actor = actor
         self._expected: list[Mapping[str, int]] = []
+        #: Volumes that this cycle has given to claims, by `namespace/name`.
+        self._volumes: dict[str, str] = {}
 
     def unit(self, decided: DecisionUnit) -> Unit:
         """Return all of a unit's events, conditional on every pod and node that it, or what it stands on, is about.
@@ -160,6 +162,7 @@ class _Record:
             )
             about.append((cleared.uid, f"{cleared.namespace}/{cleared.name}", gone))
         for decision in decided.placed:
+            claims, volumes = self._claims(decision)
             placed = PodPlaced(
                 uid=decision.uid,
                 namespace=decision.namespace,
@@ -169,7 +172,8 @@ class _Record:
                 pod_class=decision.pod_class,
                 placement=decision.placement,
                 rejected_here_before=self._state.rejected_before(decision.node, decision.pod_class),
-                claims=self._state.surroundings.volumes.to_provision(self._state.pods[decision.uid].pod),
+                claims=claims,
+                volumes=volumes,
             )
             about.append((decision.uid, f"{decision.namespace}/{decision.name}", placed))
             charged.setdefault(decision.node, []).append(decision.uid)
@@ -211,6 +215,15 @@ class _Record:
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
         self._expected.append(expected)
         return Unit(tuple(events), expect=expected)
+
+    def _claims(self, decision: Decision) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the claims that are to be provisioned for a pod, and what others of it are to be bound to."""
+        pod = self._state.pods[decision.uid].pod
+        if not pod.claims:
+            return (), {}
+        claims, volumes = self._state.surroundings.unbound_claims(pod, decision.volumes, also=self._volumes)
+        self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
+        return claims, volumes
 
     def healing(self, healing: Healing) -> Unit:
         """Return the unit that has a pod evicted, unless something has become of the pod meanwhile."""

@@ -60,6 +60,7 @@ class PodEntry(msgspec.Struct):
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
         nomination: the room that is kept for it while it waits.
+        volumes: volumes that its claims get by the decision that placed it, by the claim's name.
         evicting: its eviction for another group's sake was decided, and has not failed.
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
         group: key of the group that it belongs to.
@@ -100,6 +101,7 @@ class PodEntry(msgspec.Struct):
     bill: Bill | None = None
     nomination: Nomination | None = None
     evicting: bool = False
+    volumes: dict[str, str] = {}
 
     @property
     def leaving(self) -> bool:

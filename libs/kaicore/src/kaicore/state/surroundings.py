@@ -4,7 +4,7 @@ Namespaces, volumes and disruption budgets as facts tell of them; which selectio
 charged pods leave on their nodes (`kaicore.engine.pod_marks`). Without rules that look at pods it does next to nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.engine.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.engine.node_columns import NodeColumns
@@ -49,7 +49,9 @@ class Surroundings:
         self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand, FlavorDemand], PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.volumes = VolumeBook()
+        self.volumes = VolumeBook(columns.volumes)
+        #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
+        self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
         self.budgets: dict[str, PodDisruptionBudget] = {}
 
@@ -89,15 +91,16 @@ class Surroundings:
         self._index.remove_pod(pod.uid)
 
     def remark(self, entry: PodEntry) -> bool:
-        """Have a pod's marks where it is charged, and nowhere else; return whether anything changed."""
+        """Have a pod's marks and volumes where it is charged, and nowhere else; return whether anything changed."""
         uid = entry.pod.uid
+        promised = self._promise(uid, entry.volumes if entry.charged else {})
         marks = self._marks(entry) if entry.charged else ()
         before = self._marked.get(uid)
         if before is None and not marks:
-            return False
+            return promised
         after = (self._columns.row(entry.node), marks) if marks else None
         if before == after:
-            return False
+            return promised
         if before is not None:
             self._columns.marks.charge(before[0], before[1], sign=-1)
             del self._marked[uid]
@@ -105,6 +108,27 @@ class Surroundings:
             self._columns.marks.charge(after[0], after[1])
             self._marked[uid] = after
         return True
+
+    def unbound_claims(
+        self, pod: Pod, chosen: Sequence[str], *, also: Mapping[str, str]
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return what becomes of a placed pod's claims that are not bound yet.
+
+        Args:
+            pod: the pod.
+            chosen: a volume's name for each that its demand wants, empty where none was chosen.
+            also: what the same cycle has given to claims that other pods may use as well, by `namespace/name`.
+
+        Returns:
+            names of those that are to be provisioned; and the volumes that others are to be bound to.
+        """
+        promised = dict(also)
+        for key in claim_keys(pod):
+            for uid in self.volumes.users(key):
+                volume = self._promised.get(uid, {}).get(key.partition("/")[2])
+                if volume is not None:
+                    promised.setdefault(key, volume)
+        return self.volumes.unbound(pod, chosen, promised)
 
     def marks_of(self, uid: str) -> tuple[str, ...]:
         """Return the marks that a pod leaves on the node that it is charged to."""
@@ -148,9 +172,9 @@ class Surroundings:
             case payloads.PersistentVolumeClaimDeleted(_, namespace_name, name):
                 volumes.claims.pop(f"{namespace_name}/{name}", None)
             case payloads.PersistentVolumeObserved(volume):
-                volumes.volumes[volume.name] = volume
+                volumes.volume_seen(volume)
             case payloads.PersistentVolumeDeleted(_, name):
-                volumes.volumes.pop(name, None)
+                volumes.volume_gone(name)
             case payloads.StorageClassObserved(storage_class):
                 volumes.storage_classes[storage_class.name] = storage_class
             case payloads.StorageClassDeleted(_, name):
@@ -177,9 +201,24 @@ class Surroundings:
         for namespace in namespaces:
             self.take(payloads.NamespaceObserved(namespace))
         self.volumes.claims = {claim.key: claim for claim in claims}
-        self.volumes.volumes = {volume.name: volume for volume in volumes}
+        for volume in volumes:
+            self.volumes.volume_seen(volume)
         self.volumes.storage_classes = {item.name: item for item in storage_classes}
         self.budgets = {f"{budget.namespace}/{budget.name}": budget for budget in budgets}
+
+    def _promise(self, uid: str, volumes: dict[str, str]) -> bool:
+        before = self._promised.get(uid, {})
+        if before == volumes:
+            return False
+        supply = self._columns.volumes
+        for names, sign in ((before.values(), -1), (volumes.values(), 1)):
+            for name in names:
+                supply.promise(name, sign=sign)
+        if volumes:
+            self._promised[uid] = volumes
+        else:
+            del self._promised[uid]
+        return True
 
     def _remark_all(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -1,0 +1,184 @@
+"""No volume is promised twice, and none is left while a claim waits that could have it, whatever happens."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.events import payloads
+from kaicore.model.pod import Pod
+from kaicore.model.selector import Requirement
+from kaicore.state.pod_entry import Stage
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.storage import claim, storage, using, volume
+
+HOSTS = ("a1", "a2", "b1", "x")
+MODES = ("ReadOnlyMany", "ReadWriteOnce")
+
+volumes = st.fixed_dictionaries(
+    {
+        "storage_class": st.sampled_from(("local", "local", "late")),
+        "capacity": st.integers(1, 4),
+        "access_modes": st.sampled_from(((MODES[1],), MODES)),
+        "hosts": st.sets(st.sampled_from(HOSTS), max_size=2).map(sorted),
+    }
+)
+claims = st.fixed_dictionaries(
+    {
+        "storage_class": st.sampled_from(("local", "local", "late")),
+        "request": st.integers(1, 4),
+        "access_modes": st.sampled_from(((MODES[1],), MODES)),
+    }
+)
+pods = st.fixed_dictionaries(
+    {
+        "claims": st.lists(claims, min_size=1, max_size=2),
+        "shares": st.booleans(),
+        "cpu": st.sampled_from((1, 1, 5, 8)),
+        "priority": st.integers(0, 2),
+    }
+)
+steps = st.lists(st.tuples(st.sampled_from(("bind", "fail", "delete", "restart")), st.integers(0, 99)), max_size=6)
+rounds = st.lists(st.tuples(st.lists(pods, max_size=4), steps), min_size=1, max_size=3)
+
+
+class Story:
+    """A cluster in which pods ask for volumes, are placed, bound, given back and deleted."""
+
+    def __init__(self) -> None:
+        self.cluster = storage()
+        self.pods: dict[str, Pod] = {}
+        self.claims = 0
+
+    def volume(self, number: int, *, hosts: list[str], **spec: Any) -> None:
+        affinity = ((Requirement("host", "In", tuple(hosts)),),) if hosts else None
+        volume(self.cluster, f"v{number}", phase="Available", node_affinity=affinity, **spec)
+
+    def pod(self, spec: dict[str, Any]) -> None:
+        names = []
+        for found in spec["claims"]:
+            if not (spec["shares"] and self.claims):
+                self.claims += 1
+                claim(self.cluster, f"c{self.claims}", **found)
+            names.append(f"c{self.claims}")
+        name = f"p{len(self.pods)}"
+        names = sorted(set(names))
+        one = using(self.cluster, *names, name=name, cpu=spec["cpu"], priority=spec["priority"])
+        self.pods[one.uid] = one
+
+    def cycle(self) -> None:
+        result = self.cluster.cycle()
+        state = self.cluster.state
+        book = state.surroundings.volumes
+        holders: dict[str, str] = {}
+        for entry in state.pods.values():
+            wanting = {f"default/{use.name}" for use in entry.pod.claims}
+            assert {f"default/{name}" for name in entry.volumes} <= wanting
+            for name, found in entry.volumes.items() if entry.charged else ():
+                key = f"default/{name}"
+                assert holders.setdefault(found, key) == key, "a volume of two claims"
+        assert len(set(holders.values())) == len(holders), "a claim with two volumes"
+        for decision in result.decisions:
+            entry = state.pods[decision.uid]
+            for name, found in entry.volumes.items():
+                given, asked = book.volumes[found], book.claims[f"default/{name}"]
+                assert given.storage_class == asked.storage_class
+                assert given.capacity >= asked.request
+                assert set(given.access_modes) >= set(asked.access_modes)
+                assert self.reaches(found, decision.node)
+            local = [key for key in entry.pod.claims if book.claims[f"default/{key.name}"].storage_class == "local"]
+            assert all(book.claims[f"default/{key.name}"].bound or key.name in entry.volumes for key in local)
+
+    def nothing_is_left_for_those_who_wait(self) -> None:
+        state = self.cluster.state
+        book = state.surroundings.volumes
+        held = {found for entry in state.pods.values() if entry.charged for found in entry.volumes.values()}
+        left = [found for found in book.volumes.values() if not found.claimed and found.name not in held]
+        for uid in state.waiting:
+            (use, *more) = state.pods[uid].pod.claims
+            asked = book.claims[f"default/{use.name}"]
+            if more or len(book.users(asked.key)) > 1 or asked.bound:
+                continue
+            assert asked.storage_class == "local"
+            assert not any(
+                found.storage_class == "local"
+                and found.capacity >= asked.request
+                and set(found.access_modes) >= set(asked.access_modes)
+                for found in left
+            )
+
+    def reaches(self, name: str, node: str) -> bool:
+        affinity = self.cluster.state.surroundings.volumes.volumes[name].node_affinity
+        return affinity is None or node in affinity[0][0].values
+
+    def step(self, what: str, pick: int) -> None:
+        entries = [self.cluster.state.pods[uid] for uid in sorted(self.pods) if uid in self.cluster.state.pods]
+        placed = [entry for entry in entries if entry.stage is Stage.PLACED]
+        if what == "restart":
+            restored = decode_state(encode_state(self.cluster.state))
+            assert encode_state(restored) == encode_state(self.cluster.state)
+            self.cluster.state = restored
+        elif what == "delete" and entries:
+            self.cluster.delete_pod(entries[pick % len(entries)].pod)
+        elif what in ("bind", "fail") and placed:
+            entry = placed[pick % len(placed)]
+            one, node = entry.pod, entry.node
+            if what == "fail":
+                failed = payloads.BindFailed(one.uid, one.namespace, one.name, node, 0, "VolumeNotBound", "", 0)
+                self.cluster.record(f"pod/{one.uid}", failed)
+                return
+            for name, found in entry.volumes.items():
+                self.bound(name, found)
+            self.cluster.record(f"pod/{one.uid}", payloads.PodBound(one.uid, one.namespace, one.name, node))
+
+    def bound(self, name: str, found: str) -> None:
+        book = self.cluster.state.surroundings.volumes
+        asked, given = book.claims[f"default/{name}"], book.volumes[found]
+        assert given.claim in ("", asked.key)
+        claim(
+            self.cluster,
+            name,
+            storage_class=asked.storage_class,
+            request=asked.request,
+            access_modes=asked.access_modes,
+            volume=found,
+            bound=True,
+        )
+        volume(
+            self.cluster,
+            found,
+            storage_class=given.storage_class,
+            capacity=given.capacity,
+            access_modes=given.access_modes,
+            node_affinity=given.node_affinity,
+            phase="Bound",
+            claimed=True,
+            claim=asked.key,
+            claim_uid=asked.uid,
+        )
+
+
+def play(made: list[dict[str, Any]], told: list[Any], **fixed: int) -> Story:
+    story = Story()
+    for number, spec in enumerate(made):
+        story.volume(number, **spec)
+    for arriving, happening in told:
+        for spec in arriving:
+            story.pod({**spec, **fixed})
+        story.cycle()
+        for what, pick in happening:
+            story.step(what, pick)
+        story.cycle()
+    return story
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(volumes, max_size=6), rounds)
+def test_no_volume_is_promised_twice(made: list[dict[str, Any]], told: list[Any]) -> None:
+    play(made, told)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(volumes, max_size=6), st.lists(pods, max_size=6))
+def test_where_there_is_room_no_volume_is_left(made: list[dict[str, Any]], arriving: list[dict[str, Any]]) -> None:
+    play(made, [(arriving, [])], cpu=1, priority=0).nothing_is_left_for_those_who_wait()

@@ -1,0 +1,187 @@
+"""Volumes made beforehand: which one a claim that waits for its consumer gets, and where its pod may go for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kaicore.engine.reasons import Code, render
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.model.selector import Requirement
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import Cluster
+from tests.storage import ZONE, claim, storage, using, volume
+
+RWO = ("ReadWriteOnce",)
+
+
+def local(cluster: Cluster, name: str, *hosts: str, capacity: int = 10, **more: Any) -> None:
+    """A volume of the class that provisions nothing; of these nodes, or of all."""
+    if hosts:
+        more["node_affinity"] = ((Requirement("host", "In", hosts),),)
+    known = {"storage_class": "local", "phase": "Available", "access_modes": RWO}
+    volume(cluster, name, capacity=capacity, **{**known, **more})
+
+
+def locals_of_a2(cluster: Cluster, **sizes: int) -> None:
+    """Volumes of node a2, by name, with their capacity."""
+    for name, capacity in sizes.items():
+        local(cluster, name, "a2", capacity=capacity)
+
+
+def kept(cluster: Cluster) -> None:
+    """One volume that would do, and a larger one that somebody keeps for the claim."""
+    local(cluster, "small", "a1")
+    local(cluster, "kept", "a2", capacity=50, claimed=True, claim="default/c")
+
+
+def wanting(cluster: Cluster, name: str = "c", *, storage_class: str = "local", request: int = 10, **more: Any) -> None:
+    claim(cluster, name, storage_class=storage_class, **{"access_modes": RWO, **more}, request=request)
+
+
+def placed(cluster: Cluster) -> dict[str, tuple[str, dict[str, str], tuple[str, ...]]]:
+    """Where the log says that pods go, the volumes that they get and the claims that are to be provisioned."""
+    found = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
+    return {one.name: (one.node, one.volumes, one.claims) for one in found if isinstance(one, payloads.PodPlaced)}
+
+
+#: What is there besides a claim of 10 bytes, and the volume that it gets.
+CHOICES: dict[str, tuple[Callable[[Cluster], None], str | None]] = {
+    "none": (lambda c: None, None),
+    "one": (lambda c: local(c, "v", "a2"), "v"),
+    "the smallest": (lambda c: locals_of_a2(c, v30=30, v9=9, v20=20, v40=40), "v20"),
+    "of equals the first by name": (lambda c: locals_of_a2(c, c=10, b=10, a=10), "a"),
+    "of another class": (lambda c: local(c, "v", "a2", storage_class="late"), None),
+    "of another mode": (lambda c: local(c, "v", "a2", volume_mode="Block"), None),
+    "for other access": (lambda c: local(c, "v", "a2", access_modes=("ReadOnlyMany",)), None),
+    "for more access": (lambda c: local(c, "v", "a2", access_modes=("ReadOnlyMany", *RWO)), "v"),
+    "claimed": (lambda c: local(c, "v", "a2", claimed=True, claim="default/other", phase="Bound"), None),
+    "released": (lambda c: local(c, "v", "a2", phase="Released"), None),
+    "about to go": (lambda c: local(c, "v", "a2", deleting=True), None),
+    "kept for the claim, and larger": (kept, "kept"),
+    "kept for one of that name that is no more": (
+        lambda c: local(c, "v", "a2", claimed=True, claim="default/c", claim_uid="u-older"),
+        None,
+    ),
+    "in a zone": (lambda c: local(c, "v", zones={ZONE: "b"}, node_affinity=((Requirement("host", "Exists"),),)), "v"),
+    "of any node": (lambda c: local(c, "v"), "v"),
+}
+
+
+@pytest.mark.parametrize(("build", "name"), CHOICES.values(), ids=CHOICES)
+def test_which_volume_a_claim_gets(build: Callable[[Cluster], None], name: str | None) -> None:
+    cluster = storage()
+    build(cluster)
+    wanting(cluster)
+    using(cluster, "c")
+    cluster.cycle()
+    found = placed(cluster)
+    assert [volumes for _, volumes, _ in found.values()] == ([] if name is None else [{"c": name}])
+    if name is not None:
+        affinity = cluster.state.surroundings.volumes.volumes[name].node_affinity
+        assert affinity is None or affinity[0][0].operator == "Exists" or found["p"][0] == "a2"
+
+
+def test_labels_are_selected() -> None:
+    cluster = storage()
+    local(cluster, "plain", "a1")
+    local(cluster, "fast", "a2", labels={"disk": "nvme"})
+    wanting(cluster, selector=(Requirement("disk", "In", ("nvme",)),))
+    using(cluster, "c")
+    cluster.cycle()
+    assert placed(cluster) == {"p": ("a2", {"c": "fast"}, ())}
+
+
+def test_where_none_is_left_a_class_that_provisions_does_so() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2", storage_class="late")
+    for name, host in (("c", "a2"), ("d", "a2"), ("e", "b1")):
+        wanting(cluster, name, storage_class="late")
+        using(cluster, name, name=name, node_selector={"host": host})
+    cluster.cycle()
+    assert placed(cluster) == {"c": ("a2", {"c": "v"}, ()), "d": ("a2", {}, ("d",)), "e": ("b1", {}, ("e",))}
+
+
+def test_a_volume_outside_of_where_the_class_provisions_does_as_well() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2", storage_class="zoned")
+    wanting(cluster, storage_class="zoned")
+    using(cluster, "c", node_selector={ZONE: "a"})
+    wanting(cluster, "d", storage_class="zoned")
+    using(cluster, "d", name="q", node_selector={ZONE: "a"})
+    (pending,) = cluster.cycle().pending
+    assert placed(cluster) == {"p": ("a2", {"c": "v"}, ())}
+    reasons = [(reason.code, reason.detail) for reason in pending.reasons]
+    assert (Code.VOLUME_NODE, "topologies of storage class zoned") in reasons
+
+
+def test_claims_of_a_pod_get_different_volumes_on_one_node() -> None:
+    cluster = storage()
+    local(cluster, "a1-small", "a1")
+    local(cluster, "a2-large", "a2", capacity=30)
+    local(cluster, "a2-small", "a2", capacity=12)
+    wanting(cluster, "large", request=20)
+    wanting(cluster, "small")
+    using(cluster, "large", "small")
+    cluster.cycle()
+    assert placed(cluster) == {"p": ("a2", {"small": "a2-small", "large": "a2-large"}, ())}
+
+
+def test_a_volume_is_promised_until_the_decision_is_undone() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2")
+    for name in ("c", "d"):
+        wanting(cluster, name)
+    first = using(cluster, "c", name="1")
+    (decision,) = cluster.cycle().decisions
+    using(cluster, "d", name="2")
+    restored = decode_state(encode_state(cluster.state))
+    assert encode_state(restored) == encode_state(cluster.state)
+    result = cluster.cycle()
+    assert result.decisions == ()
+    (reason,) = result.pending[0].reasons
+    assert (reason.code, reason.nodes) == (Code.NO_VOLUME, 4)
+    assert "no volume of storage class local is left" in render(reason)
+    failed = payloads.BindFailed(first.uid, "default", "1", decision.node, 0, "VolumeNotBound", "", 0)
+    cluster.record(f"pod/{first.uid}", failed)
+    cluster.delete_pod(first)
+    assert [decision.name for decision in cluster.cycle().decisions] == ["2"]
+    assert placed(cluster)["2"] == ("a2", {"d": "v"}, ())
+
+
+def test_pods_that_share_a_claim_share_its_volume() -> None:
+    cluster = storage()
+    for host in ("a1", "b1"):
+        local(cluster, f"of-{host}", host)
+    wanting(cluster)
+    using(cluster, "c", name="1")
+    using(cluster, "c", name="2")
+    cluster.cycle()
+    using(cluster, "c", name="3")
+    cluster.cycle()
+    assert placed(cluster) == dict.fromkeys("123", ("a1", {"c": "of-a1"}, ()))
+
+
+def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
+    cluster = storage()
+    for host in ("a1", "a2", "b1"):
+        local(cluster, f"of-{host}", host)
+    for number in range(5):
+        wanting(cluster, f"c{number}")
+        using(cluster, f"c{number}", name=f"p{number}")
+    result = cluster.cycle()
+    assert sorted(decision.node for decision in result.decisions) == ["a1", "a2", "b1"]
+    (pending,) = result.pending
+    assert {reason.code for reason in pending.reasons} == {Code.NO_VOLUME}
+    assert sorted(volume for _, found, _ in placed(cluster).values() for volume in found.values()) == [
+        "of-a1",
+        "of-a2",
+        "of-b1",
+    ]
+    replay = Replay(ClusterState("test"), [event for event in cluster.events if event.type in KNOWN_BEFOREHAND])
+    for event in cluster.events:
+        replay.take(event)
+    assert replay.finish().differences == []
