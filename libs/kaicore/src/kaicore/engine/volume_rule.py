@@ -7,7 +7,7 @@ Rows from which the same volumes can be used are one group and looked at once; a
 consequence only to its groups.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -50,16 +50,14 @@ class VolumeRule:
         self.reachable: Flags = self._provided
         if self.binding:
             own = [item for item in self._wanted if not item.claim]
-            served = [all(_chosen(own, volumes)) for volumes in self._reach.volumes]
+            served = [all(_chosen(own, volumes, lambda _: False)) for volumes in self._reach.volumes]
             self.reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
 
     def choose(self, row: int) -> list[str]:
         """Return for each that is wanted the volume that it gets on a row; empty where it is provisioned or there."""
         active = self._now_wanted()
-        given = self._columns.volumes.is_given
         volumes = self._reach.volumes[int(self._reach.groups[row])]
-        left = [volume for volume in volumes if not given(volume.name)]
-        chosen = iter(_chosen(active, left))
+        chosen = iter(_chosen(active, volumes, self._columns.volumes.is_given))
         return [next(chosen) if item in active else "" for item in self._wanted]
 
     def refused(self) -> Flags:
@@ -93,20 +91,23 @@ class VolumeRule:
             changed = {group for name in supply.changes[self._seen :] for group in groups_of.get(name, ())}
         self._active, self._seen = active, len(supply.changes)
         for group in changed:
-            volumes = [volume for volume in self._reach.volumes[group] if not supply.is_given(volume.name)]
-            self._served[group] = all(_chosen(active, volumes))
+            self._served[group] = all(_chosen(active, self._reach.volumes[group], supply.is_given))
 
 
-def _chosen(wanted: Sequence[WantedVolume], volumes: Sequence[PersistentVolume]) -> list[str]:
+def _chosen(
+    wanted: Sequence[WantedVolume], volumes: Sequence[PersistentVolume], is_given: Callable[[str], bool]
+) -> list[str]:
     """Return for each that is wanted the volume that it gets, empty for none.
 
     Args:
         wanted: of one storage class, those that ask for less first.
-        volumes: those that are left, the smallest first.
+        volumes: the smallest first.
+        is_given: whether a volume is another pod's already.
     """
     chosen: list[str] = []
     for item in wanted:
-        chosen.append(next((volume.name for volume in volumes if item.fits(volume) and volume.name not in chosen), ""))
+        left = (volume for volume in volumes if not is_given(volume.name) and volume.name not in chosen)
+        chosen.append(next((volume.name for volume in left if item.fits(volume)), ""))
     return chosen
 
 
