@@ -13,9 +13,9 @@ from tests.factory import Cluster, node, pod
 ZONE = "topology.kubernetes.io/zone"
 
 
-def storage() -> Cluster:
+def storage(cluster: Cluster | None = None) -> Cluster:
     """Nodes a1, a2 and b1 in zones, x in none; storage classes that wait for a consumer, and one that does not."""
-    found = Cluster()
+    found = cluster or Cluster()
     for name, labels in {"a1": {ZONE: "a"}, "a2": {ZONE: "a"}, "b1": {ZONE: "b"}, "x": {}}.items():
         found.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels={**labels, "host": name})))
     only_b = ((Requirement(ZONE, "In", ("b",)),),)

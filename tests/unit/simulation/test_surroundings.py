@@ -111,6 +111,20 @@ def test_a_local_volume_is_for_one_of_two(tmp_path: Path) -> None:
     assert "2 nodes for which no volume of storage class zoned is left that would do (such as a)" in messages
 
 
+def test_a_claim_that_is_written_down_as_bound(tmp_path: Path) -> None:
+    bound = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data-db-0}
+spec: {storageClassName: zoned, accessModes: [ReadWriteOnce], volumeName: disk-of-b}
+status: {phase: Bound}
+---
+"""
+    taken = LOCAL.replace("spec:\n", "spec:\n  claimRef: {namespace: default, name: data-db-0}\n")
+    pods = document_of(world_of(NODES + taken + bound + STATEFUL_SET, tmp_path))["pods"]
+    assert [pod["node"] for pod in pods] == ["b", None]
+
+
 def test_a_claim_that_nobody_makes(tmp_path: Path) -> None:
     lonely = """
 apiVersion: v1

@@ -7,13 +7,15 @@ import pytest
 from kaicore.engine.reasons import Code, render
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
+from kaicore.model.pod_rules import ClaimUse
 from kaicore.model.selector import Requirement
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster
+from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume
+from tests.workloads import Workloads
 
 RWO = ("ReadWriteOnce",)
 
@@ -185,3 +187,56 @@ def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
     for event in cluster.events:
         replay.take(event)
     assert replay.finish().differences == []
+
+
+def test_room_that_is_kept_for_a_pod_comes_with_its_volume() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2", "b1")
+    for name in ("c", "d"):
+        wanting(cluster, name)
+    victim = cluster.add_pod(pod("victim", cpu=8, node_name="a2", phase="Running"))
+    using(cluster, "c", cpu=8, priority=5, node_selector={"host": "a2"})
+    first = cluster.cycle()
+    assert [eviction.name for eviction in first.evictions] == ["victim"]
+    using(cluster, "d", name="q")
+    second = cluster.cycle()
+    assert (second.decisions, second.units) == ((), ())
+    cluster.delete_pod(victim)
+    cluster.cycle()
+    assert placed(cluster) == {"p": ("a2", {"c": "v"}, ())}
+
+
+def test_nobody_is_evicted_where_a_volume_is_missing() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2")
+    for name in ("c", "d"):
+        wanting(cluster, name)
+    using(cluster, "c", name="first")
+    cluster.cycle()
+    for host in ("a1", "a2", "b1", "x"):
+        cluster.add_pod(pod(f"on-{host}", cpu=7, node_name=host, phase="Running"))
+    using(cluster, "d", cpu=7, priority=5)
+    assert cluster.cycle().units == ()
+
+
+def test_a_gang_that_cannot_start_leaves_its_volumes_to_others() -> None:
+    cluster = Workloads()
+    storage(cluster)
+    for host in ("a1", "a2"):
+        local(cluster, f"of-{host}", host)
+    for name in ("c0", "c1", "c2", "other"):
+        wanting(cluster, name)
+    cluster.gang("g", 0, least=3)
+    for number in range(3):
+        cluster.members("g", [number], cpu=1, priority=5, claims=(ClaimUse(f"c{number}"),))
+    using(cluster, "other")
+    cluster.cycle()
+    assert placed(cluster) == {"p": ("a1", {"other": "of-a1"}, ())}
+    local(cluster, "of-b1", "b1")
+    local(cluster, "of-x", "x")
+    cluster.cycle()
+    assert sorted(volumes[f"c{name[-1]}"] for name, (_, volumes, _) in placed(cluster).items() if name != "p") == [
+        "of-a2",
+        "of-b1",
+        "of-x",
+    ]

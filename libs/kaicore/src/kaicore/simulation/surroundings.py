@@ -108,10 +108,9 @@ class Surroundings:
         """
         claim_at, volume_at = self._place(_CLAIM, claim), self._place(_VOLUME, ("", volume))
         wire, other = self._wires[claim_at][1], self._wires[volume_at][1]
-        annotations = {**(wire.metadata.annotations or {}), BOUND_ANNOTATION: "yes"}
         replace = msgspec.structs.replace
-        metadata, spec = replace(wire.metadata, annotations=annotations), replace(wire.spec, volume_name=volume)
-        self._wires[claim_at] = (_CLAIM, replace(wire, metadata=metadata, spec=spec, status=Phase("Bound")))
+        bound = replace(wire, spec=replace(wire.spec, volume_name=volume), status=Phase("Bound"))
+        self._wires[claim_at] = (_CLAIM, _annotated(bound))
         reference = ClaimReference(*claim, uid=wire.metadata.uid)
         kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=Phase("Bound"))
         self._wires[volume_at] = (_VOLUME, kept)
@@ -168,11 +167,22 @@ def _admitted(wire: Any, default_class: str) -> Any:
             labels = {**(meta.labels or {}), _NAME_LABEL: meta.name}
             return msgspec.structs.replace(wire, metadata=msgspec.structs.replace(meta, labels=labels))
         case ClaimObject(spec=spec) if spec.storage_class_name is None and default_class:
-            return msgspec.structs.replace(wire, spec=msgspec.structs.replace(spec, storage_class_name=default_class))
+            spec = msgspec.structs.replace(spec, storage_class_name=default_class)
+            return _annotated(msgspec.structs.replace(wire, spec=spec))
+        case ClaimObject():
+            return _annotated(wire)
         case VolumeObject(spec=spec, status=status) if status.phase is None and spec.claim_ref is None:
             return msgspec.structs.replace(wire, status=Phase("Available"))
         case _:
             return wire
+
+
+def _annotated(claim: ClaimObject) -> ClaimObject:
+    """Say of a claim that is written down as bound what its controller says of it then."""
+    if not claim.spec.volume_name or claim.status.phase != "Bound":
+        return claim
+    annotations = {**(claim.metadata.annotations or {}), BOUND_ANNOTATION: "yes"}
+    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
 
 
 def _key(meta: ObjectMeta) -> tuple[str, str]:
