@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from kaicore.engine.reasons import Code, render
 from kaicore.events import payloads
@@ -12,6 +13,7 @@ from kaicore.model.selector import Requirement
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import tell
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume
@@ -240,3 +242,17 @@ def test_a_gang_that_cannot_start_leaves_its_volumes_to_others() -> None:
         "of-b1",
         "of-x",
     ]
+
+
+def test_a_decision_of_before_gave_no_volume() -> None:
+    cluster = storage()
+    local(cluster, "v", "a2")
+    wanting(cluster)
+    one = using(cluster, "c")
+    cluster.cycle()
+    (event,) = [event for event in cluster.events if event.type == "PodPlaced"]
+    document = {key: value for key, value in msgspec.json.decode(event.body).items() if key != "volumes"}
+    older = msgspec.structs.replace(event, schema=1, body=msgspec.json.encode(document))
+    assert decode_payload(older) == msgspec.structs.replace(decode_payload(event), volumes={})
+    told = tell([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
+    assert told[-1].text.endswith("placed it on a2, claim c gets volume v")

@@ -69,6 +69,8 @@ def tell(events: list[Event]) -> list[StoryLine]:
             case payloads.PodPlaced():
                 predicted = payload.placement
                 text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
+                for claim, volume in sorted(payload.volumes.items()):
+                    text += f", claim {claim} gets volume {volume}"
                 if payload.rejected_here_before:
                     text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
             case payloads.PodBound():
