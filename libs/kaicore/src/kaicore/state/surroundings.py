@@ -124,7 +124,7 @@ class Surroundings:
         """
         promised = dict(also)
         for key in claim_keys(pod):
-            for uid in self.volumes.users(key):
+            for uid in sorted(self.volumes.users(key)):
                 volume = self._promised.get(uid, {}).get(key.partition("/")[2])
                 if volume is not None:
                     promised.setdefault(key, volume)
