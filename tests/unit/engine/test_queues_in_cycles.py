@@ -86,17 +86,29 @@ def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
 
 
 def test_whoever_lifts_no_limit_stays() -> None:
-    """Only d is full: e uses more than its quota, too, and older pods, but its end is no help below d."""
+    """d is full, and so are the nodes: e uses more than its quota, too, and costs less, but is no help below d."""
     cluster = cluster_of(
-        queue("d", quota=4, limit=4), queue("a", "d", quota=2), queue("b", "d", quota=2), queue("e", quota=2)
+        queue("d", quota=8, limit=4), queue("a", "d", quota=2), queue("b", "d", quota=2), queue("e", quota=2), nodes=1
     )
-    cluster.full([cluster.add_pod(of(f"e{number}", "e", 4, created_at=9)) for number in range(2)])
-    cluster.now += 600_000_000
-    cluster.full([cluster.add_pod(of(f"a{number}", "a", 2, created_at=number)) for number in range(2)])
+    cluster.add_node("small", cpu=64, gpu=4)
+    for number in range(2):
+        cluster.add_pod(of(f"e{number}", "e", 4, node_name="n0", phase="Running"))
+        cluster.add_pod(of(f"a{number}", "a", 2, node_name="small", phase="Running", priority=3))
     cluster.add_pod(of("b0", "b", 2, created_at=9))
+    assert cluster.evicted(cluster.cycle()) in ({"a0": "Reclaimed"}, {"a1": "Reclaimed"})
+
+
+def test_where_those_who_lift_a_limit_are_not_where_room_is_needed_others_go_as_well() -> None:
+    """No node is free of e, and without a the limit of d stays in the way."""
+    cluster = cluster_of(queue("d", quota=8, limit=8), queue("a", "d"), queue("b", "d", quota=8), queue("e"), nodes=3)
+    for node, held in (("n0", "ae"), ("n1", "ee"), ("n2", "ae")):
+        for number, name in enumerate(held):
+            cluster.add_pod(of(f"{name}-{node}-{number}", name, 4, node_name=node, phase="Running"))
+    cluster.add_pod(of("b0", "b", 8, created_at=9))
     result = cluster.cycle()
-    (eviction,) = result.evictions
-    assert eviction.name in {"a0", "a1"}
+    evicted = sorted(eviction.name[0] for eviction in result.evictions)
+    assert evicted == ["a", "a", "e"]
+    assert cluster.nominated(result)["b0"] != "n1", "who goes for the limit is of use for the room"
 
 
 def test_one_large_pod_goes_for_a_limit_rather_than_many_small_ones() -> None:
@@ -109,26 +121,37 @@ def test_one_large_pod_goes_for_a_limit_rather_than_many_small_ones() -> None:
 
 
 def test_those_go_for_a_limit_who_are_where_room_is_needed() -> None:
-    """The youngest are on n1, half of n0 is young as well; b needs a whole node, and its sibling owes it just that."""
-    cluster = cluster_of(queue("d", quota=16, limit=16), queue("a", "d", quota=8), queue("b", "d", quota=8))
-    old = [
-        of(f"{node}-{number}", "a", 4, node_name=node, phase="Running") for node in ("n0", "n1") for number in (0, 1)
-    ]
-    for one, young in zip(old, (False, True, True, False), strict=True):
-        cluster.now = (50 if young else 0) * 60_000_000 + 1
-        cluster.add_pod(one)
-    cluster.now = 100 * 60_000_000
+    """One on each node is young and costs less, but b needs a whole node, and its sibling owes it no more than one."""
+    cluster = cluster_of(queue("d", quota=16, limit=16), queue("a", "d", quota=8), queue("b", "d", quota=8), nodes=0)
+    for node in ("n0", "n1"):
+        cluster.add_node(node, cpu=64, gpu=8, labels={"host": node})
+    for age in range(2):
+        both = [of(f"{node}-{age}", "a", 4, node_selector={"host": node}) for node in ("n0", "n1")]
+        cluster.full([cluster.add_pod(one) for one in both])
+        cluster.now += 50 * 60_000_000
     cluster.add_pod(of("b0", "b", 8, created_at=9))
     result = cluster.cycle()
     assert len({eviction.node for eviction in result.evictions}) == 1
     assert len(result.evictions) == 2
 
 
+def test_one_queue_gives_what_it_owes_and_another_the_rest() -> None:
+    """a's pods cost less, but it is over its quota by one of them only."""
+    cluster = cluster_of(*(queue(name, quota=8) for name in "abc"), nodes=3)
+    for number in range(6):
+        name = "ac"[number % 2]
+        cluster.add_pod(
+            of(f"{name}{number}", name, 4, node_name=f"n{number // 2}", phase="Running", priority=number % 2)
+        )
+    cluster.gang("b", 2, cpu=1, gpu=4, labels={QUEUE_LABEL: "b"}, created_at=9)
+    assert sorted(name[0] for name in cluster.evicted(cluster.cycle())) == ["a", "c"]
+
+
 def test_a_cohort_that_has_lent_everything_gives_nominal_quota_back() -> None:
     cohort = "Cohort/team"
     a = queue("ClusterQueue/a", cohort, quota=4, only_named=True, shares=of_kueue(4), may_preempt=False)
     b = queue("ClusterQueue/b", cohort, quota=4, only_named=True, shares=of_kueue(4), may_preempt=False)
-    cluster = cluster_of(a, b, nodes=1)
+    cluster = cluster_of(a, b)
     cluster.full([cluster.add_pod(of(f"a{number}", a.name, 1)) for number in range(8)])
     cluster.gang("b", 2, cpu=1, gpu=1, labels={QUEUE_LABEL: b.name}, created_at=9)
     result = cluster.cycle()

@@ -1,0 +1,189 @@
+"""What bounds the search for victims: budgets, minimum runtimes, most groups and steps, and which action is first."""
+
+from typing import Any
+
+import pytest
+from kaicore.engine.config import Action, EngineConfig, PlacementStrategy
+from kaicore.engine.decisions import EvictionReason
+from kaicore.engine.reasons import Code
+from kaicore.events import payloads
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.pod import Pod
+from kaicore.model.selector import PodSelector, Requirement
+
+from tests.factory import pod
+from tests.hierarchy import queue
+from tests.workloads import OWNER, Workloads
+
+QUEUE_LABEL = "kai.scheduler/queue"
+SECOND = 1_000_000
+
+
+def nodes(count: int) -> Workloads:
+    """Nodes of 8 GPUs."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    return cluster
+
+
+def running(name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
+    """A pod on a node."""
+    return pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs)
+
+
+def budget(cluster: Workloads, allowed: int, *, name: str = "b", label: str = "app") -> None:
+    """A budget for the pods with a label."""
+    selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
+    found = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
+    cluster.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(found))
+
+
+@pytest.mark.parametrize(("allowed", "gone"), [(0, 0), (1, 0), (2, 2)])
+def test_a_budget_is_kept_for_all_victims_together(allowed: int, gone: int) -> None:
+    cluster = nodes(1)
+    for number in range(2):
+        cluster.add_pod(running(f"low{number}", "n0", 4, labels={"app": "a"}))
+    budget(cluster, allowed)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert len(cluster.cycle().evictions) == gone
+
+
+def test_a_budget_is_kept_over_preemptors_and_cycles() -> None:
+    cluster = nodes(2)
+    for node in ("n0", "n1"):
+        cluster.add_pod(running(f"low-{node}", node, 8, labels={"app": "a"}))
+    budget(cluster, 1)
+    for number in range(2):
+        cluster.add_pod(pod(f"high{number}", cpu=1, gpu=8, priority=5))
+    assert len(cluster.cycle().evictions) == 1
+    assert not cluster.cycle().evictions, "the first has not even gone"
+
+
+def test_who_is_under_a_budget_is_spared_for_who_costs_more() -> None:
+    cluster = nodes(2)
+    cluster.add_pod(running("cheap", "n0", 8, labels={"app": "a"}))
+    cluster.add_pod(running("dear", "n1", 8, priority=3))
+    budget(cluster, 0)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"dear"}
+
+
+def test_who_is_under_two_budgets_is_never_evicted() -> None:
+    cluster = nodes(1)
+    cluster.add_pod(running("low", "n0", 8, labels={"app": "a", "tier": "b"}))
+    budget(cluster, 5)
+    budget(cluster, 5, name="c", label="tier")
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert not cluster.cycle().evictions
+
+
+def test_a_gang_is_spared_as_a_whole_if_one_of_it_is() -> None:
+    cluster = nodes(1)
+    cluster.full(cluster.gang("low", 2, cpu=1, gpu=4, labels={"app": "a"}))
+    budget(cluster, 1)
+    cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5))
+    assert not cluster.cycle().evictions
+
+
+@pytest.mark.parametrize(("of_queue", "reason"), [("a", EvictionReason.PREEMPTED), ("b", EvictionReason.RECLAIMED)])
+def test_nobody_goes_before_the_minimum_runtime(of_queue: str, reason: EvictionReason) -> None:
+    runtimes = {"preempt_min_runtime_us": 60 * SECOND, "reclaim_min_runtime_us": 60 * SECOND}
+    cluster = nodes(1)
+    for name, quota in (("a", 0), ("b", 8)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota, **runtimes)))
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"})))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, labels={QUEUE_LABEL: of_queue}))
+    cluster.now += 59 * SECOND
+    assert not cluster.cycle().evictions
+    cluster.now += 2 * SECOND
+    assert cluster.evicted(cluster.cycle()) == {"low": reason}
+
+
+def test_what_a_group_can_spare_has_no_minimum_runtime() -> None:
+    cluster = nodes(1)
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND)))
+    cluster.full(cluster.gang("low", 2, least=1, cpu=1, gpu=4, labels={QUEUE_LABEL: "a"}))
+    cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "a"}))
+    (eviction,) = cluster.cycle().evictions
+    assert eviction.shrinks
+    cluster.add_pod(pod("higher", cpu=1, gpu=8, priority=6, labels={QUEUE_LABEL: "a"}))
+    assert not cluster.cycle().evictions
+
+
+@pytest.mark.parametrize(("most", "moved"), [(0, 0), (1, 0), (2, 2)])
+def test_no_more_groups_are_moved_than_may_be(most: int, moved: int) -> None:
+    """Only both of n0 can make way: who is on n1 would not be made again."""
+    cluster = nodes(2)
+    for number in range(2):
+        cluster.add_pod(running(f"n0-{number}", "n0", 2, owner=OWNER))
+    cluster.add_pod(running("n1-0", "n1", 4))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle(EngineConfig(consolidate_groups=most))
+    assert len(result.evictions) == moved
+
+
+PACK, SPREAD = PlacementStrategy.BINPACK, PlacementStrategy.SPREAD
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "moved"), [(PACK, None, 1), (SPREAD, None, 0), (PACK, SPREAD, 0), (SPREAD, PACK, 0)]
+)
+def test_nobody_is_moved_where_any_pods_are_to_be_spread(
+    gpu: PlacementStrategy, cpu: PlacementStrategy | None, moved: int
+) -> None:
+    cluster = nodes(2)
+    for node in ("n0", "n1"):
+        cluster.add_pod(running(f"half-{node}", node, 4, owner=OWNER))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle(EngineConfig(placement_strategy=gpu, cpu_placement_strategy=cpu))
+    assert len(result.evictions) == moved
+
+
+def test_the_search_ends_after_so_many_steps() -> None:
+    def found(steps: int) -> tuple[int, bool]:
+        cluster = nodes(4)
+        for number in range(4):
+            # No two nodes are alike, so that each is tried.
+            cluster.add_pod(running(f"low{number}", f"n{number}", 8, priority=-number))
+        for name, cpu in (("one", 1), ("two", 2)):
+            cluster.gang(name, 2, cpu=cpu, gpu=8, priority=5)
+        result = cluster.cycle(EngineConfig(search_steps=steps))
+        ended = any(reason.code == Code.SEARCH_ENDED for group in result.groups for reason in group.reasons)
+        return len(result.evictions), ended
+
+    assert found(0) == (0, True)
+    assert found(1) == (0, True), "not in the middle of a search, either"
+    assert found(4) == (2, True)
+    assert found(1000) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("actions", "reason"),
+    [
+        ((Action.CONSOLIDATE, Action.RECLAIM), EvictionReason.CONSOLIDATED),
+        ((Action.RECLAIM, Action.CONSOLIDATE), EvictionReason.RECLAIMED),
+        ((Action.RECLAIM,), EvictionReason.RECLAIMED),
+        ((), None),
+    ],
+)
+def test_the_action_that_comes_first_has_its_way(actions: tuple[Action, ...], reason: EvictionReason | None) -> None:
+    cluster = nodes(2)
+    for name, quota in (("a", 8), ("b", 4)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    for node in ("n0", "n1"):
+        cluster.add_pod(running(f"half-{node}", node, 4, owner=OWNER, labels={QUEUE_LABEL: "b"}))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"}))
+    result = cluster.cycle(EngineConfig(actions=(Action.ALLOCATE, *actions)))
+    assert {eviction.reason for eviction in result.evictions} == ({reason} if reason else set())
+
+
+def test_what_a_queue_is_owed_is_not_taken_though_more_is_promised_than_there_is() -> None:
+    cluster = nodes(2)
+    for name in ("a", "b", "c"):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=8)))
+    for node, name in (("n0", "a"), ("n1", "b")):
+        for number in range(2):
+            cluster.add_pod(running(f"{name}{number}", node, 4, labels={QUEUE_LABEL: name}))
+    cluster.add_pod(pod("c0", cpu=1, gpu=4, labels={QUEUE_LABEL: "c"}, priority=9))
+    assert not cluster.cycle().evictions
