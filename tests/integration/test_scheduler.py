@@ -1,6 +1,7 @@
 """Schedulers on a real log: they decide what comes, once, whoever else decides too."""
 
 import asyncio
+import time
 from collections import Counter
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -8,15 +9,18 @@ from kai_scheduler.scheduler import Pace
 from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
+from kaicore.groups.kinds import SIGS_POD_GROUP
+from kaicore.groups.membership import SIGS_GROUP_LABEL
 from kaicore.inquiry import restored
 from kaicore.log.port import EventLog, Filter
+from kaicore.model.group_source import GroupSource
 from kaicore.queues.config import FairShareConfig
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.factory import pod
+from tests.factory import node, pod
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 
@@ -75,6 +79,34 @@ async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> No
             if isinstance(payload, payloads.QueuesReported) and payload.queues[0].allocated == allocated:
                 return
             head = await log.wait_beyond(cluster, head, timeout_s=5)
+
+
+async def test_wakes_up_when_a_delay_is_over_though_nothing_happens(postgres_log: EventLog, cluster_name: str) -> None:
+    """Long before it would look again anyway."""
+    facts = Facts(postgres_log, cluster_name)
+    await facts.append(("node/n0", payloads.NodeObserved(node("n0", cpu=32, memory=128, gpu=8))))
+    group = GroupSource(
+        kind=SIGS_POD_GROUP,
+        uid="uid-g",
+        namespace="default",
+        name="g",
+        resource_version="1",
+        created_at=int(time.time()),
+        preemption_delay_us=1_500_000,
+    )
+    running = pod("low", cpu=1, gpu=8, priority=1, node_name="n0", phase="Running")
+    waiting = pod("high", cpu=1, gpu=8, priority=9, labels={SIGS_GROUP_LABEL: "g"})
+    await facts.append(
+        ("pod/uid-low", payloads.PodObserved(running)),
+        (f"group/{group.key}", payloads.GroupSourceObserved(group)),
+        ("pod/uid-high", payloads.PodObserved(waiting)),
+    )
+    config = EngineConfig(recheck_us=3_600_000_000)
+    async with scheduling(postgres_log, cluster_name, config=config), asyncio.timeout(30):
+        head = 0
+        while not (found := await postgres_log.read(cluster_name, where=Filter(types=("EvictionDecided",)))):
+            head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
+    assert [event.subject for event in found] == ["default/low"]
 
 
 async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:

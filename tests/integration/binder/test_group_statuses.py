@@ -9,9 +9,11 @@ import pytest
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.pod_class import class_identity, pod_class
 from kaicore.events.payloads import (
+    AlonePending,
     ClassPending,
     ConfigRecorded,
     CycleCompleted,
+    GroupPending,
     GroupSourceObserved,
     PodObserved,
     Reason,
@@ -59,11 +61,19 @@ class Groups:
         told = POD_RESOURCE.decode(json.dumps({**made, "status": status} if status else made))
         await self.scene.append((made["metadata"]["uid"], PodObserved(normalize_pod(told))))
 
-    async def why(self, made: Json, reason: Reason) -> None:
+    async def why(self, made: Json, reason: Reason, *, alone: Reason | None = None) -> None:
         """A cycle left pods of this one's class unplaced."""
         model = normalize_pod(POD_RESOURCE.decode(json.dumps(made)))
         key = pod_class(model, class_identity(model)).key
-        cycle = CycleCompleted("default/1", "default", 0, "", "1", 0, "", 1, 0, (ClassPending(key, 1, (reason,)),))
+        others = () if alone is None else (AlonePending("", 0, (alone,)),)
+        pending = (ClassPending(key, 1, (reason,), others),)
+        cycle = CycleCompleted("default/1", "default", 0, "", "1", 0, "", 1, 0, pending)
+        await self.scene.append(("cycle", cycle))
+
+    async def told_of(self, key: str, *reasons: Reason) -> None:
+        """A cycle left a group waiting for reasons of its own, or without reasons takes that back."""
+        groups = (GroupPending(key, len(reasons), reasons),)
+        cycle = CycleCompleted("default/2", "default", 0, "", "1", 0, "", 1, 0, (), groups=groups)
         await self.scene.append(("cycle", cycle))
 
     async def until(self, name: str, holds: Callable[[Json], object]) -> Json:
@@ -112,6 +122,28 @@ async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene
         await groups.saw(await scene.api.get(f"{PODS}/{made['metadata']['name']}"), phase="Succeeded")
     status = await groups.until("g", lambda status: status["phase"] == "Finished")
     assert (status["running"], status["succeeded"]) == (0, 2)
+
+
+async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods(groups: Groups, scene: Scene) -> None:
+    scene.start()
+    await groups.configured()
+    await groups.group("g", minMember=2)
+    for name in "ab":
+        made = await groups.pod(name, group="g")
+    await groups.told_of(f"PodGroup.{SIGS}/default/g", Reason("OverLimit", resource="gpu", need=2, queue="team"))
+    await groups.until("g", lambda status: "queue team would be 2 gpu over" in str(status.get("conditions")))
+    await groups.why(made, Reason("InsufficientResource", nodes=3, resource="nvidia.com/gpu", need=1))
+    await groups.told_of(f"PodGroup.{SIGS}/default/g")
+    await groups.until("g", lambda status: "3 nodes short of" in str(status.get("conditions")))
+
+
+async def test_what_keeps_a_queues_pods_that_start_one_by_one_is_told(groups: Groups, scene: Scene) -> None:
+    scene.start()
+    await groups.configured()
+    await groups.group("g", minMember=1)
+    made = await groups.pod("a", group="g")
+    await groups.why(made, Reason("InsufficientResource", nodes=3), alone=Reason("NeverPreempts"))
+    await groups.until("g", lambda status: "policy is Never" in str(status.get("conditions")))
 
 
 async def test_another_schedulers_groups_are_left_alone(groups: Groups, scene: Scene) -> None:

@@ -102,6 +102,17 @@ def test_disruption_budgets(allowed: int, words: str) -> None:
     assert words in said(cluster, one)
 
 
+def test_pods_under_several_budgets() -> None:
+    cluster = full()
+    for name in "bc":
+        cluster.record(f"pdb/default/{name}", budget(1, name))
+    one = cluster.add_pod(pod("one", cpu=1, gpu=4, priority=9))
+    assert not cluster.cycle().evictions, "the API server would refuse"
+    assert said(cluster, one)[1:] == [
+        "no pod under several PodDisruptionBudgets can be evicted: 2 pods that could make way, by default/b, default/c"
+    ]
+
+
 def test_a_budget_that_kept_nobody_is_not_named() -> None:
     cluster = full()
     cluster.record("pdb/default/b", budget(0))

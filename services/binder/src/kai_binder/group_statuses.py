@@ -13,11 +13,12 @@ import msgspec
 from kaicore.engine.pod_class import class_identity, pod_class
 from kaicore.engine.reasons import render
 from kaicore.events import payloads
-from kaicore.events.payloads import Payload, Reason
+from kaicore.events.payloads import ClassPending, GroupPending, Payload, Reason
 from kaicore.groups.kinds import POD_GROUPS
 from kaicore.groups.membership import named_membership
 from kaicore.groups.status import PodState, census, status_document, verdict
 from kaicore.groups.table import GroupTable
+from kaicore.groups.tree import is_gang
 from kaicore.model.group import Group
 from kaicore.model.group_source import GroupSource, source_key
 from kaicore.model.pod import Pod
@@ -74,7 +75,8 @@ class Record(msgspec.Struct):
     sources: list[GroupSource] = []
     pods: list[_Known] = []
     names: list[str] = []
-    reasons: dict[str, tuple[Reason, ...]] = {}
+    reasons: dict[str, ClassPending] = {}
+    own_reasons: dict[str, tuple[Reason, ...]] = {}
     standings: dict[str, _Standing] = {}
 
 
@@ -89,7 +91,9 @@ class GroupStatuses:
         #: `schedulerName`s that are ours.
         self._names: set[str] = set()
         #: Why pods of a class were last not placed.
-        self._reasons: dict[str, tuple[Reason, ...]] = {}
+        self._reasons: dict[str, ClassPending] = {}
+        #: Why groups were last not placed, by key, where that was told of a group by itself.
+        self._own_reasons: dict[str, tuple[Reason, ...]] = {}
         self._of_class: dict[str, set[str]] = {}
         self._standings: dict[str, _Standing] = {}
         #: Groups of which something has changed.
@@ -114,10 +118,12 @@ class GroupStatuses:
                 self._due.add(source.key)
             case payloads.GroupSourceDeleted(kind, uid, namespace, name):
                 self._table.source_gone(source_key(kind, namespace, name), uid)
-            case payloads.CycleCompleted(pending=pending):
+            case payloads.CycleCompleted(pending=pending, groups=groups):
                 for item in pending:
-                    self._reasons[item.pod_class] = item.reasons
+                    self._reasons[item.pod_class] = item
                     self._due.update(map(self._group_of, self._of_class.get(item.pod_class, ())))
+                for group in groups:
+                    self._told_of(group)
             case payloads.ConfigRecorded(config=config):
                 name = str(config.get("scheduler_name", ""))
                 if name not in self._names:
@@ -135,6 +141,7 @@ class GroupStatuses:
             group = self._table.groups.get(key)
             if group is None or not group.uid:
                 self._standings.pop(key, None)
+                self._own_reasons.pop(key, None)
             elif self._is_ours(key):
                 found = self._status(key, group)
                 if found.digest != self._standings[key].told:
@@ -151,7 +158,7 @@ class GroupStatuses:
     def _status(self, key: str, group: Group) -> GroupStatus:
         pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
         counted = census(PodState(self._set_of(known), known.pod.phase, bool(known.node)) for known in pods)
-        found = verdict(group, counted, why=self._why(pods))
+        found = verdict(group, counted, why=self._why(key, group, pods))
         standing = self._standings.get(key)
         if standing is None or standing.scheduled != found.scheduled:
             told = standing.told if standing is not None else b""
@@ -161,16 +168,32 @@ class GroupStatuses:
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
-    def _why(self, pods: list[_Known]) -> str:
+    def _told_of(self, item: GroupPending) -> None:
+        """A cycle told of a group by itself, or took back what had been told; of bare pods nobody wants to know."""
+        if not item.pods:
+            self._own_reasons.pop(item.group, None)
+        elif item.group in self._table.groups:
+            self._own_reasons[item.group] = item.reasons
+        self._due.add(item.group)
+
+    def _why(self, key: str, group: Group, pods: list[_Known]) -> str:
         """Say why pods of a group were not placed; what keeps the group as a whole goes before what keeps its pods."""
         problems = sorted({place.problem for known in pods if (place := self._table.place_of(known.pod.uid))} - {""})
         if problems:
             return problems[0]
         for name in sorted({known.pod_class for known in pods if not known.node} - {""}):
-            reasons = self._reasons.get(name, ())
+            reasons = self._own_reasons.get(key) or self._class_reasons(name, group)
             if reasons:
                 return "; ".join(render(reason) for reason in reasons[:_MOST_REASONS])
         return ""
+
+    def _class_reasons(self, name: str, group: Group) -> tuple[Reason, ...]:
+        """Return why pods of a class wait: with what stands in the way of its queue's that start one by one."""
+        found = self._reasons.get(name)
+        if found is None:
+            return ()
+        alone = (item.reasons for item in found.alone if item.queue == group.queue and not is_gang(group))
+        return next(alone, found.reasons)
 
     def _is_ours(self, key: str) -> bool:
         uids = self._table.pods_of(key)
@@ -238,6 +261,7 @@ class GroupStatuses:
             list(self._pods.values()),
             sorted(self._names),
             self._reasons,
+            self._own_reasons,
             self._standings,
         )
 
@@ -251,6 +275,7 @@ class GroupStatuses:
             found._put(known)
             found._table.pod_seen(known.pod)
         found._names, found._reasons, found._standings = set(record.names), record.reasons, record.standings
+        found._own_reasons = record.own_reasons
         found._table.changed.clear()
         found._due.update(found._table.groups)
         return found

@@ -35,22 +35,19 @@ class Budgets:
         """Tell whether any budget would be exceeded by evicting all of the pods."""
         return bool(self._by_pod) and bool(self.refusing(members))
 
-    def refusing(self, members: Iterable[Member]) -> set[str]:
-        """Return the budgets that do not let all of the pods be evicted."""
-        asked: dict[str, int] = {}
-        found: set[str] = set()
+    def refusing(self, members: Iterable[Member]) -> set[tuple[str, ...]]:
+        """Return the budgets that do not let all of the pods be evicted; several together if a pod is under several."""
+        asked: dict[tuple[str, ...], int] = {}
         for member in members:
             budgets = self._by_pod.get(member.pod.uid, ())
-            if len(budgets) > 1:
-                found.update(budgets)
-            for budget in budgets:
-                asked[budget] = asked.get(budget, 0) + 1
-        return found | {budget for budget, count in asked.items() if self.allowed(budget) < count}
+            if budgets:
+                asked[budgets] = asked.get(budgets, 0) + 1
+        return {budgets for budgets, count in asked.items() if len(budgets) > 1 or self.allowed(budgets[0]) < count}
 
     def allowed(self, budget: str) -> int:
         """Return how many more pods a budget lets be evicted."""
         return max(self._allowed.get(budget, 0), 0)
 
-    def under(self, budget: str, members: Iterable[Member]) -> int:
-        """Count the pods that are under a budget."""
-        return sum(budget in self._by_pod.get(member.pod.uid, ()) for member in members)
+    def under(self, budgets: tuple[str, ...], members: Iterable[Member]) -> int:
+        """Count the pods that are under just these budgets."""
+        return sum(self._by_pod.get(member.pod.uid) == budgets for member in members)

@@ -25,6 +25,8 @@ from kaicore.events.payloads import Reason
 from kaicore.queues.cycle_queues import Asked
 
 Steps = list[tuple[Turn, Step]]
+#: See `Search.budgets`.
+Refusing = set[tuple[str, ...]]
 
 #: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
 _HOPE = 4
@@ -146,10 +148,11 @@ class _Action:
 
         reasons = [Reason(code=Code.NO_VICTIMS, detail=rule.reason)]
         budgets, queues, asked = session.budgets, session.accounts, asked_of(session, steps)
-        for budget in sorted(failure.budgets):
-            if under := budgets.under(budget, failure.pool.members(eligible)):
-                free = budgets.allowed(budget)
-                reasons.append(Reason(code=Code.DISRUPTION_BUDGET, detail=budget, need=under, free=free))
+        for keys in sorted(failure.budgets):
+            if under := budgets.under(keys, failure.pool.members(eligible)):
+                code = Code.DISRUPTION_BUDGET if len(keys) == 1 else Code.DISRUPTION_BUDGETS
+                free = budgets.allowed(keys[0]) if len(keys) == 1 else 0
+                reasons.append(Reason(code=code, detail=", ".join(keys), need=under, free=free))
         accounts = queues.savepoint()
         for group, request in asked:
             queues.charge(group, request)
@@ -183,7 +186,7 @@ class _Failure:
     """
 
     pool: Candidates
-    budgets: set[str]
+    budgets: Refusing
     said: dict[int, tuple[Reason, ...]] = field(default_factory=dict)
 
 
@@ -226,9 +229,9 @@ def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
     return Candidates(session, workloads, protected=protected)
 
 
-def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> set[str] | None:
+def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> Refusing | None:
     """Look for victims, and decide on what is found; otherwise return the budgets that kept any of them."""
-    budgets: set[str] = set()
+    budgets: Refusing = set()
     lower = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
     trail = session.future.trail
     savepoint = trail.savepoint()
@@ -252,7 +255,7 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
 
 
 def _search(
-    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot], budgets: set[str]
+    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot], budgets: Refusing
 ) -> tuple[Found | None, dict[str, Spot]]:
     """Look for victims that may be exchanged for what is to start; returns them, and where their successors fit.
 

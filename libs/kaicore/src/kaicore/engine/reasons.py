@@ -50,6 +50,7 @@ class Code(StrEnum):
     PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
     NO_VICTIMS = "NoVictimsWouldHelp"
     DISRUPTION_BUDGET = "ProtectedByDisruptionBudget"
+    DISRUPTION_BUDGETS = "UnderSeveralDisruptionBudgets"
     MINIMUM_RUNTIME = "WithinMinimumRuntime"
     SEARCH_ENDED = "VictimSearchEnded"
     FITS_IF = "FitsIf"
@@ -146,6 +147,9 @@ def render(reason: Reason) -> str:
             pods = f"{reason.need} pod{'' if reason.need == 1 else 's'} that could make way"
             allowed = f"{reason.free} disruption{'' if reason.free == 1 else 's'}"
             return f"PodDisruptionBudget {reason.detail} protects {pods}: it allows {allowed} now"
+        case Code.DISRUPTION_BUDGETS:
+            pods = f"{reason.need} pod{'' if reason.need == 1 else 's'} that could make way"
+            return f"no pod under several PodDisruptionBudgets can be evicted: {pods}, by {reason.detail}"
         case Code.MINIMUM_RUNTIME if reason.need == 1:
             return f"a pod that could make way has a minimum runtime until {_time(reason.until)}"
         case Code.MINIMUM_RUNTIME:

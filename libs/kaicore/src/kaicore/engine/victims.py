@@ -89,8 +89,8 @@ class Search:
         self._order: list[int] = order.tolist()
         self._by_order = {self._order[row]: row for row in range(len(session.trail.columns.names))}
         self._rows: dict[str, list[tuple[int, int, int]]] = {}
-        #: PodDisruptionBudgets that kept anybody from being evicted.
-        self.budgets: set[str] = set()
+        #: PodDisruptionBudgets that kept anybody from being evicted; several together for pods under several.
+        self.budgets: set[tuple[str, ...]] = set()
         self._known: dict[object, tuple[int, tuple[int, ...]] | None] = {}
 
     def run(self) -> Found | None:

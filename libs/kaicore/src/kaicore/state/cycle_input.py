@@ -69,7 +69,7 @@ def _budgets(state: ClusterState) -> Budgets:
     if budgets:
         for uid, entry in state.pods.items():
             if entry.charged:
-                keys = state.surroundings.budgets_of(entry.pod)
+                keys = tuple(sorted(state.surroundings.budgets_of(entry.pod)))
                 if keys:
                     by_pod[uid] = keys
     # Evictions that were decided and that the API server has not granted yet.
