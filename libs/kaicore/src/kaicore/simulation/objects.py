@@ -405,7 +405,10 @@ class _Served:
 
 
 def _metadata(found: Object, *, namespaced: bool) -> Object:
-    metadata = dict(found["metadata"])
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        raise InvalidObject(found["kind"], "metadata.name", metadata, "is missing")
+    metadata = dict(metadata)
     subject = f"{found['kind']} {metadata.get('name') or metadata.get('generateName')}"
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         value = metadata.get(name)
