@@ -15,7 +15,7 @@ class Code(StrEnum):
 
     SCHEDULING_GATED = "SchedulingGated"
     UNSUPPORTED = "Unsupported"
-    MALFORMED = "MalformedAnnotation"
+    MALFORMED = "Malformed"
     NO_NODES = "NoNodes"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"

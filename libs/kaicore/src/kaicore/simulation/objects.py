@@ -19,7 +19,7 @@ from kaicore.groups.membership import membership
 from kaicore.k8s import kinds
 from kaicore.k8s.group_kinds import group_kind
 from kaicore.k8s.kinds import Kind
-from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.queue_kinds import queue_kind
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
@@ -275,6 +275,7 @@ class _Reader:
         pod = admitted_pod(item.object, priorities=priorities, scheduler_name=self._scheduler_name)
         wire = PODS.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
+        read_constraints(wire)
         check_pod(normalize_pod(wire), subject=subject)
         annotations = wire.metadata.annotations or {}
         predicted, observed = (
