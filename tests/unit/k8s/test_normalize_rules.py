@@ -186,13 +186,13 @@ def on_nodes(operator: str, *values: str, kind: str = "matchExpressions", prefer
             "operator: not a label selector operator",
         ),
         ({"containers": [{"name": "c", "ports": [{"hostPort": 70000}]}]}, "hostPort: not a port"),
-        (on_nodes("Almost", "b"), "matchExpressions[0].operator: none of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
+        (on_nodes("Almost", "b"), "matchExpressions[0].operator: is none of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
         (on_nodes("Gt", "b"), "matchExpressions[0].values: not values of Gt"),
         (on_nodes("Lt", "1", "2"), "matchExpressions[0].values: not values of Lt"),
         (on_nodes("In"), "matchExpressions[0].values: not values of In"),
         (on_nodes("Exists", "b"), "matchExpressions[0].values: not values of Exists"),
-        (on_nodes("Exists", kind="matchFields"), "matchFields[0].operator: none of In, NotIn: 'Exists'"),
-        (on_nodes("Almost", "b", preferred=True), "[0].preference.matchExpressions[0].operator: none of"),
+        (on_nodes("Exists", kind="matchFields"), "matchFields[0].operator: is none of In, NotIn: 'Exists'"),
+        (on_nodes("Almost", "b", preferred=True), "[0].preference.matchExpressions[0].operator: is none of"),
     ],
 )
 def test_a_pod_whose_constraints_are_impossible_is_told_of_and_waits(spec: dict[str, Any], problem: str) -> None:

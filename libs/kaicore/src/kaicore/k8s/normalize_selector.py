@@ -70,7 +70,7 @@ def _node_requirement(expression: SelectorRequirement, *, is_field: bool, subjec
     operator, values = expression.operator, tuple(sorted(expression.values or ()))
     known = _WITH_VALUES if is_field else (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_A_NUMBER)
     if operator not in known:
-        raise InvalidObject(subject, f"{field}.operator", operator, f"none of {', '.join(known)}")
+        raise InvalidObject(subject, f"{field}.operator", operator, f"is none of {', '.join(known)}")
     fitting = bool(values) == (operator not in _WITHOUT_VALUES)
     if operator in _WITH_A_NUMBER:
         fitting = len(values) == 1 and _INTEGER.fullmatch(values[0]) is not None

@@ -56,7 +56,7 @@ def is_native(resource: str) -> bool:
     return "/" not in resource or "kubernetes.io/" in resource
 
 
-def parse_amount(text: str | int, *, resource: str, subject: str, field: str) -> int:
+def parse_amount(text: str | float, *, resource: str, subject: str, field: str) -> int:
     """Parse a quantity into the canonical unit of `resource`.
 
     Args:
@@ -75,13 +75,23 @@ def parse_amount(text: str | int, *, resource: str, subject: str, field: str) ->
     return amount
 
 
+def is_whole(text: str | float) -> bool:
+    """Tell whether a text is a quantity of whole pieces: `2`, `2000m` and `2k`, but not `1500m`."""
+    match = _QUANTITY.fullmatch(str(text))
+    return match is not None and _value(match).denominator == 1
+
+
+def _value(match: re.Match[str]) -> Fraction:
+    _, number, exponent, suffix = match.groups()
+    return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+
+
 @lru_cache(maxsize=65536)
 def _parse(text: str, milli: bool) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError("not a Kubernetes quantity")
-    sign, number, exponent, suffix = match.groups()
-    value = Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+    sign, value = match[1], _value(match)
     if sign == "-" and value:
         raise ValueError("negative quantity")
     if milli:
