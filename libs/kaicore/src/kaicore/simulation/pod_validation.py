@@ -33,6 +33,7 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _OPERATORS = ("Equal", "Exists", "Gt", "Lt")
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STANDARD = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _MAX_PORT = 65535
 
 
@@ -55,6 +56,12 @@ def pod_problems(pod: Object) -> Iterator[Problem]:
     yield from _containers(spec)
     yield from _resources(spec.get("resources") or {}, "spec.resources")
     yield from amount_problems(spec.get("overhead"), "spec.overhead")
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    if required is not None and not required.get("nodeSelectorTerms"):
+        where = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        yield where, required.get("nodeSelectorTerms"), "needs a term"
+    for name in ("affinity", "topologySpreadConstraints"):
+        yield from _label_keys(spec.get(name), f"spec.{name}")
     for key, value in (spec.get("nodeSelector") or {}).items():
         yield from label_problems(key, value, "spec.nodeSelector")
     for index, toleration in enumerate(spec.get("tolerations") or ()):
@@ -65,6 +72,22 @@ def pod_problems(pod: Object) -> Iterator[Problem]:
             yield f"spec.schedulingGates[{index}].name", name, "not a qualified name"
     if spec.get("nodeName") and not is_dns_name(spec["nodeName"]):
         yield "spec.nodeName", spec["nodeName"], "not the name of a node"
+
+
+def _label_keys(found: object, field: str) -> Iterator[Problem]:
+    """Yield what is wrong with the labels that constraints name, wherever they do."""
+    if isinstance(found, list):
+        for index, item in enumerate(found):
+            yield from _label_keys(item, f"{field}[{index}]")
+    elif isinstance(found, dict):
+        for name, value in found.items():
+            if name == "matchLabels":
+                for key, wanted in (value or {}).items():
+                    yield from label_problems(key, wanted, f"{field}.{name}")
+            elif name in ("key", "topologyKey") and isinstance(value, str) and not is_qualified_name(value):
+                yield f"{field}.{name}", value, "not a label's key"
+            else:
+                yield from _label_keys(value, f"{field}.{name}")
 
 
 def label_problems(key: str, value: object, field: str) -> Iterator[Problem]:
