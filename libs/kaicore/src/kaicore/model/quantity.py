@@ -56,7 +56,7 @@ def is_native(resource: str) -> bool:
     return "/" not in resource or "kubernetes.io/" in resource
 
 
-def parse_amount(text: str | float, *, resource: str, subject: str, field: str) -> int:
+def parse_amount(text: str | int, *, resource: str, subject: str, field: str) -> int:
     """Parse a quantity into the canonical unit of `resource`.
 
     Args:
@@ -75,9 +75,10 @@ def parse_amount(text: str | float, *, resource: str, subject: str, field: str) 
     return amount
 
 
-def is_whole(text: str | float) -> bool:
+@lru_cache(maxsize=65536)
+def is_whole(text: str) -> bool:
     """Tell whether a text is a quantity of whole pieces: `2`, `2000m` and `2k`, but not `1500m`."""
-    match = _QUANTITY.fullmatch(str(text))
+    match = _QUANTITY.fullmatch(text)
     return match is not None and _value(match).denominator == 1
 
 

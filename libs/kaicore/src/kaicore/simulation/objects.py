@@ -247,8 +247,8 @@ class _Reader:
         pod = self._admission.pod(item.object)
         wire = PODS.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
-        normalize_pod(wire)
-        read_constraints(wire)
+        if normalize_pod(wire).malformed:
+            read_constraints(wire)
         annotations = wire.metadata.annotations or {}
         predicted, observed = (
             decode_annotation(annotations[name], subject=subject, annotation=name) if name in annotations else None

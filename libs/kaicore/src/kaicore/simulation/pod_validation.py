@@ -100,9 +100,10 @@ def label_problems(key: str, value: object, field: str) -> Iterator[Problem]:
 
 def amount_problems(amounts: Object | None, field: str) -> Iterator[Problem]:
     """Yield resources without a proper name, amounts that are none, and parts of what is counted in whole pieces."""
-    for name, amount in (amounts or {}).items():
+    for name, given in (amounts or {}).items():
+        amount = str(given)
         try:
-            parse_amount(str(amount), resource=name, subject="", field="")
+            parse_amount(amount, resource=name, subject="", field="")
         except InvalidQuantity as error:
             yield f"{field}[{name}]", error.value, error.problem
         if not is_qualified_name(name):
@@ -155,7 +156,7 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
             if fixed:
                 yield where, request, f"{name} needs a limit, of as much"
             continue
-        wanted, most = (parse_amount(amount, resource=name, subject="", field="") for amount in (request, limit))
+        wanted, most = (parse_amount(str(one), resource=name, subject="", field="") for one in (request, limit))
         if wanted > most:
             yield where, request, f"is more than the limit of {limit}"
         elif fixed and wanted < most:
