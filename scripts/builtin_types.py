@@ -1,7 +1,7 @@
-"""Write down the fields of the built-in Kubernetes types that the simulated API server serves.
+"""Write down the fields of the built-in Kubernetes types, for all who check objects.
 
 The source is the models of the installed `kubernetes_asyncio`, which are generated from Kubernetes' OpenAPI document.
-Those take seconds to import and drop a few distinctions (quantities, micro-times), so the server reads this digest
+Those take seconds to import and drop a few distinctions (quantities, micro-times), so programs read this digest
 instead. Run it again after raising the version of `kubernetes_asyncio`: `.venv/bin/python scripts/builtin_types.py`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import models
 
-TARGET = Path(__file__).parent.parent / "services/simulator/src/kai_simulator/apiserver/types/builtin_types.json"
+TARGET = Path(__file__).parent.parent / "libs/kaicore/src/kaicore/k8s/builtin_types.json"
 
 ROOTS = [
     "AuthenticationV1TokenRequest", "CoreV1Event", "EventsV1Event", "ResourceV1ResourceClaim",

@@ -162,3 +162,28 @@ def test_no_question_at_all() -> None:
         2,
         "kai: simulate what? Name files or folders, or - for standard input\n",
     )
+
+
+def test_a_folder_may_hold_more_than_objects(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n")
+    (tmp_path / "values.yaml").write_text("replicas: 3\n")
+    (tmp_path / "m.yaml").write_text(node() + pod("a"))
+    done = kai(tmp_path, "-o", "json")
+    assert (done.returncode, brief(json.loads(done.stdout))) == (0, {"a": "n1 node-0"})
+    assert done.stderr == (
+        f"kai: warning: skipped {tmp_path}/values.yaml, document 1: not a Kubernetes object\n"
+        "kai: warning: skipped 1 Kustomization.kustomize.config.k8s.io: it says nothing to this scheduler\n"
+    )
+
+
+def test_all_that_is_wrong_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("kind: Pod\n---\napiVersion: v1\nkind: Pod\n" + pod("a", gpus=-1))
+    done = kai(file)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"kai: {file}, document 1: apiVersion: missing or no text: None\n"
+        f"     {file}, document 2: Pod: metadata.name: is missing: None\n"
+        f"     {file}, document 3: Pod default/a: spec.containers[0].resources.limits[nvidia.com/gpu]: "
+        "negative quantity: '-1'\n"
+    )

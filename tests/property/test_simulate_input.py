@@ -8,6 +8,9 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kai_simulator.apiserver.kinds.metadata import validate_metadata
+from kai_simulator.apiserver.kinds.table import NO_RULES, RULES
+from kai_simulator.apiserver.types import Mismatch, decode
 from kai_simulator.fleet.offline import OfflineKubelets
 from kaicore.engine.config import EngineConfig
 from kaicore.simulation import Located, read_world, simulate
@@ -17,7 +20,8 @@ from tests.simulating import node, pod, record
 TEMPLATE = """{metadata: {labels: {app: d}}, spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}],
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions:
 [{key: a, operator: In, values: [b]}]}]}}}, volumes: [{name: v}], initContainers: [{name: i, restartPolicy: Always}],
-containers: [{name: m, ports: [{hostPort: 80}], resources: {limits: {nvidia.com/gpu: 1}, requests: {cpu: 1}}}]}}"""
+containers: [{name: m, ports: [{containerPort: 80, hostPort: 80}],
+resources: {limits: {nvidia.com/gpu: 1}, requests: {cpu: 1}}}]}}"""
 OWNER = "---\napiVersion: {}\nkind: {}\nmetadata: {{name: {}, annotations: {{{}: rack}}}}\nspec: {}\n"
 OWNERS = [
     ("batch/v1", "Job", "{parallelism: 2, completions: 3, completionMode: Indexed, template: POD}"),
@@ -90,7 +94,10 @@ def fields(value: Any, path: Path = ()) -> Iterator[Path]:
 
 #: What a manifest must have to be one is the reader's business.
 ESSENTIAL: list[Path] = [(), ("apiVersion",), ("kind",), ("metadata",), ("metadata", "name")]
+#: Kinds that the simulated API server has rules for, with their collections.
+BUILT_IN = {"Node": "nodes", "Pod": "pods", "Job": "jobs.batch", "PriorityClass": "priorityclasses.scheduling.k8s.io"}
 FIELDS = [(number, path) for number, item in enumerate(OBJECTS) for path in fields(item) if path not in ESSENTIAL]
+BUILT_IN_FIELDS = [field for field in FIELDS if OBJECTS[field[0]]["kind"] in BUILT_IN]
 
 
 def simulated(found: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] | None:
@@ -110,16 +117,44 @@ def test_as_they_are_they_are_simulated() -> None:
     assert len(found["pods"]) == 16
 
 
-@settings(max_examples=200, deadline=None)
-@given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
-def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
+def replaced(field: tuple[int, Path], value: Any) -> list[dict[str, Any]]:
     number, path = field
     found = deepcopy(OBJECTS)
     place: Any = found[number]
     for step in path[:-1]:
         place = place[step]
-    place[path[-1]] = junk
-    simulated(found, kubelets=kubelets)
+    place[path[-1]] = value
+    return found
+
+
+def refusals(found: dict[str, Any]) -> set[str]:
+    """What the simulated API server, which shares no rule with `kai simulate`, has against an object."""
+    rules = RULES.get(BUILT_IN[found["kind"]], NO_RULES)
+    try:
+        read, _ = decode(f"V1{found['kind']}", found)
+    except Mismatch as error:
+        return {str(error)}
+    if read.get("spec") is None and found["kind"] != "PriorityClass":
+        read["spec"] = {}
+    rules.default(read)
+    errors = validate_metadata(read["metadata"], BUILT_IN[found["kind"]]) + rules.validate(read)
+    return {f"{error.field}: {error.message}" for error in errors}
+
+
+@settings(max_examples=200, deadline=None)
+@given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
+def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
+    simulated(replaced(field, junk), kubelets=kubelets)
+
+
+@settings(max_examples=300, deadline=None)
+@given(field=st.sampled_from(BUILT_IN_FIELDS), junk=st.sampled_from(JUNK))
+def test_what_an_api_server_refuses_is_named(field: tuple[int, Path], junk: Any) -> None:
+    found = replaced(field, junk)
+    # A manifest may do without what scheduling does not need: images, a Job's restart policy.
+    news = refusals(found[field[0]]) - refusals(OBJECTS[field[0]])
+    if news:
+        assert simulated(found, kubelets=False) is None, news
 
 
 @settings(max_examples=30, deadline=None)

@@ -186,3 +186,15 @@ async def test_a_change_carries_the_api_servers_time(world: World) -> None:
     assert isinstance(payload, NodeObserved)
     assert payload.node.uid == made["metadata"]["uid"]
     assert event.occurred_at <= event.recorded_at
+
+
+async def test_a_pod_whose_constraints_make_no_sense_is_recorded_with_what_is_wrong(world: World) -> None:
+    """An API server takes a comparison with what is no number."""
+    term = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["b"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    await world.api.pod("p", affinity={"nodeAffinity": required})
+    watcher = await world.start().ready()
+    await world.converged()
+    (payload,) = await world.payloads("PodObserved")
+    assert payload.pod.malformed.endswith("matchExpressions[0].values: not values of Gt: ('b',)")
+    assert watcher.metric("refused_objects_total", kind="Pod") == 1

@@ -16,9 +16,9 @@ from kai_simulator.apiserver.objects import short_duration
 from kai_simulator.apiserver.quantity import amount, canonical
 from kai_simulator.apiserver.tables.json_path import find
 from kai_simulator.apiserver.tables.pod_cells import ready, restarts, status_word
-from kai_simulator.apiserver.types.builtin import TYPES
 from kai_simulator.apiserver.types.wire_numbers import WIRE_NUMBERS
 from kai_simulator.apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+from kaicore.k8s.builtin_types import TYPES
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E2"]
 

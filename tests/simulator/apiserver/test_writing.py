@@ -103,6 +103,14 @@ async def test_quantities_come_back_in_canonical_form(client: Client) -> None:
     assert shown["requests"] == shown["limits"]
 
 
+REQUIRED_NODES = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def on_nodes(expression: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -131,12 +139,49 @@ async def test_quantities_come_back_in_canonical_form(client: Client) -> None:
                 "spec.containers[0].resources.requests[nvidia.com/gpu]": "FieldValueInvalid",
             },
         ),
+        (
+            on_nodes({"key": "a", "operator": "Almost", "values": ["b"]}),
+            {f"{REQUIRED_NODES}.nodeSelectorTerms[0].matchExpressions[0].operator": "FieldValueInvalid"},
+        ),
+        (
+            on_nodes({"key": "a", "operator": "Gt", "values": ["1", "2"]}),
+            {f"{REQUIRED_NODES}.nodeSelectorTerms[0].matchExpressions[0].values": "FieldValueRequired"},
+        ),
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            {
+                "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey": (
+                    "FieldValueRequired"
+                )
+            },
+        ),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "a", "whenUnsatisfiable": "X"}]},
+            {
+                "spec.topologySpreadConstraints[0].maxSkew": "FieldValueInvalid",
+                "spec.topologySpreadConstraints[0].whenUnsatisfiable": "FieldValueNotSupported",
+            },
+        ),
     ],
 )
 async def test_pods_that_make_no_sense(client: Client, spec: dict[str, Any], expected: dict[str, str]) -> None:
     answer = await client.post(PODS, pod("p", **spec))
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert causes(answer) == expected
+
+
+async def test_nodes_that_make_no_sense(client: Client) -> None:
+    taints = [{"key": "a", "effect": "Soon"}]
+    refused = await client.post(
+        NODES, node("n1") | {"spec": {"taints": taints}, "status": {"allocatable": {"cpu": "-1"}}}
+    )
+    assert causes(refused) == {
+        "status.allocatable[cpu]": "FieldValueInvalid",
+        "spec.taints[0].effect": "FieldValueNotSupported",
+    }
+    await client.post(NODES, node("n1"))
+    refused = await client.merge(f"{NODES}/n1/status", {"status": {"capacity": {"nvidia.com/gpu": "1500m"}}})
+    assert causes(refused) == {"status.capacity[nvidia.com/gpu]": "FieldValueInvalid"}
 
 
 async def test_labels_that_make_no_sense(client: Client) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_cli.manifests import read_manifests
+from kai_cli.manifests import read_files, read_manifests
 from kaicore.errors import ConfigurationError, InvalidObject
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
@@ -48,3 +48,59 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
         read_manifests([tmp_path / "bad.yaml"])
+
+
+def test_yaml_in_flow_style_is_no_json(tmp_path: Path) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text("{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]}\n")
+    assert [item["metadata"]["name"] for item in read_manifests([file])] == ["a"]
+    file.write_text("{apiVersion: v1, kind: List, items: null}\n")
+    assert read_manifests([file]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("metadata: {name: a, name: b}\n", "metadata.name: is there twice, again in line 3: 'name'"),
+        (
+            "metadata: {name: a}\nspec:\n  containers:\n  - name: m\n    name: n\n",
+            "spec.containers[0].name: is there twice, again in line 7: 'name'",
+        ),
+    ],
+)
+def test_a_key_that_is_there_twice_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"apiVersion: v1\nkind: Pod\n{text}")
+    with pytest.raises(InvalidObject) as caught:
+        read_manifests([file])
+    assert str(caught.value) == f"{file}, document 1: {problem}"
+
+
+def test_what_is_merged_may_be_said_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: &all {<<: &one {x: '1', y: '1'}, y: '2'}}\n"
+        "spec: {nodeSelector: {<<: *all, y: '3'}, other: {<<: [*one, *all]}}\n"
+    )
+    (found,) = read_manifests([file])
+    assert found["spec"]["nodeSelector"] == {"x": "1", "y": "3"}
+
+
+def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out(tmp_path: Path) -> None:
+    for name, text in {
+        "a.yaml": "apiVersion: v1\nmetadata: {name: a}\n",
+        "b.yaml": f"{POD}---\n[1]\n",
+        "c.yaml": "a: [",
+        "values.yaml": "image: x\nreplicas: 2\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = read_files([tmp_path])
+    assert [one.object["kind"] for one in found.objects] == ["Pod"]
+    assert found.strangers == [f"{tmp_path}/b.yaml, document 2", f"{tmp_path}/values.yaml, document 1"]
+    assert [str(one).removeprefix(str(tmp_path))[:30] for one in found.problems] == [
+        "/a.yaml, document 1: kind: mis",
+        "/c.yaml: while parsing a flow ",
+    ]
+    # Somebody named this one.
+    (problem,) = read_files([tmp_path / "values.yaml"]).problems
+    assert "apiVersion: missing or no text" in str(problem)

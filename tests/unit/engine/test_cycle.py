@@ -42,6 +42,22 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
     assert render(reason) == said
 
 
+def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
+    cluster = Cluster()
+    cluster.add_node("cpu-0", amounts(cpu=64))
+    cluster.add_node("gpu-0", amounts(cpu=64, gpu=4))
+    cluster.add_node("gpu-1", amounts(cpu=64, gpu=8))
+    cluster.add_node("gpu-2", amounts(cpu=64, gpu=8))
+    for name, gpus, on in (("a", 3, "gpu-1"), ("b", 2, "gpu-2"), ("huge", 99, ""), ("big", 7, "")):
+        cluster.add_pod(pod(name, cpu=1, gpu=gpus, node_name=on))
+    said = [[render(reason) for reason in one.reasons] for one in cluster.cycle().pending]
+    assert ["4 nodes too small: nvidia.com/gpu: 99 needed, at most 8 in all (such as gpu-1)"] in said
+    assert [
+        "2 nodes short of nvidia.com/gpu: 7 needed, at most 6 free (such as gpu-2)",
+        "2 nodes too small: nvidia.com/gpu: 7 needed, at most 4 in all (such as gpu-0)",
+    ] in said
+
+
 def test_blind_to_numa_all_three_go() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))

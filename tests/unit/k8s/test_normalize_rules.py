@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from kaicore.engine.reasons import Code, render
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.resources import PODS
 from kaicore.model.pod_rules import (
     ClaimUse,
@@ -18,6 +20,7 @@ from kaicore.model.pod_rules import (
 from kaicore.model.selector import PodSelector, Requirement
 
 from tests import wire
+from tests.factory import Cluster, amounts
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -150,8 +153,14 @@ def test_claims_by_name_those_of_ephemeral_volumes_included() -> None:
 _SPREAD = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
 
 
+def on_nodes(operator: str, *values: str, kind: str = "matchExpressions", preferred: bool = False) -> dict[str, Any]:
+    term = {kind: [{"key": "metadata.name" if kind == "matchFields" else "a", "operator": operator, "values": values}]}
+    asked = {PREFERRED: [{"weight": 1, "preference": term}]} if preferred else {REQUIRED: {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": asked}}
+
+
 @pytest.mark.parametrize(
-    ("spec", "field"),
+    ("spec", "problem"),
     [
         ({"topologySpreadConstraints": [{**_SPREAD, "maxSkew": 0}]}, "maxSkew: not 1 or more: 0"),
         ({"topologySpreadConstraints": [{**_SPREAD, "minDomains": 0}]}, "minDomains: not 1 or more: 0"),
@@ -177,8 +186,26 @@ _SPREAD = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedul
             "operator: not a label selector operator",
         ),
         ({"containers": [{"name": "c", "ports": [{"hostPort": 70000}]}]}, "hostPort: not a port"),
+        (on_nodes("Almost", "b"), "matchExpressions[0].operator: is none of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
+        (on_nodes("Gt", "b"), "matchExpressions[0].values: not values of Gt"),
+        (on_nodes("Lt", "1", "2"), "matchExpressions[0].values: not values of Lt"),
+        (on_nodes("In"), "matchExpressions[0].values: not values of In"),
+        (on_nodes("Exists", "b"), "matchExpressions[0].values: not values of Exists"),
+        (on_nodes("Exists", kind="matchFields"), "matchFields[0].operator: is none of In, NotIn: 'Exists'"),
+        (on_nodes("Almost", "b", preferred=True), "[0].preference.matchExpressions[0].operator: is none of"),
     ],
 )
-def test_what_is_impossible_is_named(spec: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidObject, match=field):
-        rules(**spec)
+def test_a_pod_whose_constraints_are_impossible_is_told_of_and_waits(spec: dict[str, Any], problem: str) -> None:
+    found = PODS.decode(wire.encode(wire.pod(namespace="ml", **spec)))
+    with pytest.raises(InvalidObject) as caught:
+        read_constraints(found)
+    assert problem in str(caught.value)
+    pod = normalize_pod(found)
+    assert problem in pod.malformed
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=8))
+    cluster.add_pod(msgspec.structs.replace(pod, scheduler_name="kai-ledger"))
+    (pending,) = cluster.cycle().pending
+    (reason,) = pending.reasons
+    assert reason.code == Code.MALFORMED
+    assert problem in render(reason)

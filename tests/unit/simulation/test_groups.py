@@ -118,5 +118,5 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
     world = world_of(node() + wrong + job, tmp_path)
     assert sorted(str(problem).rpartition(", ")[2] for problem in world.problems) == [
         "document 3: PodGroup.scheduling.run.ai default/o: spec.minMember: is no count: -1",
-        "document 4: Job default/o: spec.parallelism: must be a whole number of 0 or more: 'none'",
+        "document 4: Job default/o: spec.parallelism: must be a whole number: 'none'",
     ]

@@ -281,7 +281,11 @@ def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) ->
             "PriorityClass gone: there is none; priority 0 for pods that name it: 1",
         ),
         (
-            pod("j-0") + JOB.format(TEMPLATE).replace("batch/v1", "apps/v1").replace("Job", "StatefulSet"),
+            pod("j-0")
+            + JOB.format(TEMPLATE)
+            .replace("batch/v1", "apps/v1")
+            .replace("Job", "StatefulSet")
+            .replace("parallelism", "replicas"),
             "StatefulSet default/j cannot make its pod j-0: one is there already, in ",
         ),
         (pod("a", spec="nodeName: gone"), "1 pod is on gone, and there is no Node of this name"),
@@ -315,7 +319,7 @@ def test_what_is_left_out_is_said_once(tmp_path: Path, text: str, warning: str) 
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: "
             "[{name: m, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]}\n",
-            "spec.containers[m].resources.requests[cpu]: is more than the limit of 1000: 2000",
+            "spec.containers[0].resources.requests[cpu]: is more than the limit of 1: 2",
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 7}\nspec: {}\n", "metadata.namespace: must be a"),
         ("apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus: 5\n", "Node a: status: must be a mapping: 5"),

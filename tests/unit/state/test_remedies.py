@@ -64,7 +64,7 @@ def test_in_a_terminal() -> None:
     )
     assert render_text(explanation).splitlines() == [
         "default/p: pending",
-        "  - 2 nodes too small: memory: 200Gi needed, 118Gi in all (such as a)",
+        "  - 2 nodes too small: memory: 200Gi needed, at most 118Gi in all (such as a)",
         "would help:",
         "  + fits if memory ≤ 118Gi (such as a)",
         "  + fits if nvidia.com/gpu ≤ 2 per pod (such as a)",

@@ -2,13 +2,20 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
-from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.simulation import Located
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader
+else:
+    # Written in C, several times faster; not in every build of the library.
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Manifest = dict[str, Any]
 
@@ -16,7 +23,23 @@ Manifest = dict[str, Any]
 STDIN = Path("-")
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+@dataclass(slots=True)
+class Reading:
+    """What files hold.
+
+    Attributes:
+        objects: of any kind, each with file and document; they have a text as apiVersion and as kind, nothing more is
+            known of them.
+        problems: files that cannot be parsed, and documents that are no Kubernetes objects.
+        strangers: documents of folders that do not mean to be Kubernetes objects, such as a chart's values.
+    """
+
+    objects: list[Located] = field(default_factory=list)
+    problems: list[KaiError] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
 
 
 def read_manifests(paths: list[Path]) -> list[Manifest]:
@@ -24,28 +47,53 @@ def read_manifests(paths: list[Path]) -> list[Manifest]:
 
     Raises:
         ConfigurationError: a file cannot be read or parsed.
-        InvalidObject: a document is no Kubernetes object; names file and document.
+        InvalidObject: a document is no Kubernetes object or has no name; names file and document.
     """
-    return [found.object for found in read_located(paths)]
+    reading = read_files(paths)
+    if reading.strangers:
+        raise ConfigurationError(f"{reading.strangers[0]}: not a Kubernetes object")
+    found = _faultless(reading)
+    for where, manifest in found:
+        metadata = manifest.get("metadata")
+        if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+            raise InvalidObject(f"{where}, {manifest['kind']}", "metadata.name", metadata, "missing")
+    return [one.object for one in found]
 
 
-def read_located(paths: list[Path]) -> Iterator[Located]:
-    """Read objects as `read_manifests` does, each with file and document; `-` is standard input.
+def read_located(paths: list[Path]) -> list[Located]:
+    """Read objects of files and folders, each with file and document; `-` is standard input.
 
     Raises:
         ConfigurationError: a file cannot be read or parsed.
         InvalidObject: a document is no Kubernetes object; names file and document.
     """
+    return _faultless(read_files(paths))
+
+
+def read_files(paths: list[Path]) -> Reading:
+    """Read files and folders, whatever is wrong with some of them; `-` is standard input.
+
+    Raises:
+        ConfigurationError: there is no such file, or it cannot be opened.
+    """
+    reading = Reading()
     for path in paths:
         if path == STDIN:
-            yield from _objects("standard input", sys.stdin.buffer.read(), is_json=None)
+            _read(reading, "standard input", sys.stdin.buffer.read(), is_json=None, named=True)
             continue
         for file in _files(path):
             try:
                 text = file.read_bytes()
             except OSError as error:
                 raise ConfigurationError(f"{file}: {error.strerror or error}") from error
-            yield from _objects(str(file), text, is_json=True if file.suffix == ".json" else None)
+            _read(reading, str(file), text, is_json=file.suffix == ".json", named=file == path)
+    return reading
+
+
+def _faultless(reading: Reading) -> list[Located]:
+    if reading.problems:
+        raise reading.problems[0]
+    return reading.objects
 
 
 def _files(path: Path) -> list[Path]:
@@ -56,44 +104,134 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _objects(name: str, text: bytes, *, is_json: bool | None) -> Iterator[Located]:
-    """Yield the objects of a file; where it is not known to be JSON it is tried as that if it looks like it."""
+def _read(reading: Reading, name: str, text: bytes, *, is_json: bool | None, named: bool) -> None:
+    """Take in a file.
+
+    Args:
+        reading: what it is added to.
+        name: of the file.
+        text: its contents.
+        is_json: None where the name does not tell.
+        named: whether somebody named the very file; else it was found in a folder.
+    """
     try:
-        for number, document in enumerate(_documents(text, is_json=is_json), start=1):
-            if document is not None:
-                yield from _flattened(document, f"{name}, document {number}")
+        documents = _documents(name, text, is_json=is_json)
+    except InvalidObject as error:
+        reading.problems.append(error)
+        return
     except (msgspec.MsgspecError, yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name}: {error}") from error
+        reading.problems.append(ConfigurationError(f"{name}: {error}"))
+        return
+    for number, document in enumerate(documents, start=1):
+        where = f"{name}, document {number}"
+        if document is None:
+            continue
+        if not named and not (isinstance(document, dict) and ("apiVersion" in document or "kind" in document)):
+            reading.strangers.append(where)
+        else:
+            _flatten(reading, document, where)
 
 
-def _documents(text: bytes, *, is_json: bool | None) -> list[Any]:
-    if is_json or (is_json is None and text.lstrip().startswith(b"{")):
+def _documents(name: str, text: bytes, *, is_json: bool | None) -> list[Any]:
+    """Parse a file; what may be either is YAML unless it is JSON: that is parsed many times faster."""
+    if is_json:
+        return [msgspec.json.decode(text)]
+    if text.lstrip().startswith(b"{"):
         try:
             return [msgspec.json.decode(text)]
-        except msgspec.DecodeError:
-            if is_json or b"\n---" not in text:
-                raise
-    # YAML knows more than JSON does: times, dates, numbers that are none.
-    return [msgspec.json.decode(msgspec.json.encode(document)) for document in yaml.load_all(text, Loader=_YamlLoader)]
+        except msgspec.DecodeError as error:
+            not_json = error
+        try:
+            return list(_yaml_documents(name, text))
+        except yaml.YAMLError:
+            # Of something without a name nobody said that it was YAML.
+            if is_json is None:
+                raise not_json from None
+            raise
+    return list(_yaml_documents(name, text))
 
 
-def _flattened(document: Any, where: str) -> Iterator[Located]:
+class _Twice(Exception):
+    def __init__(self, mapping: yaml.MappingNode, key: yaml.ScalarNode) -> None:
+        super().__init__(key.value)
+        self.mapping = mapping
+        self.key = key
+
+
+class _Loader(SafeLoader):
+    """Refuses mappings that have a key twice, of which YAML libraries take the last without a word."""
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        #: Mappings that were looked at, before anything was merged into them.
+        self.seen: set[int] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if id(node) not in self.seen:
+            self.seen.add(id(node))
+            keys: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG:
+                    if key.value in keys:
+                        raise _Twice(node, key)
+                    keys.add(key.value)
+        super().flatten_mapping(node)
+
+
+def _yaml_documents(name: str, text: bytes) -> Iterator[Any]:
+    loader = _Loader(text)
+    number = 0
+    try:
+        while loader.check_node():
+            number += 1
+            loader.seen.clear()
+            node = loader.get_node()
+            assert node is not None  # there is one, says check_node
+            try:
+                document = loader.construct_document(node)
+            except _Twice as twice:
+                line = twice.key.start_mark.line + 1
+                path = ".".join([*_path_to(twice.mapping, node), twice.key.value]).replace(".[", "[")
+                raise InvalidObject(
+                    f"{name}, document {number}", path, twice.key.value, f"is there twice, again in line {line}"
+                ) from None
+            # YAML knows more than JSON does: times, dates, numbers that are none.
+            yield msgspec.json.decode(msgspec.json.encode(document))
+    finally:
+        loader.dispose()
+
+
+def _path_to(wanted: yaml.Node, node: yaml.Node) -> list[str]:
+    """Return the steps that lead from a node to one inside it; none if it is not there."""
+    todo: list[tuple[yaml.Node, list[str]]] = [(node, [])]
+    while todo:
+        found, path = todo.pop()
+        if found is wanted:
+            return path
+        if isinstance(found, yaml.MappingNode):
+            todo += [(value, [*path, str(key.value)]) for key, value in found.value]
+        elif isinstance(found, yaml.SequenceNode):
+            todo += [(value, [*path, f"[{index}]"]) for index, value in enumerate(found.value)]
+    return []
+
+
+def _flatten(reading: Reading, document: Any, where: str) -> None:
     if not isinstance(document, dict):
-        raise InvalidObject(where, "document", document, "not a Kubernetes object")
-    for field in ("apiVersion", "kind"):
-        if not isinstance(document.get(field), str):
-            raise InvalidObject(where, field, document.get(field), "missing or no text")
-    kind = document["kind"]
-    if kind.endswith("List") and (kind == "List" or "items" in document):
-        items = document.get("items") or []
-        if not isinstance(items, list):
-            raise InvalidObject(where, "items", items, "not a list")
-        for number, item in enumerate(items):
-            # An API server's lists say once what their items are.
-            told = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
-            yield from _flattened({**told, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")
+        reading.problems.append(InvalidObject(where, "document", document, "not a Kubernetes object"))
         return
-    metadata = document.get("metadata")
-    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        raise InvalidObject(f"{where}, {kind}", "metadata.name", metadata, "missing")
-    yield Located(where, document)
+    for field_ in ("apiVersion", "kind"):
+        if not isinstance(document.get(field_), str):
+            reading.problems.append(InvalidObject(where, field_, document.get(field_), "missing or no text"))
+            return
+    kind = document["kind"]
+    if not (kind.endswith("List") and (kind == "List" or "items" in document)):
+        reading.objects.append(Located(where, document))
+        return
+    items = document.get("items") or []
+    if not isinstance(items, list):
+        reading.problems.append(InvalidObject(where, "items", items, "not a list"))
+        return
+    # An API server's lists say once what their items are.
+    told = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
+    for number, item in enumerate(items):
+        _flatten(reading, {**told, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")

@@ -9,19 +9,16 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from cyclopts import Parameter
 from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.errors import ConfigurationError
 from kaicore.k8s.workloads import Object
 from kaicore.service.shard_settings import read_shard_settings
-from kaicore.simulation import Kubelets, Located, Outcome, World, read_world, simulate
+from kaicore.simulation import Kubelets, Located, Outcome, read_world, simulate
 
-from kai_cli.manifests import STDIN, read_located
+from kai_cli.manifests import STDIN, read_files
 from kai_cli.simulation_table import render_table
 
 #: Where a model of kubelets makes itself known (docs/decisions/0050).
 _KUBELETS = "kai_ledger.kubelets"
-
-#: Problems told at once; what is wrong a hundred times is seldom a hundred mistakes.
-_TOLD = 10
 
 
 def simulate_command(
@@ -64,17 +61,16 @@ def simulate_command(
         read_shard_settings(config), scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa
     )
     model = _find_kubelets(fleet) if kubelet or fleet is not None else None
-    try:
-        found = list(read_located(list(files)))
-    except InvalidObject as error:
-        raise ConfigurationError(str(error)) from error
+    reading = read_files(list(files))
+    found = reading.objects
     if model is not None and fleet is not None:
         found += [Located(f"fleet {fleet}", item) for item in model.objects()]
     world = read_world(found, scheduler_name=settings.scheduler_name)
-    if world.problems:
-        raise ConfigurationError(_told(world))
+    if problems := [*reading.problems, *world.problems]:
+        raise ConfigurationError("\n     ".join(map(str, problems)))
     outcome = asyncio.run(simulate(world, settings, kubelets=model if kubelet else None, cycles=cycles, wait=wait))
-    for warning in world.warnings:
+    strangers = [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
+    for warning in [*strangers, *world.warnings]:
         sys.stderr.write(f"kai: warning: {warning}\n")
     _write(outcome, output)
     return 0
@@ -111,12 +107,6 @@ def _settings(
         "numa": numa,
     }
     return msgspec.structs.replace(config, **{name: value for name, value in said.items() if value is not None})
-
-
-def _told(world: World) -> str:
-    problems = [str(problem) for problem in world.problems]
-    more = len(problems) - _TOLD
-    return "\n     ".join(problems[:_TOLD] + ([f"and {more} more"] if more > 0 else []))
 
 
 def _write(outcome: Outcome, output: str) -> None:

@@ -248,7 +248,7 @@ class Watcher:
                 self._note_publication(change, now)
             if unit is not None:
                 units.append(unit)
-                self._note_annotations(unit)
+                self._note_malformed(unit)
         admitted = self._first_lists.admit(units)
         # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
         self._in_hand += len(admitted)
@@ -267,14 +267,17 @@ class Watcher:
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
 
-    def _note_annotations(self, unit: Unit) -> None:
-        """Say once of each pod what is wrong with its NUMA annotations; what comes of it the scheduler tells."""
+    def _note_malformed(self, unit: Unit) -> None:
+        """Say once of each pod what makes no sense in constraints and NUMA annotations."""
         match unit.events[0].payload:
             case PodObserved(pod):
                 problems = tuple(malformed_annotations(pod))
-                said = tuple(map(str, problems))
+                said = (*filter(None, [pod.malformed]), *map(str, problems))
                 if said and said != self._malformed.get(pod.uid):
                     self._malformed[pod.uid] = said
+                    if pod.malformed:
+                        self._metrics.refused(POD.name)
+                        self._context.log.warning("malformed pod", pod=pod.subject, error=pod.malformed)
                     for error in problems:
                         self._metrics.malformed(error.field)
                         self._context.log.warning("malformed annotation", error=str(error))

@@ -332,15 +332,17 @@ class _Explanation:
                 self._left &= ~failing
 
     def _strike_short(self, code: Code, free: Ints) -> None:
+        """Strike the nodes that have less than is needed; the most that any of them has is told, and where."""
         columns = self._columns
         for resource in sorted(self._class.requests):
             column, need = columns.resources[resource], self._class.requests[resource]
             failing = (free[:, column] < need) & self._left
             if not failing.any():
                 continue
-            example = columns.rows[self._first(failing)]
+            most = free[failing, column].max()
+            example = columns.rows[self._first(failing & (free[:, column] == most))]
             leaving = int(columns.releasing[example, column])
-            soon = code is Code.INSUFFICIENT and free[example, column] + leaving >= need
+            soon = code is Code.INSUFFICIENT and most + leaving >= need
             self._reasons.append(
                 Reason(
                     code=code,
@@ -348,7 +350,7 @@ class _Explanation:
                     example=columns.names[example],
                     resource=resource,
                     need=need,
-                    free=max(int(free[example, column]), 0),
+                    free=max(int(most), 0),
                     detail="enough with what is being released" if soon else "",
                 )
             )

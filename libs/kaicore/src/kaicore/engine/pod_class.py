@@ -27,7 +27,7 @@ class PodClass(msgspec.Struct, frozen=True):
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
         numa_policy: its own NUMA policy.
-        malformed: what is wrong with the annotations that ask for one; such a pod waits.
+        malformed: what is wrong with its constraints, or with the annotations that ask for such a policy; it waits.
         rules: what its pods ask of nodes and of the pods near them.
         selected: marks of the selections of any class that select its pods.
         volumes: what its pods' volumes ask of a node.
@@ -96,6 +96,8 @@ def class_identity(pod: Pod) -> bytes:
     )
     if pod.rules is not None:
         identity += _encoder.encode(pod.rules)
+    if pod.malformed:
+        identity += _encoder.encode(pod.malformed)
     asked = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
     # Pods that ask for nothing keep the keys that are in the log already.
     return identity if asked == [None, None] else identity + _encoder.encode(asked)
@@ -104,11 +106,11 @@ def class_identity(pod: Pod) -> bytes:
 def pod_class(pod: Pod, identity: bytes) -> PodClass:
     """Return a pod's class, `identity` being its `class_identity`."""
     aligned = aligned_request(pod)
-    numa_policy, malformed = None, ""
+    numa_policy, malformed = None, pod.malformed
     try:
         numa_policy = pod_numa_policy(pod, aligned)
     except InvalidObject as error:
-        malformed = f"{error.field}: {error.problem}: {error.value!r}"
+        malformed = malformed or f"{error.field}: {error.problem}: {error.value!r}"
     return PodClass(
         key=sha256(identity).hexdigest()[:12],
         requests=node_requests(pod),

@@ -15,7 +15,7 @@ class Code(StrEnum):
 
     SCHEDULING_GATED = "SchedulingGated"
     UNSUPPORTED = "Unsupported"
-    MALFORMED = "MalformedAnnotation"
+    MALFORMED = "Malformed"
     NO_NODES = "NoNodes"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
@@ -64,6 +64,7 @@ def render(reason: Reason) -> str:
     nodes = f"{reason.nodes} node{'' if reason.nodes == 1 else 's'}"
     need = format_amount(reason.resource, reason.need)
     free = format_amount(reason.resource, reason.free)
+    most = f"at most {free}" if reason.nodes > 1 and reason.free else free
     at_zone = f" on zone {reason.zone}" if reason.zone else ""
     match reason.code:
         case Code.SCHEDULING_GATED:
@@ -93,10 +94,10 @@ def render(reason: Reason) -> str:
         case Code.HISTORY_INCOMPLETE:
             return f"{nodes} where it is not known what some pods hold: {reason.detail}{where}"
         case Code.TOO_SMALL:
-            return f"{nodes} too small: {reason.resource}: {need} needed, {free} in all{where}"
+            return f"{nodes} too small: {reason.resource}: {need} needed, {most} in all{where}"
         case Code.INSUFFICIENT:
             more = f", {reason.detail}" if reason.detail else ""
-            return f"{nodes} short of {reason.resource}: {need} needed, {free} free{more}{where}"
+            return f"{nodes} short of {reason.resource}: {need} needed, {most} free{more}{where}"
         case Code.OWN_POLICY_UNTOLD:
             told = reason.resource or "what is asked for"
             return f"{nodes} that do not tell {told} by zone, as the pod's own policy needs ({reason.detail}){where}"

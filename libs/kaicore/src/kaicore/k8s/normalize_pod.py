@@ -1,15 +1,15 @@
 """Pods from the wire into the model.
 
-What a pod asks of a scheduler that kai-ledger cannot honour is listed in `Pod.unsupported`: the pod then waits, instead
-of being placed as if it had not asked.
+What a pod asks of a scheduler that kai-ledger cannot honour is listed in `Pod.unsupported`, and a constraint that says
+nothing that could be honoured in `Pod.malformed`: the pod then waits, instead of being placed as if it had not asked.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.normalize_fields import amounts, controller, seconds
-from kaicore.k8s.normalize_rules import claim_uses, pod_rules
-from kaicore.k8s.normalize_selector import node_term
+from kaicore.k8s.normalize_rules import claim_uses, pod_rules, required_nodes
 from kaicore.k8s.objects import (
     PodObject,
     PodSpec,
@@ -19,6 +19,7 @@ from kaicore.k8s.objects import (
 from kaicore.k8s.resources import subject_of
 from kaicore.model.placement import PREDICTED_ANNOTATION
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration, WorkloadRef
+from kaicore.model.pod_rules import PodRules
 from kaicore.model.quantity import CPU, MEMORY
 from kaicore.model.selector import Requirement
 
@@ -62,6 +63,23 @@ _QOS_CLASSES = {str(qos): qos for qos in QosClass}
 _TOLERATION_OPERATORS = ("Equal", "Exists")
 
 
+class Constraints(NamedTuple):
+    """Which nodes a pod may go to and which it prefers, by their labels and by the pods near them."""
+
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    rules: PodRules | None = None
+
+
+def read_constraints(wire: PodObject) -> Constraints:
+    """Return a pod's constraints.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
+    return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
+
+
 def normalize_pod(wire: PodObject) -> Pod:
     """Reduce a Pod to what scheduling needs.
 
@@ -73,6 +91,11 @@ def normalize_pod(wire: PodObject) -> Pod:
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     annotations = metadata.annotations or {}
+    constraints, malformed = Constraints(), ""
+    try:
+        constraints = read_constraints(wire)
+    except InvalidObject as error:
+        malformed = f"{error.field}: {error.problem}: {error.value!r}"
     containers = tuple(_containers(spec, subject=subject))
     pod_resources = None
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
@@ -103,7 +126,8 @@ def normalize_pod(wire: PodObject) -> Pod:
         overhead=amounts(spec.overhead, subject=subject, field="spec.overhead"),
         pod_resources=pod_resources,
         node_selector=spec.node_selector or {},
-        node_affinity=_node_affinity(spec),
+        node_affinity=constraints.node_affinity,
+        # One with an operator of a later Kubernetes permits nothing that would be known here.
         tolerations=tuple(
             normalize_toleration(toleration)
             for toleration in spec.tolerations or ()
@@ -116,8 +140,9 @@ def normalize_pod(wire: PodObject) -> Pod:
         deletion_at=seconds(metadata.deletion_timestamp),
         nominated_node=status.nominated_node_name or "",
         workload=_workload(spec),
-        unsupported=tuple(sorted(set(_unsupported(wire)))),
-        rules=pod_rules(wire, subject=subject),
+        unsupported=tuple(sorted(set(_unsupported(wire, constraints)))),
+        malformed=malformed,
+        rules=constraints.rules,
         claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
     )
 
@@ -166,14 +191,6 @@ def _priority(spec: PodSpec, *, subject: str) -> int:
     return priority
 
 
-def _node_affinity(spec: PodSpec) -> tuple[tuple[Requirement, ...], ...]:
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    if affinity is None or affinity.required is None:
-        return ()
-    # A selector without terms selects nothing, which is what an empty term says.
-    return tuple(node_term(term) for term in affinity.required.node_selector_terms or ()) or ((),)
-
-
 def normalize_toleration(toleration: PodToleration) -> Toleration:
     """Reduce a toleration."""
     return Toleration(
@@ -193,8 +210,8 @@ def _workload(spec: PodSpec) -> WorkloadRef | None:
     return WorkloadRef(found.pod_group, found.name, found.pod_group_replica_key or "")
 
 
-def _unsupported(wire: PodObject) -> Iterator[str]:
-    for term in _node_affinity(wire.spec):
+def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
+    for term in constraints.node_affinity:
         for requirement in term:
             if requirement.field and requirement.key != "metadata.name":
                 yield f"node affinity by field {requirement.key}"

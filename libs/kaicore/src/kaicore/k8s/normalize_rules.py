@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.constraint_objects import Affinity, PodAffinityTerm, PreferredPodTerm, TopologySpreadConstraint, Volume
-from kaicore.k8s.normalize_selector import label_requirements, node_term, sorted_requirements
+from kaicore.k8s.normalize_selector import label_requirements, node_term, node_terms, sorted_requirements
 from kaicore.k8s.objects import ContainerSpec, PodObject
 from kaicore.model.pod_rules import (
     ClaimUse,
@@ -59,6 +59,18 @@ def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
     return None if found == _NOTHING else found
 
 
+def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Return the terms of which a node has to meet any; none where every node will do.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    nodes = affinity.node_affinity if affinity is not None else None
+    if nodes is None or nodes.required is None:
+        return ()
+    return node_terms(nodes.required, subject=subject, field=f"{_AFFINITY}.nodeAffinity.{_REQUIRED}")
+
+
 def claim_uses(volumes: list[Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
     """Yield the claims that volumes refer to; an ephemeral volume's claim is named after pod and volume."""
     for volume in volumes or ():
@@ -96,8 +108,9 @@ class _Reader:
     def preferred_nodes(self) -> Iterator[PreferredNodes]:
         affinity = self._spec.affinity.node_affinity if self._spec.affinity is not None else None
         for index, term in enumerate(affinity.preferred or () if affinity is not None else ()):
-            self._check_weight(term.weight, f"{_AFFINITY}.nodeAffinity.{_PREFERRED}[{index}]")
-            requirements = node_term(term.preference)
+            field = f"{_AFFINITY}.nodeAffinity.{_PREFERRED}[{index}]"
+            self._check_weight(term.weight, field)
+            requirements = node_term(term.preference, subject=self._subject, field=f"{field}.preference")
             # A term without expressions selects no node.
             if requirements:
                 yield PreferredNodes(term.weight, requirements)

@@ -1,13 +1,16 @@
 """Selectors from the wire into the model."""
 
+import re
 from collections.abc import Iterable
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.constraint_objects import LabelSelector, NodeSelectorTerm
+from kaicore.k8s.constraint_objects import LabelSelector, NodeSelector, NodeSelectorTerm, SelectorRequirement
 from kaicore.model.selector import Requirement
 
 _WITH_VALUES = ("In", "NotIn")
 _WITHOUT_VALUES = ("Exists", "DoesNotExist")
+_WITH_A_NUMBER = ("Gt", "Lt")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def label_requirements(selector: LabelSelector | None, *, subject: str, field: str) -> tuple[Requirement, ...] | None:
@@ -35,15 +38,44 @@ def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requiremen
     return tuple(sorted(set(requirements), key=lambda item: (item.key, item.operator, item.values)))
 
 
-def node_term(term: NodeSelectorTerm) -> tuple[Requirement, ...]:
-    """Return a node selector term's requirements, on labels first."""
+def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Return the terms of which a node has to meet any.
+
+    Raises:
+        InvalidObject: see `node_term`.
+    """
+    where = f"{field}.nodeSelectorTerms"
+    terms = enumerate(selector.node_selector_terms or ())
+    # A selector without terms selects nothing, which is what an empty term says.
+    return tuple(node_term(term, subject=subject, field=f"{where}[{index}]") for index, term in terms) or ((),)
+
+
+def node_term(term: NodeSelectorTerm, *, subject: str, field: str) -> tuple[Requirement, ...]:
+    """Return a node selector term's requirements, on labels first.
+
+    Raises:
+        InvalidObject: an operator that node selectors do not have, or one with values that it cannot have.
+    """
     return tuple(
-        Requirement(
-            key=expression.key,
-            operator=expression.operator,
-            values=tuple(sorted(expression.values or ())),
-            field=field,
+        _node_requirement(expression, is_field=is_field, subject=subject, field=f"{field}.{name}[{index}]")
+        for name, expressions, is_field in (
+            ("matchExpressions", term.match_expressions, False),
+            ("matchFields", term.match_fields, True),
         )
-        for expressions, field in ((term.match_expressions, False), (term.match_fields, True))
-        for expression in expressions or ()
+        for index, expression in enumerate(expressions or ())
     )
+
+
+def _node_requirement(expression: SelectorRequirement, *, is_field: bool, subject: str, field: str) -> Requirement:
+    operator, values = expression.operator, tuple(sorted(expression.values or ()))
+    known = _WITH_VALUES if is_field else (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_A_NUMBER)
+    if operator not in known:
+        raise InvalidObject(subject, f"{field}.operator", operator, f"is none of {', '.join(known)}")
+    fitting = bool(values) == (operator not in _WITHOUT_VALUES)
+    if operator in _WITH_A_NUMBER:
+        fitting = len(values) == 1 and _INTEGER.fullmatch(values[0]) is not None
+    elif is_field:
+        fitting = len(values) == 1
+    if not fitting:
+        raise InvalidObject(subject, f"{field}.values", values, f"not values of {operator}")
+    return Requirement(key=expression.key, operator=operator, values=values, field=is_field)

@@ -2,7 +2,7 @@
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.normalize_fields import amounts
-from kaicore.k8s.normalize_selector import label_requirements, node_term
+from kaicore.k8s.normalize_selector import label_requirements, node_terms
 from kaicore.k8s.objects import KubernetesObject, Quantities
 from kaicore.k8s.resources import subject_of
 from kaicore.k8s.storage_objects import (
@@ -82,10 +82,9 @@ def normalize_volume(wire: VolumeObject) -> PersistentVolume:
         phase=wire.status.phase or "",
         capacity=_storage(spec.capacity, subject=subject, field="spec.capacity"),
         access_modes=tuple(sorted(set(spec.access_modes or ()))),
-        # A selector without terms selects nothing, which is what an empty term says.
         node_affinity=None
         if required is None
-        else tuple(node_term(term) for term in required.node_selector_terms or ()) or ((),),
+        else node_terms(required, subject=subject, field="spec.nodeAffinity.required"),
         zones={key: labels[key] for key in ZONE_LABELS if key in labels},
         volume_mode=_volume_mode(spec.volume_mode),
         labels=labels,

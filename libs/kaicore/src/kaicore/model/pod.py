@@ -81,6 +81,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         rules: what it asks of nodes and of the pods near it beyond that; None for nothing.
         claims: persistent volume claims that it uses, by name.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
+        malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
     """
 
     uid: str
@@ -111,6 +112,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     nominated_node: str = ""
     workload: WorkloadRef | None = None
     unsupported: tuple[str, ...] = ()
+    malformed: str = ""
     rules: PodRules | None = None
     claims: tuple[ClaimUse, ...] = ()
 

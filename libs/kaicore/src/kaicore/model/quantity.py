@@ -76,12 +76,23 @@ def parse_amount(text: str | int, *, resource: str, subject: str, field: str) ->
 
 
 @lru_cache(maxsize=65536)
+def is_whole(text: str) -> bool:
+    """Tell whether a text is a quantity of whole pieces: `2`, `2000m` and `2k`, but not `1500m`."""
+    match = _QUANTITY.fullmatch(text)
+    return match is not None and _value(match).denominator == 1
+
+
+def _value(match: re.Match[str]) -> Fraction:
+    _, number, exponent, suffix = match.groups()
+    return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+
+
+@lru_cache(maxsize=65536)
 def _parse(text: str, milli: bool) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError("not a Kubernetes quantity")
-    sign, number, exponent, suffix = match.groups()
-    value = Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+    sign, value = match[1], _value(match)
     if sign == "-" and value:
         raise ValueError("negative quantity")
     if milli:

@@ -1,7 +1,8 @@
 """Cycles over plain Kubernetes objects, without a server: what `kai simulate` runs."""
 
+from kaicore.simulation.identities import Located
 from kaicore.simulation.kubelets import Answer, Kubelets
-from kaicore.simulation.objects import Located, World, read_world
+from kaicore.simulation.objects import World, read_world
 from kaicore.simulation.outcome import Outcome, PodOutcome
 from kaicore.simulation.run import simulate
 

@@ -1,15 +1,15 @@
-"""What an API server adds to objects that a person wrote, and what it would not take.
+"""What an API server adds to objects that a person wrote.
 
 Source: the defaults and admission plugins of Kubernetes 1.36 (`pkg/apis/core/v1/defaults.go`, `plugin/pkg/admission/
-priority`). Where a manifest leaves out what only a kubelet knows, a node is taken to be well.
+{priority,runtimeclass}`). Where a manifest leaves out what only a kubelet knows, a node is taken to be well.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from kaicore.errors import InvalidObject
 from kaicore.k8s.objects import PriorityClassObject
 from kaicore.k8s.workloads import Object
-from kaicore.model.pod import Container, Pod
 
 #: Priority classes that every cluster has.
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -53,68 +53,93 @@ class Priorities:
         ]
 
 
-def admitted_node(node: Object) -> Object:
-    """Return a node with amounts, pod slots and readiness where it does not speak of them.
+class RuntimeClasses:
+    """The runtime classes of a world, and which of those that pods named are missing."""
 
-    Raises:
-        InvalidObject: its status is no mapping.
-    """
-    status = _mapping(node, "status", subject=f"Node {node['metadata']['name']}")
+    def __init__(self, classes: Iterable[Object]) -> None:
+        self._classes = {one["metadata"]["name"]: one for one in classes}
+        self._missing: Counter[str] = Counter()
+
+    def resolve(self, spec: Object, *, subject: str) -> None:
+        """Set overhead, and the nodes that a pod may go to, from the pod's runtime class.
+
+        Raises:
+            InvalidObject: the pod's node selector contradicts that of its class.
+        """
+        name = spec.get("runtimeClassName")
+        if not name:
+            return
+        found = self._classes.get(name)
+        if found is None:
+            self._missing[name] += 1
+            return
+        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead and not spec.get("overhead"):
+            spec["overhead"] = overhead
+        if spec.get("nodeName"):
+            return
+        scheduling = found.get("scheduling") or {}
+        own, asked = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
+        for key, value in asked.items():
+            if own.get(key, value) != value:
+                field = f"spec.nodeSelector[{key}]"
+                raise InvalidObject(subject, field, own[key], f"RuntimeClass {name} wants {value} there")
+        if asked:
+            spec["nodeSelector"] = {**own, **asked}
+        tolerations = spec.get("tolerations") or []
+        if added := [one for one in scheduling.get("tolerations") or () if one not in tolerations]:
+            spec["tolerations"] = [*tolerations, *added]
+
+    def warnings(self) -> list[str]:
+        """Say which classes are missing."""
+        return [
+            f"RuntimeClass {name}: there is none; no overhead and any nodes for pods that name it: {count}"
+            for name, count in sorted(self._missing.items())
+        ]
+
+
+class Admission:
+    """Admits pods as an API server with these priority and runtime classes would."""
+
+    def __init__(
+        self, scheduler_name: str, priority_classes: Iterable[PriorityClassObject], runtime_classes: Iterable[Object]
+    ) -> None:
+        """Args:
+        scheduler_name: of pods that name none.
+        priority_classes: that are there.
+        runtime_classes: that are there.
+        """
+        self._scheduler_name = scheduler_name
+        self._priorities = Priorities(priority_classes)
+        self._runtime_classes = RuntimeClasses(runtime_classes)
+
+    def pod(self, pod: Object) -> Object:
+        """Return a valid pod with priority, scheduler, and what its runtime class adds.
+
+        Raises:
+            InvalidObject: it contradicts its runtime class.
+        """
+        metadata, spec = pod["metadata"], dict(pod["spec"])
+        subject = f"Pod {metadata['namespace']}/{metadata['name']}"
+        spec["schedulerName"] = spec.get("schedulerName") or self._scheduler_name
+        self._priorities.resolve(spec)
+        self._runtime_classes.resolve(spec, subject=subject)
+        return {**pod, "spec": spec}
+
+    def warnings(self) -> list[str]:
+        """Say which classes are missing."""
+        return self._priorities.warnings() + self._runtime_classes.warnings()
+
+
+def admitted_node(node: Object) -> Object:
+    """Return a valid node with amounts, pod slots and readiness where it does not speak of them."""
+    status = node.get("status") or {}
     allocatable, capacity = status.get("allocatable"), status.get("capacity")
     held = {"allocatable": allocatable or capacity or {}, "capacity": capacity or allocatable or {}}
     for name, amounts in held.items():
-        if isinstance(amounts, dict) and "pods" not in amounts:
+        if "pods" not in amounts:
             held[name] = {**amounts, "pods": _MAX_PODS}
     conditions = status.get("conditions")
     if not conditions:
         conditions = [{"type": "Ready", "status": "True"}]
     return {**node, "status": {**status, **held, "conditions": conditions}}
-
-
-def admitted_pod(pod: Object, *, priorities: Priorities, scheduler_name: str) -> Object:
-    """Return a pod with priority and scheduler.
-
-    Raises:
-        InvalidObject: its spec is missing or no mapping.
-    """
-    metadata = pod["metadata"]
-    subject = f"Pod {metadata['namespace']}/{metadata['name']}"
-    if pod.get("spec") is None:
-        raise InvalidObject(subject, "spec", None, "is missing")
-    spec = dict(_mapping(pod, "spec", subject=subject))
-    spec["schedulerName"] = spec.get("schedulerName") or scheduler_name
-    priorities.resolve(spec)
-    return {**pod, "spec": spec}
-
-
-def check_pod(pod: Pod, *, subject: str) -> None:
-    """Refuse what an API server would refuse and a scheduler would otherwise misunderstand.
-
-    Raises:
-        InvalidObject: no containers, two of one name, or a request above its limit.
-    """
-    if not any(container.kind == "app" for container in pod.containers):
-        raise InvalidObject(subject, "spec.containers", [], "a pod needs a container")
-    names: set[str] = set()
-    for container in pod.containers:
-        if not container.name or container.name in names:
-            raise InvalidObject(subject, "spec.containers", container.name, "a container's name is empty or used twice")
-        names.add(container.name)
-        _check_limits(container, subject=subject)
-
-
-def _check_limits(container: Container, *, subject: str) -> None:
-    for resource, limit in container.limits.items():
-        request = container.requests.get(resource, 0)
-        if request > limit:
-            where = f"spec.containers[{container.name}].resources.requests[{resource}]"
-            raise InvalidObject(subject, where, request, f"is more than the limit of {limit}")
-
-
-def _mapping(parent: Object, name: str, *, subject: str) -> Object:
-    value = parent.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidObject(subject, name, value, "must be a mapping")
-    return value

@@ -19,17 +19,19 @@ from kaicore.groups.membership import membership
 from kaicore.k8s import kinds
 from kaicore.k8s.group_kinds import group_kind
 from kaicore.k8s.kinds import Kind
-from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.queue_kinds import queue_kind
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
-from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner, suffix
+from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner
 from kaicore.model.group import PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate
 from kaicore.model.node import Node
 from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
-from kaicore.simulation.admission import Priorities, admitted_node, admitted_pod, check_pod
+from kaicore.simulation.admission import Admission, admitted_node
+from kaicore.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
+from kaicore.simulation.validation import UnknownFields, is_built_in, validate
 
 TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
 
@@ -47,8 +49,11 @@ _LEFT_OUT = {
     ("", "PodTemplate"): "nobody makes pods of it",
 }
 
-#: Kinds of queues that are of no namespace.
+_RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
+
+#: Kinds beside those of `_READ` that are of no namespace.
 _CLUSTER_SCOPED = {
+    _RUNTIME_CLASS,
     ("scheduling.run.ai", "Queue"),
     ("kueue.x-k8s.io", "ClusterQueue"),
     ("kueue.x-k8s.io", "Cohort"),
@@ -59,17 +64,6 @@ _CLUSTER_SCOPED = {
 NO_TIMES = 1_767_225_600_000_000
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-
-
-#: Group and kind.
-_Kind = tuple[str, str]
-
-
-class Located(NamedTuple):
-    """An object, and where it was found, for errors: `a.yaml, document 2`."""
-
-    where: str
-    object: Object
 
 
 class WorldPod(NamedTuple):
@@ -131,7 +125,7 @@ def created(pod: WorldPod, *, now: int) -> WorldPod:
     return pod._replace(object={**pod.object, "metadata": metadata}, wire=wire)
 
 
-def _is_namespaced(kind: _Kind) -> bool:
+def _is_namespaced(kind: GroupKind) -> bool:
     return _READ.get(kind) in (None, PODS, *NAMESPACED) and kind not in _CLUSTER_SCOPED
 
 
@@ -139,8 +133,10 @@ class _Reader:
     def __init__(self, scheduler_name: str) -> None:
         self._scheduler_name = scheduler_name
         self._world = World()
-        self._seen: dict[tuple[str, str, str, str], Located] = {}
-        self._uids: dict[str, Located] = {}
+        self._identities = Identities()
+        self._admission = Admission(scheduler_name, (), ())
+        self._unknown = UnknownFields()
+        self._runtime_classes: list[Object] = []
         self._columns = NodeColumns()
         self._sources: dict[str, GroupSource] = {}
         #: Where something is wrong already.
@@ -148,7 +144,10 @@ class _Reader:
 
     def read(self, found: list[Located]) -> World:
         world = self._world
-        known = self._identified(self._sorted_out(found))
+        known = self._identities.identify(self._sorted_out(found), _is_namespaced)
+        world.problems += self._identities.problems
+        for _, item in known:
+            self._attempt(item, self._validate)
         for kind, item in known:
             if kind == ("", "Node"):
                 self._attempt(item, self._add_node)
@@ -158,17 +157,19 @@ class _Reader:
                 self._attempt(item, self._add_priority_class)
             elif kind in KINDS:
                 self._attempt(item, self._add_surrounding)
-        priorities = Priorities(world.priority_classes.values())
+            elif kind == _RUNTIME_CLASS:
+                self._runtime_classes.append(item.object)
+        self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
         pods = [item for kind, item in known if kind == ("", "Pod")]
         for item in pods:
-            self._attempt(item, lambda item: self._add_pod(item, priorities))
+            self._attempt(item, self._add_pod)
         owners = [item for kind, item in known if is_owner(item.object["apiVersion"], kind[1])]
         served = _Served([*pods, *owners])
         for item in owners:
             if not served.has_child(item.object):
-                self._attempt(item, lambda item: self._add_pods_of(item, priorities))
+                self._attempt(item, self._add_pods_of)
         for kind, item in known:
-            if item.where not in self._wrong and group_kind(item.object["apiVersion"], kind[1]) is not None:
+            if group_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_group_source)
             elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_queue)
@@ -180,24 +181,37 @@ class _Reader:
         times = self._times()
         world.now = max(times) + 1_000_000 if times else NO_TIMES
         world.pods = [created(pod, now=world.now) for pod in world.pods]
-        world.warnings += priorities.warnings()
+        world.warnings += self._admission.warnings() + self._unknown.warnings()
         return world
 
     def _attempt(self, item: Located, add: Callable[[Located], None]) -> None:
+        """Do something with an object unless something was wrong with it before."""
+        if item.where in self._wrong:
+            return
         try:
             add(item)
         except InvalidObject as error:
             self._wrong.add(item.where)
-            self._world.problems.append(_located(item.where, error))
+            self._world.problems.append(located(item.where, error))
 
-    def _sorted_out(self, found: list[Located]) -> list[tuple[_Kind, Located]]:
+    def _validate(self, item: Located) -> None:
+        about = item.object["metadata"]
+        subject = subject_of(item.object["kind"], about["namespace"], about["name"])
+        for path in validate(item.object, subject=subject):
+            self._unknown.add(item.where, subject, path)
+
+    def _sorted_out(self, found: list[Located]) -> list[tuple[GroupKind, Located]]:
         """Leave out what no simulation needs, with one warning for each kind."""
         known = []
         others: Counter[tuple[str, str]] = Counter()
         for item in found:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
-            if key in _READ or any(of(api_version, kind) for of in (is_owner, group_kind, queue_kind)):
+            if (
+                key in _READ
+                or key == _RUNTIME_CLASS
+                or any(of(api_version, kind) for of in (is_owner, group_kind, queue_kind))
+            ):
                 known.append((key, item))
             else:
                 others[key] += 1
@@ -206,48 +220,6 @@ class _Reader:
             why = _LEFT_OUT.get((group, kind), "it says nothing to this scheduler")
             self._world.warnings.append(f"skipped {count} {name}: {why}")
         return known
-
-    def _identified(self, found: list[tuple[_Kind, Located]]) -> list[tuple[_Kind, Located]]:
-        """Give each object the name, namespace and uid that it lacks; in order of kind, namespace and name."""
-        named: list[tuple[_Kind, Located]] = []
-        nameless: list[tuple[_Kind, Located]] = []
-        for kind, item in found:
-            try:
-                metadata = _metadata(item.object, namespaced=_is_namespaced(kind))
-            except InvalidObject as error:
-                self._world.problems.append(_located(item.where, error))
-                continue
-            whole = Located(item.where, {**item.object, "metadata": metadata})
-            (named if metadata.get("name") else nameless).append((kind, whole))
-        ordinals: Counter[tuple[str, str, str]] = Counter()
-        # Two of one generateName are told apart by what they say, then by number.
-        for kind, item in sorted(nameless, key=lambda one: (one[0], _content(one[1].object))):
-            metadata = item.object["metadata"]
-            base = (kind[1], metadata["namespace"], metadata["generateName"])
-            ordinals[base] += 1
-            metadata["name"] = metadata["generateName"] + suffix(*base, str(ordinals[base]))
-            named.append((kind, item))
-        unique = []
-        for kind, item in sorted(named, key=_order):
-            metadata = item.object["metadata"]
-            metadata["uid"] = metadata.get("uid") or derived_uid(*kind, metadata["namespace"], metadata["name"])
-            key = (*kind, metadata["namespace"], metadata["name"])
-            if self._is_second(item, "name", self._seen.setdefault(key, item)):
-                continue
-            if self._is_second(item, "uid", self._uids.setdefault(metadata["uid"], item)):
-                continue
-            unique.append((kind, item))
-        return unique
-
-    def _is_second(self, item: Located, field_: str, first: Located) -> bool:
-        """Whether something else with this name or uid was found first, which is a problem."""
-        if first is item:
-            return False
-        metadata = item.object["metadata"]
-        subject = subject_of(item.object["kind"], metadata["namespace"], metadata["name"])
-        problem = InvalidObject(subject, f"metadata.{field_}", metadata[field_], f"is there already, in {first.where}")
-        self._world.problems.append(_located(item.where, problem))
-        return True
 
     def _add_node(self, item: Located) -> None:
         node = admitted_node(item.object)
@@ -271,11 +243,12 @@ class _Reader:
         found = item.object
         self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found)
 
-    def _add_pod(self, item: Located, priorities: Priorities) -> None:
-        pod = admitted_pod(item.object, priorities=priorities, scheduler_name=self._scheduler_name)
+    def _add_pod(self, item: Located) -> None:
+        pod = self._admission.pod(item.object)
         wire = PODS.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
-        check_pod(normalize_pod(wire), subject=subject)
+        if normalize_pod(wire).malformed:
+            read_constraints(wire)
         annotations = wire.metadata.annotations or {}
         predicted, observed = (
             decode_annotation(annotations[name], subject=subject, annotation=name) if name in annotations else None
@@ -285,12 +258,14 @@ class _Reader:
             self._world.surroundings.add_made(claim)
         self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
 
-    def _add_pods_of(self, item: Located, priorities: Priorities) -> None:
+    def _add_pods_of(self, item: Located) -> None:
         owner = item.object
+        metadata = owner["metadata"]
+        subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
         between: list[Object] = []
         for made in expand(owner, nodes_for=self._nodes_for, between=between.append):
             about = made.object["metadata"]
-            first = self._seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
+            first = self._identities.seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
             if first is not item:
                 owned = f"{owner['kind']} {about['namespace']}/{owner['metadata']['name']}"
                 name = about["name"]
@@ -299,12 +274,13 @@ class _Reader:
                 )
                 continue
             try:
+                # The template of one that is built in was looked at with it.
+                for path in () if is_built_in(owner) else validate(made.object, subject=subject):
+                    self._unknown.add(item.where, subject, made.field_in_owner(path))
                 for claim in template_claims(owner, made.object):
                     self._world.surroundings.add_made(claim)
-                self._add_pod(Located(item.where, made.object), priorities)
+                self._add_pod(Located(item.where, made.object))
             except InvalidObject as error:
-                metadata = owner["metadata"]
-                subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
                 field_ = made.field_in_owner(error.field)
                 # One pod tells what is wrong with all of them.
                 raise InvalidObject(subject, field_, error.value, error.problem) from error
@@ -404,29 +380,5 @@ class _Served:
         return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
 
 
-def _metadata(found: Object, *, namespaced: bool) -> Object:
-    metadata = dict(found["metadata"])
-    subject = f"{found['kind']} {metadata.get('name') or metadata.get('generateName')}"
-    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
-        value = metadata.get(name)
-        if value is not None and not isinstance(value, str):
-            raise InvalidObject(subject, f"metadata.{name}", value, "must be a text")
-    metadata["namespace"] = (metadata.get("namespace") or "default") if namespaced else ""
-    return metadata
-
-
 def _pods(count: int) -> str:
     return "1 pod is" if count == 1 else f"{count} pods are"
-
-
-def _content(found: Object) -> bytes:
-    return _encoder.encode(found)
-
-
-def _order(one: tuple[_Kind, Located]) -> tuple[_Kind, str, str, str]:
-    kind, item = one
-    return kind, item.object["metadata"]["namespace"], item.object["metadata"]["name"], item.where
-
-
-def _located(where: str, error: InvalidObject) -> InvalidObject:
-    return InvalidObject(f"{where}: {error.subject}", error.field, error.value, error.problem)

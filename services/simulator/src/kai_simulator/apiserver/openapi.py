@@ -7,9 +7,10 @@ Version 3 is made from the tables that the server itself reads objects by. Versi
 import hashlib
 from typing import Any
 
+from kaicore.k8s.builtin_types import SCALARS, TYPES
+
 from kai_simulator.apiserver.objects import Object, encode_json
 from kai_simulator.apiserver.resources import Registry, ResourceType
-from kai_simulator.apiserver.types.builtin import SCALARS, TYPES
 from kai_simulator.apiserver.types.merging import ATOMIC, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
 
 #: What clients ask for, and what they are told they got: `@` is no character of a media type.

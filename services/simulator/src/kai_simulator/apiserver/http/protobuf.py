@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from kaicore.k8s.builtin_types import TYPES
+
 from kai_simulator.apiserver.errors import StatusError, unsupported_media_type
 from kai_simulator.apiserver.objects import Object, timestamp
-from kai_simulator.apiserver.types.builtin import TYPES
 from kai_simulator.apiserver.types.wire_numbers import BYTES, WIRE_NUMBERS
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"

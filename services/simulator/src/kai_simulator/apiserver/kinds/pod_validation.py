@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from kai_simulator.apiserver.errors import FieldError
+from kai_simulator.apiserver.kinds.constraint_validation import validate_constraints
 from kai_simulator.apiserver.kinds.metadata import BAD_LABEL_NAME, validate_labels
 from kai_simulator.apiserver.objects import DNS_LABEL, Object, is_qualified_name
 from kai_simulator.apiserver.quantity import amount
@@ -17,7 +18,7 @@ _CHOICES = {
     "preemptionPolicy": ("PreemptLowerPriority", "Never"),
 }
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ONLY_THESE_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -57,7 +58,7 @@ def validate_pod_spec(spec: Object, field: str) -> list[FieldError]:
     errors += validate_labels(spec.get("nodeSelector"), f"{field}.nodeSelector")
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         errors += _validate_toleration(toleration, f"{field}.tolerations[{index}]")
-    return errors
+    return errors + validate_constraints(spec, field)
 
 
 def _validate_container(container: Object, field: str, names: set[str], volumes: set[Any]) -> list[FieldError]:
@@ -169,8 +170,8 @@ def _validate_toleration(toleration: Object, field: str) -> list[FieldError]:
             )
         )
     effect = toleration.get("effect")
-    if effect is not None and effect not in _EFFECTS:
-        errors.append(FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=_EFFECTS))
+    if effect is not None and effect not in TAINT_EFFECTS:
+        errors.append(FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=TAINT_EFFECTS))
     return errors
 
 

@@ -53,6 +53,7 @@ class Rules:
         default: fills in what a client left out, on every write.
         admit: on creation only: the initial status, and what depends on other objects.
         validate: what is wrong with the object.
+        validate_status: what is wrong with an object of which only the status was written.
         keep: on an update, puts back what only the server may change; gets the new and the old object.
         keep_status: the same on an update of the status.
         validate_update: what is wrong with the change from the second to the first.
@@ -61,6 +62,7 @@ class Rules:
     default: Callable[[Object], None] = _nothing
     admit: Callable[[Object, Cluster], None] = _no_admission
     validate: Callable[[Object], list[FieldError]] = _no_errors
+    validate_status: Callable[[Object], list[FieldError]] = _no_errors
     keep: Callable[[Object, Object], None] = _keep
     keep_status: Callable[[Object, Object], None] = _keep
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors

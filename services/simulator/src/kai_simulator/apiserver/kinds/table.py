@@ -1,7 +1,7 @@
 """Which kind has which rules, by collection."""
 
 from kai_simulator.apiserver.crd import definitions
-from kai_simulator.apiserver.kinds import jobs, pod_validation, pods, small_kinds
+from kai_simulator.apiserver.kinds import jobs, node_validation, pod_validation, pods, small_kinds
 from kai_simulator.apiserver.kinds.rules import Rules
 
 NO_RULES = Rules()
@@ -27,6 +27,7 @@ RULES: dict[str, Rules] = {
         admit=small_kinds.admit_namespace,
         keep=small_kinds.keep_namespace_finalizers,
     ),
+    "nodes": Rules(validate=node_validation.validate_node, validate_status=node_validation.validate_node_status),
     "persistentvolumeclaims": Rules(default=small_kinds.default_claim, admit=small_kinds.admit_claim),
     "persistentvolumes": Rules(default=small_kinds.default_volume, admit=small_kinds.admit_volume),
     "poddisruptionbudgets.policy": Rules(

@@ -6,7 +6,8 @@ Built-in types take it from their tables, custom resources from their schema; ap
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kai_simulator.apiserver.types.builtin import SCALARS, TYPES, element
+from kaicore.k8s.builtin_types import SCALARS, TYPES, element
+
 from kai_simulator.apiserver.types.merging import ATOMIC, KEY_DEFAULTS, SETS, apply_keys
 
 

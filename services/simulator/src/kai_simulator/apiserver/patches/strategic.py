@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
+from kaicore.k8s.builtin_types import SCALARS, TYPES, element
+
 from kai_simulator.apiserver.errors import bad_request
 from kai_simulator.apiserver.objects import Object
-from kai_simulator.apiserver.types.builtin import SCALARS, TYPES, element
 from kai_simulator.apiserver.types.merging import SETS, patch_merge_key
 
 _PATCH = "$patch"

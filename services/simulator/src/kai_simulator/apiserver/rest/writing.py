@@ -219,7 +219,9 @@ def update(
     rules.default(new)
     (rules.keep_status if target.subresource else rules.keep)(new, old)
     errors = validate_metadata(metadata, resource.storage) + validate_metadata_update(metadata, old["metadata"])
-    if not target.subresource:
+    if target.subresource:
+        errors += rules.validate_status(new)
+    else:
         errors += rules.validate(new) + rules.validate_update(new, old)
     if resource.custom is not None:
         errors += resource.custom.validate(_typed(resource, new), _typed(resource, old))

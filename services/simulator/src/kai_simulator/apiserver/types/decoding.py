@@ -12,9 +12,10 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
+from kaicore.k8s.builtin_types import TYPES
+
 from kai_simulator.apiserver.objects import Object, micro_timestamp, parse_time, timestamp
 from kai_simulator.apiserver.quantity import canonical
-from kai_simulator.apiserver.types.builtin import TYPES
 from kai_simulator.apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 
 _Path = tuple[Any, ...] | None  # (parent, segment)

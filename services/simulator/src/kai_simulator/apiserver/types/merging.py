@@ -3,7 +3,7 @@
 A strategic merge patch and a server-side apply read the same table; what is not in it is replaced as a whole.
 """
 
-from kai_simulator.apiserver.types.builtin import TYPES, element
+from kaicore.k8s.builtin_types import TYPES, element
 
 #: `Type.field` of a list of objects to the keys that identify an element; the first is the patch merge key.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,183 @@
+"""What an API server would not take of an object, and which of its fields it would not know.
+
+Source: `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36, what of it concerns scheduling.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.k8s.builtin_fields import type_of, unknown_fields
+from kaicore.k8s.constraint_objects import LabelSelector
+from kaicore.k8s.normalize_pod import read_constraints
+from kaicore.k8s.normalize_selector import label_requirements
+from kaicore.k8s.resources import PODS
+from kaicore.k8s.workloads import Object, group_of
+from kaicore.model.selector import meets
+from kaicore.simulation.names import is_dns_label, is_dns_name, is_qualified_name
+from kaicore.simulation.pod_validation import (
+    TAINT_EFFECTS,
+    Problem,
+    amount_problems,
+    choices,
+    label_problems,
+    pod_problems,
+)
+
+#: Built-in owners with what the restart policy of their pods may be: their template is at `spec.template`.
+_OWNERS = {
+    "DaemonSet": ("Always",),
+    "Deployment": ("Always",),
+    "Job": ("OnFailure", "Never"),
+    "ReplicaSet": ("Always",),
+    "ReplicationController": ("Always",),
+    "StatefulSet": ("Always",),
+}
+_POLICIES = {"preemptionPolicy": ("PreemptLowerPriority", "Never")}
+_BINDING_MODES = {"volumeBindingMode": ("Immediate", "WaitForFirstConsumer")}
+_INDEX = re.compile(r"\[\d+\]")
+_encoder = msgspec.json.Encoder()
+_TRUTHS = {"status": ("True", "False", "Unknown")}
+
+
+def is_built_in(found: Object) -> bool:
+    """Whether an object's type is known field by field."""
+    return type_of(group_of(found["apiVersion"]), found["kind"]) is not None
+
+
+def validate(found: Object, *, subject: str) -> list[str]:
+    """Return the paths of fields that an object's type does not have.
+
+    Args:
+        found: the object, with name and namespace.
+        subject: the object, for errors.
+
+    Raises:
+        InvalidObject: naming the first field that an API server would not take.
+    """
+    type_name = type_of(group_of(found["apiVersion"]), found["kind"])
+    unknown: list[str] = []
+    if type_name is not None:
+        version = found["apiVersion"].rpartition("/")[2]
+        if version != "v1":
+            raise InvalidObject(subject, "apiVersion", found["apiVersion"], f"there is no {found['kind']} but of v1")
+        unknown = unknown_fields(found, type_name, subject=subject)
+    for field, value, problem in _problems(found, subject=subject, built_in=type_name is not None):
+        raise InvalidObject(subject, field, value, problem)
+    return unknown
+
+
+class UnknownFields:
+    """Fields that types do not have, told once for a kind however many of its objects have them."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], tuple[str, set[str]]] = {}
+
+    def add(self, where: str, subject: str, path: str) -> None:
+        """Take note of one.
+
+        Args:
+            where: the object was found.
+            subject: the object.
+            path: of the field.
+        """
+        line = f"{where}: {subject}: {path}: there is no such field; what it says is not read"
+        self._first.setdefault((subject.partition(" ")[0], _INDEX.sub("[]", path)), (line, set()))[1].add(where)
+
+    def warnings(self) -> list[str]:
+        """Say which."""
+        return [
+            line + (f" (in {len(places)} objects like this)" if len(places) > 1 else "")
+            for line, places in self._first.values()
+        ]
+
+
+def _problems(found: Object, *, subject: str, built_in: bool) -> Iterator[Problem]:
+    yield from _metadata(found)
+    if not built_in:
+        return
+    match found["kind"]:
+        case "Pod":
+            yield from pod_problems(found)
+        case "Node":
+            yield from _node(found)
+        case "PriorityClass":
+            yield from choices(found, "", _POLICIES)
+        case "StorageClass":
+            yield from choices(found, "", _BINDING_MODES)
+        case "RuntimeClass":
+            yield from amount_problems((found.get("overhead") or {}).get("podFixed"), "overhead.podFixed")
+        case kind if kind in _OWNERS:
+            yield from _owner(found, subject=subject)
+
+
+def _metadata(found: Object) -> Iterator[Problem]:
+    metadata = found["metadata"]
+    name, namespace = metadata["name"], metadata["namespace"]
+    if not (is_dns_label(name) if found["kind"] == "Namespace" else is_dns_name(name)):
+        yield "metadata.name", name, "not a name: lower case letters, digits, - and . (RFC 1123)"
+    if namespace and not is_dns_label(namespace):
+        yield "metadata.namespace", namespace, "not the name of a namespace (RFC 1123 label)"
+    # Of kinds that are not built in the types are not known.
+    for key, value in _mapping(metadata.get("labels")).items():
+        yield from label_problems(key, value, "metadata.labels")
+    for key in _mapping(metadata.get("annotations")):
+        if not is_qualified_name(key.lower()):
+            yield "metadata.annotations", key, "not an annotation's key"
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _node(node: Object) -> Iterator[Problem]:
+    status = node.get("status") or {}
+    for field in ("allocatable", "capacity"):
+        yield from amount_problems(status.get(field), f"status.{field}")
+    for index, condition in enumerate(status.get("conditions") or ()):
+        yield from choices(condition, f"status.conditions[{index}]", _TRUTHS)
+    seen = set()
+    for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
+        field = f"spec.taints[{index}]"
+        key, effect = taint.get("key"), taint.get("effect")
+        if not key or not is_qualified_name(key):
+            yield f"{field}.key", key, "not a taint's key"
+        if effect not in TAINT_EFFECTS:
+            yield f"{field}.effect", effect, f"is none of {', '.join(TAINT_EFFECTS)}"
+        if (key, effect) in seen:
+            yield field, taint, "is there twice"
+        seen.add((key, effect))
+
+
+def _owner(owner: Object, *, subject: str) -> Iterator[Problem]:
+    spec = owner.get("spec") or {}
+    template = spec.get("template") or {}
+    policy, policies = (template.get("spec") or {}).get("restartPolicy"), _OWNERS[owner["kind"]]
+    if policy is not None and policy not in policies:
+        yield "spec.template.spec.restartPolicy", policy, f"pods of a {owner['kind']} have {' or '.join(policies)}"
+    if template.get("spec") is not None:
+        for field, value, problem in pod_problems(template):
+            yield f"spec.template.{field}", value, problem
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    for key, value in labels.items():
+        yield from label_problems(key, value, "spec.template.metadata.labels")
+    if template.get("spec") is not None:
+        yield from _constraints(template["spec"], labels)
+    if owner["kind"] == "Job" or spec.get("selector") is None:
+        return
+    selector = LabelSelector(match_labels=spec["selector"])
+    if owner["kind"] != "ReplicationController":
+        selector = msgspec.convert(spec["selector"], LabelSelector)
+    requirements = label_requirements(selector, subject=subject, field="spec.selector")
+    if not meets(labels, requirements or ()):
+        yield "spec.template.metadata.labels", labels, "the owner's selector does not select them"
+
+
+def _constraints(spec: Object, labels: Object) -> Iterator[Problem]:
+    pod = {"metadata": {"name": "any", "labels": labels}, "spec": spec}
+    try:
+        read_constraints(PODS.decode(_encoder.encode(pod)))
+    except InvalidObject as error:
+        yield f"spec.template.{error.field}", error.value, error.problem
