@@ -42,10 +42,6 @@ def using(resources: str) -> str:
             f"resources.limits[{GPU}]: must be a whole number: '1500m'",
         ),
         (
-            using(f"resources: {{requests: {{{GPU}: 1}}}}"),
-            f"resources.requests[{GPU}]: {GPU} needs a limit, of as much",
-        ),
-        (
             using(f"resources: {{requests: {{{GPU}: 1}}, limits: {{{GPU}: 2}}}}"),
             f"spec.containers[0].resources.requests[{GPU}]: must be as much as the limit of 2: 1",
         ),
@@ -96,6 +92,14 @@ def test_fields_that_nobody_knows_are_told_once_for_a_kind(tmp_path: Path) -> No
         f"{where} 3: Pod default/a: spec.containers[0].resorces: {rest}",
         f"{where} 5: JobSet default/j: spec.replicatedJobs[0].template.spec.template.spec.nodeSelektor: {rest}",
     ]
+
+
+def test_a_device_without_a_limit_is_asked_for_all_the_same(tmp_path: Path) -> None:
+    alone = using(f"resources: {{requests: {{{GPU}: 2}}}}")
+    world = world_of(f"{node(gpus=2, zones=1)}{alone}{alone.replace('name: a', 'name: b')}", tmp_path)
+    assert brief(document_of(world)) == {"a": "n1", "b": None}, "there are two GPUs"
+    (warning,) = world.warnings
+    assert f"a: spec.containers[0].resources.requests[{GPU}]: an API server asks for a limit of as much" in warning
 
 
 RUNTIME_CLASS = """---

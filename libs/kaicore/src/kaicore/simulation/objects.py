@@ -31,7 +31,7 @@ from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, Z
 from kaicore.simulation.admission import Admission, admitted_node
 from kaicore.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
-from kaicore.simulation.validation import UnknownFields, is_built_in, validate
+from kaicore.simulation.validation import OddFields, is_built_in, validate
 
 TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
 
@@ -135,7 +135,7 @@ class _Reader:
         self._world = World()
         self._identities = Identities()
         self._admission = Admission(scheduler_name, (), ())
-        self._unknown = UnknownFields()
+        self._odd = OddFields()
         self._runtime_classes: list[Object] = []
         self._columns = NodeColumns()
         self._sources: dict[str, GroupSource] = {}
@@ -181,7 +181,7 @@ class _Reader:
         times = self._times()
         world.now = max(times) + 1_000_000 if times else NO_TIMES
         world.pods = [created(pod, now=world.now) for pod in world.pods]
-        world.warnings += self._admission.warnings() + self._unknown.warnings()
+        world.warnings += self._admission.warnings() + self._odd.warnings()
         return world
 
     def _attempt(self, item: Located, add: Callable[[Located], None]) -> None:
@@ -197,8 +197,8 @@ class _Reader:
     def _validate(self, item: Located) -> None:
         about = item.object["metadata"]
         subject = subject_of(item.object["kind"], about["namespace"], about["name"])
-        for path in validate(item.object, subject=subject):
-            self._unknown.add(item.where, subject, path)
+        for path, odd in validate(item.object, subject=subject):
+            self._odd.add(item.where, subject, path, odd)
 
     def _sorted_out(self, found: list[Located]) -> list[tuple[GroupKind, Located]]:
         """Leave out what no simulation needs, with one warning for each kind."""
@@ -275,8 +275,8 @@ class _Reader:
                 continue
             try:
                 # The template of one that is built in was looked at with it.
-                for path in () if is_built_in(owner) else validate(made.object, subject=subject):
-                    self._unknown.add(item.where, subject, made.field_in_owner(path))
+                for path, odd in () if is_built_in(owner) else validate(made.object, subject=subject):
+                    self._odd.add(item.where, subject, made.field_in_owner(path), odd)
                 for claim in template_claims(owner, made.object):
                     self._world.surroundings.add_made(claim)
                 self._add_pod(Located(item.where, made.object))

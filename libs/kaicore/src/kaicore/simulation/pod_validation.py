@@ -153,14 +153,24 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
         # Of what cannot be promised twice there is no more to be had than was asked for.
         fixed = is_hugepages(name) or not is_native(name)
         if limit is None:
-            if fixed:
-                yield where, request, f"{name} needs a limit, of as much"
             continue
         wanted, most = (parse_amount(str(one), resource=name, subject="", field="") for one in (request, limit))
         if wanted > most:
             yield where, request, f"is more than the limit of {limit}"
         elif fixed and wanted < most:
             yield where, request, f"must be as much as the limit of {limit}"
+
+
+def missing_limits(pod: Object) -> Iterator[str]:
+    """Yield the requests that an API server would want a limit beside, of as much: what is meant is clear without."""
+    spec = pod.get("spec") or {}
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            resources = container.get("resources") or {}
+            limits = resources.get("limits") or {}
+            for name in resources.get("requests") or ():
+                if name not in limits and (is_hugepages(name) or not is_native(name)):
+                    yield f"spec.{group}[{index}].resources.requests[{name}]"
 
 
 def _toleration(toleration: Object, field: str) -> Iterator[Problem]:

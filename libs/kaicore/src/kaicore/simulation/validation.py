@@ -23,6 +23,7 @@ from kaicore.simulation.pod_validation import (
     amount_problems,
     choices,
     label_problems,
+    missing_limits,
     pod_problems,
 )
 
@@ -37,6 +38,7 @@ _OWNERS = {
 }
 _POLICIES = {"preemptionPolicy": ("PreemptLowerPriority", "Never")}
 _BINDING_MODES = {"volumeBindingMode": ("Immediate", "WaitForFirstConsumer")}
+_NO_LIMIT = "an API server asks for a limit of as much; taken as if it were there"
 _INDEX = re.compile(r"\[\d+\]")
 _encoder = msgspec.json.Encoder()
 _TRUTHS = {"status": ("True", "False", "Unknown")}
@@ -47,8 +49,10 @@ def is_built_in(found: Object) -> bool:
     return type_of(group_of(found["apiVersion"]), found["kind"]) is not None
 
 
-def validate(found: Object, *, subject: str) -> list[str]:
-    """Return the paths of fields that an object's type does not have.
+def validate(found: Object, *, subject: str) -> list[tuple[str, str]]:
+    """Return the paths of fields that are as nobody meant them, though it can be told what is meant, and what is odd.
+
+    Those are fields that an object's type does not have, and devices without a limit.
 
     Args:
         found: the object, with name and namespace.
@@ -66,24 +70,29 @@ def validate(found: Object, *, subject: str) -> list[str]:
         unknown = unknown_fields(found, type_name, subject=subject)
     for field, value, problem in _problems(found, subject=subject, built_in=type_name is not None):
         raise InvalidObject(subject, field, value, problem)
-    return unknown
+    odd = [(path, "there is no such field; what it says is not read") for path in unknown]
+    prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
+    if type_name is not None:
+        odd += [(prefix + path, _NO_LIMIT) for path in missing_limits(pod)]
+    return odd
 
 
-class UnknownFields:
-    """Fields that types do not have, told once for a kind however many of its objects have them."""
+class OddFields:
+    """Fields that are warned of, once for a kind however many of its objects have them."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
-    def add(self, where: str, subject: str, path: str) -> None:
+    def add(self, where: str, subject: str, path: str, odd: str) -> None:
         """Take note of one.
 
         Args:
             where: the object was found.
             subject: the object.
             path: of the field.
+            odd: what is odd about it.
         """
-        line = f"{where}: {subject}: {path}: there is no such field; what it says is not read"
+        line = f"{where}: {subject}: {path}: {odd}"
         self._first.setdefault((subject.partition(" ")[0], _INDEX.sub("[]", path)), (line, set()))[1].add(where)
 
     def warnings(self) -> list[str]:
@@ -126,6 +135,12 @@ def _metadata(found: Object) -> Iterator[Problem]:
     for key in _mapping(metadata.get("annotations")):
         if not is_qualified_name(key.lower()):
             yield "metadata.annotations", key, "not an annotation's key"
+
+
+def _template(owner: Object) -> Object:
+    """Return the pod template of a built-in owner; empty for all else."""
+    template = (owner.get("spec") or {}).get("template") if owner["kind"] in _OWNERS else None
+    return _mapping(template)
 
 
 def _mapping(value: object) -> Object:
