@@ -8,9 +8,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.decisions import ClearReason, CycleResult
+from kaicore.engine.decisions import ClearReason, CycleResult, Eviction, EvictionReason
 from kaicore.events import payloads
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.pod_rules import PodRules, PodTerm, SpreadConstraint
 from kaicore.model.selector import PodSelector, Requirement
 from kaicore.queues.tree import UNLIMITED
@@ -66,7 +67,12 @@ class Step:
 shares = st.fixed_dictionaries(
     {"quota": st.integers(0, 8), "limit": st.one_of(st.just(UNLIMITED), st.integers(2, 8)), "weight": st.integers(0, 2)}
 )
-queues = st.one_of(st.none(), st.fixed_dictionaries({"a": shares, "b": shares}))
+flat = st.fixed_dictionaries({"a": shares, "b": shares})
+#: Two teams of a department, and one beside it.
+deep = st.fixed_dictionaries({"d": shares, "d/a": shares, "d/b": shares, "c": shares})
+queues = st.one_of(st.none(), flat, deep)
+#: How many pods of the app `a` may be evicted at once, and how many seconds groups have before they may be.
+protection = st.tuples(st.sampled_from((None, 0, 0, 1)), st.sampled_from((0, 45)))
 groups = st.tuples(st.integers(1, 4), st.integers(0, 4), specs)
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),
@@ -81,12 +87,23 @@ GPU = "nvidia.com/gpu"
 class Story:
     """A cluster to which things happen, looked at after every cycle."""
 
-    def __init__(self, layout: list[Any], queues: dict[str, Any] | None) -> None:
+    def __init__(
+        self, layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int] = (None, 0)
+    ) -> None:
         self.cluster = Workloads()
         self.count = 0
+        #: By path: `d/a` is below `d`.
         self.queues = queues or {}
-        for name, share in self.queues.items():
-            self.cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, **share)))
+        self.allowed, seconds = protection
+        self.runtime_us = seconds * 1_000_000
+        for path, share in self.queues.items():
+            above, _, _ = path.rpartition("/")
+            runtimes = dict.fromkeys(("preempt_min_runtime_us", "reclaim_min_runtime_us"), self.runtime_us)
+            self.cluster.record(f"queue/{path}", payloads.QueueObserved(queue(path, above, **share, **runtimes)))
+        if self.allowed is not None:
+            chosen = PodSelector(("default",), None, (Requirement("app", "In", ("a",)),))
+            budget = PodDisruptionBudget("uid-budget", "default", "budget", "1", chosen, self.allowed)
+            self.cluster.record("budget/default/budget", payloads.PodDisruptionBudgetObserved(budget))
         for number, (held, policy) in enumerate(layout):
             labels = {"host": f"n{number}", "row": f"r{number % 2}"}
             self.cluster.add_node(f"n{number}", *held, policy=policy, labels=labels)
@@ -97,19 +114,23 @@ class Story:
 
     def group(self, count: int, least: int, spec: dict[str, Any]) -> None:
         self.count += 1
-        names = sorted(self.queues)
+        names = [name for name in sorted(self.queues) if not any(f"{name}/" in other for other in self.queues)]
         labels = {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
         spec = {**spec, "labels": {**spec["labels"], **labels}}
         self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
 
     def cycle(self) -> CycleResult:
         before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
+        started = {key: workload.started_at for key, workload in self.state.roster.workloads.items()}
+        going = sum(one.evicting for one in self.state.roster.leaving.values() if one.pod.labels["app"] == "a")
         kept = {uid for uid in self.state.nominated if self.state.pods[uid].nomination is not None}
         result = self.cluster.cycle()
         check_accounts(self.state, observed=False)
         self.no_partial_gang(result, before)
         self.no_gang_left_below_its_minimum(result)
         self.no_queue_beyond_its_limit()
+        self.no_budget_overdrawn(result, going)
+        self.nobody_before_its_time(result, started)
         self.all_fits_once_they_are_gone(kept)
         for decision in result.decisions:
             self.cluster.run(self.state.pods[decision.uid].pod)
@@ -129,9 +150,21 @@ class Story:
 
     def no_queue_beyond_its_limit(self) -> None:
         for name, share in self.queues.items():
-            workloads = [one for one in self.state.roster.workloads.values() if one.group.queue == name]
+            workloads = [
+                one for one in self.state.roster.workloads.values() if f"{one.group.queue}/".startswith(f"{name}/")
+            ]
             held = [member.requests.get(GPU, 0) for one in workloads for member in one.active.values()]
             assert share["limit"] == UNLIMITED or sum(held) <= share["limit"]
+
+    def no_budget_overdrawn(self, result: CycleResult, going: int) -> None:
+        if self.allowed is not None:
+            evicted = [self.state.pods[one.uid].pod.labels["app"] for one in _for_others(result)]
+            assert evicted.count("a") <= max(0, self.allowed - going)
+
+    def nobody_before_its_time(self, result: CycleResult, started: dict[str, int]) -> None:
+        for eviction in _for_others(result):
+            if self.queues and eviction.reason != EvictionReason.CONSOLIDATED and not eviction.shrinks:
+                assert self.cluster.now - started[eviction.group] >= self.runtime_us
 
     def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
         """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits.
@@ -200,10 +233,17 @@ class Story:
         assert encode_state(self.state) == saved
 
 
+def _for_others(result: CycleResult) -> list[Eviction]:
+    """Evictions for somebody's sake; a gang that is stale goes for its own."""
+    return [eviction for eviction in result.evictions if eviction.preemptor]
+
+
 @settings(max_examples=60, deadline=None)
-@given(nodes, queues, st.lists(rounds, min_size=1, max_size=4))
-def test_what_no_cycle_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
-    told = Story(layout, queues)
+@given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
+def test_what_no_cycle_does(
+    layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]
+) -> None:
+    told = Story(layout, queues, protection)
     for added, happened in story:
         for count, least, spec in added:
             told.group(count, least, spec)
