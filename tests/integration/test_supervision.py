@@ -1,4 +1,4 @@
-"""Processes under supervision: tried again with back-off, killed when they fall silent, given up if they cannot work."""
+"""Processes under supervision: tried again with back-off, killed when silent, given up if they cannot work."""
 
 import asyncio
 import sys
