@@ -4,9 +4,15 @@ Standard library only, because it runs before anything is installed. It installs
 `requirements/`, so two machines get the same bytes, and it uses whatever index and certificates pip is configured with.
 """
 
+import hashlib
 import os
+import re
+import ssl
 import subprocess
 import sys
+import tempfile
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,6 +20,9 @@ VENV = ROOT / ".venv"
 LOCK = ROOT / "requirements" / "dev.lock"
 PYTHON = VENV / "bin" / "python"
 MINIMUM = (3, 11)
+#: The pip that is fetched where Python brings none, as on a bare Debian.
+PIP_WHEEL = "pip-25.3-py3-none-any.whl"
+PIP_SHA256 = "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd"
 
 
 def run(*command: str | Path) -> None:
@@ -21,7 +30,7 @@ def run(*command: str | Path) -> None:
 
 
 def create_venv() -> None:
-    """Create the environment; fall back to `virtualenv` where Debian has split `ensurepip` off."""
+    """Create the environment with pip in it, also where Debian has split `ensurepip` off."""
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", str(VENV)], check=False, capture_output=True, text=True
     )
@@ -39,15 +48,37 @@ def create_venv() -> None:
         [sys.executable, "-m", "venv", "--clear", "--without-pip", str(VENV)],
         check=False,
         capture_output=True,
+        text=True,
     )
+    if bare.returncode != 0:
+        sys.exit(f"bootstrap: {sys.executable} can make no environment: {(bare.stdout + bare.stderr).strip()}")
     system_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], check=False, capture_output=True)
-    if bare.returncode == 0 and system_pip.returncode == 0:
+    if system_pip.returncode == 0:
         run(sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet", "pip")
-        return
-    sys.exit(
-        "bootstrap: this Python can make no environment with pip: install Debian's python3-venv (or python3-pip)\n"
-        + (made.stdout + made.stderr).strip()
-    )
+    else:
+        install_fetched_pip()
+
+
+def install_fetched_pip() -> None:
+    """Install pip from its wheel, which can be run as it is."""
+    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/pip/"
+    # A bare machine has no certificates either; the digest says whether it is what it should be.
+    unverified = ssl._create_unverified_context()  # noqa: S323, SLF001
+    try:
+        with urllib.request.urlopen(index, context=unverified) as answer:  # noqa: S310
+            link = re.search(f'href="([^"]*{re.escape(PIP_WHEEL)})[#"]', answer.read().decode())
+        if link is None:
+            sys.exit(f"bootstrap: {index} has no {PIP_WHEEL}: install Debian's python3-venv")
+        with urllib.request.urlopen(urllib.parse.urljoin(index, link[1]), context=unverified) as answer:  # noqa: S310
+            content = answer.read()
+    except OSError as error:
+        sys.exit(f"bootstrap: pip cannot be fetched from {index} ({error}): install Debian's python3-venv")
+    if hashlib.sha256(content).hexdigest() != PIP_SHA256:
+        sys.exit(f"bootstrap: {PIP_WHEEL} from {index} is not what it should be: its SHA-256 differs")
+    with tempfile.TemporaryDirectory() as directory:
+        wheel = Path(directory) / PIP_WHEEL
+        wheel.write_bytes(content)
+        run(PYTHON, wheel / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
 
 
 def main() -> None:

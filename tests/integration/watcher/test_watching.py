@@ -1,13 +1,18 @@
 """What a watcher records of a cluster."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kai_watcher.claim import STREAM
-from kaicore.events.payloads import NodeObserved, PodObserved, PodRejected, TopologyObserved
+from kaicore.events.payloads import PodObserved, PodRejected, TopologyObserved
+from kaicore.log.postgres import PostgresLog
 
 from tests import wire
-from tests.integration.watcher.conftest import World
-from tests.kube import BUDGETS, CLAIMS, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, TOPOLOGIES, VOLUMES
+from tests.integration.watcher.conftest import PATIENCE_S, World
+from tests.kube import BUDGETS, CLAIMS, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, TOPOLOGIES, VOLUMES, simulated
+
+STAMPED = ("NodeObserved", "TopologyObserved")
 
 
 async def populate(world: World) -> None:
@@ -177,15 +182,65 @@ async def test_topologies_that_went_while_nobody_watched(world: World) -> None:
     await world.until(lambda events: events[-1].type == "TopologyDeleted")
 
 
-async def test_a_change_carries_the_api_servers_time(world: World) -> None:
-    made = await world.api.node("n1")
-    await world.start().ready()
+class Clock:
+    """An API server's clock, an hour behind ours."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def later(self) -> int:
+        """Ten minutes pass; microseconds since the epoch."""
+        self.now += timedelta(minutes=10)
+        return int(self.now.timestamp()) * 1_000_000
+
+
+async def test_a_change_carries_the_api_servers_time_and_the_objects_age_is_since_then(
+    log: PostgresLog, cluster_name: str
+) -> None:
+    clock = Clock()
+    async with simulated(clock=clock) as api, World(api, log, cluster_name) as world:
+        await api.install_topologies()
+        await api.node("n1")
+        await api.pod("p")
+        await api.post(TOPOLOGIES, topology("n1"))
+        listed = clock.later()
+        await api.merge(f"{NODES}/n1", {"spec": {"unschedulable": True}})
+        watcher = await world.start().ready()
+        await world.converged()
+        watched = clock.later()
+        await api.merge(f"{NODES}/n1", {"spec": {"unschedulable": False}})
+        await api.merge(f"{TOPOLOGIES}/n1", {"attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}]})
+        await world.converged()
+        await api.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}})
+        await world.converged()
+        events = await world.events("NodeObserved", "TopologyObserved", "PodObserved")
+        times = {name: [event.occurred_at for event in events if event.type == name] for name in STAMPED}
+        assert times["NodeObserved"] == [listed, watched]
+        assert times["TopologyObserved"][1] == watched
+        bound = [event for event in events if event.type == "PodObserved"][1]
+        assert bound.occurred_at > watched + 1_000_000_000, "a binding is not stamped: our clock tells"
+        age = watcher.metric("topology_age_seconds", quantile="1.0")
+        assert 2400 <= age < 3000, "since it changed, not since it was made"
+
+
+async def test_a_topology_is_behind_until_it_tells_of_the_pods_that_came(world: World) -> None:
+    await world.api.install_topologies()
+    await world.api.node("n1")
+    await world.api.post(TOPOLOGIES, topology("n1"))
+    await world.api.pod("before", node="n1")
+    watcher = await world.start().ready()
     await world.converged()
-    (event,) = [event for event in await world.events() if event.stream == "node/n1"]
-    (payload,) = await world.payloads("NodeObserved")
-    assert isinstance(payload, NodeObserved)
-    assert payload.node.uid == made["metadata"]["uid"]
-    assert event.occurred_at <= event.recorded_at
+    assert watcher.metric("topology_lag_seconds", quantile="1.0") == 0.0
+    await world.api.pod("p", node="n1")
+    await world.converged()
+    assert watcher.metric("topology_lag_seconds", quantile="1.0") > 0.0
+    await world.api.merge(f"{TOPOLOGIES}/n1", {"metadata": {"annotations": {"k8stopoawareschedwg/rte-update": "x"}}})
+    async with asyncio.timeout(PATIENCE_S):
+        while watcher.metric("topology_lag_seconds", quantile="1.0"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_a_pod_whose_constraints_make_no_sense_is_recorded_with_what_is_wrong(world: World) -> None:

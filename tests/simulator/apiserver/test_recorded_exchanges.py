@@ -83,7 +83,7 @@ def _differences(exchange: dict[str, Any], answer: Answer, known: Correspondence
 
 
 def _event_differences(exchange: dict[str, Any], events: list[dict[str, Any]], known: Correspondence) -> list[str]:
-    theirs, ours = exchange["response"]["events"], events
+    theirs, ours = exchange["response"]["events"], without_managed_fields(events)
     for side in (theirs, ours):
         for event in side:
             if event["type"] == "ERROR":

@@ -97,7 +97,7 @@ def test_fields_that_nobody_knows_are_told_once_for_a_kind(tmp_path: Path) -> No
 def test_a_device_without_a_limit_is_asked_for_all_the_same(tmp_path: Path) -> None:
     alone = using(f"resources: {{requests: {{{GPU}: 2}}}}")
     world = world_of(f"{node(gpus=2, zones=1)}{alone}{alone.replace('name: a', 'name: b')}", tmp_path)
-    assert brief(document_of(world)) == {"a": "n1", "b": None}, "there are two GPUs"
+    assert brief(document_of(world)) == {"a": "n1 node-0", "b": "Pending InsufficientResource"}
     (warning,) = world.warnings
     assert f"a: spec.containers[0].resources.requests[{GPU}]: an API server asks for a limit of as much" in warning
 

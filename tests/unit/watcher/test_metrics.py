@@ -1,8 +1,16 @@
 """How old the nodes' topologies are."""
 
+import msgspec
+import pytest
 from kai_watcher.metrics import WatcherMetrics
+from kai_watcher.topology_lag import TopologyLag
+from kaicore.model.pod import Pod, QosClass
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
+
+from tests.factory import container, pod
+
+GPU = "nvidia.com/gpu"
 
 
 def test_the_ages_of_topologies_are_told_over_all_nodes() -> None:
@@ -15,14 +23,77 @@ def test_the_ages_of_topologies_are_told_over_all_nodes() -> None:
 
     assert age("1.0") is None
     for number in range(10):
-        metrics.topology_ages.published(f"n{number}", 1000.0 - number)
+        metrics.topology_ages.changed(f"n{number}", 1000.0 - number, ())
     assert (age("0.5"), age("0.9"), age("1.0")) == (5.0, 9.0, 9.0)
-    metrics.topology_ages.published("n9", 1001.0)
+    metrics.topology_ages.changed("n9", 1001.0, ())
     metrics.topology_ages.gone("n8")
     metrics.topology_ages.gone("unknown")
     assert age("1.0") == 7.0
     now = 1100.0
     assert age("1.0") == 107.0
+
+
+def test_topologies_are_behind_from_a_pods_coming_or_going_until_their_next_version() -> None:
+    now = 1000.0
+    lag = TopologyLag(lambda: now)
+    lag.written("n", {"cpu", "memory"})
+    lag.written("idle", {"cpu"})
+    pods = [
+        pod(name, container(cpu=2), node_name=node, phase=phase)
+        for name, node, phase in (("p", "n", "Pending"), ("done", "n", "Succeeded"), ("waits", "", "Pending"))
+    ]
+    for one in pods:
+        lag.pod(one)
+    now = 1007.0
+    lag.pod(msgspec.structs.replace(pods[0], phase="Running"))
+    assert lag.seconds() == [0.0, 7.0], "an idle node's object is not behind, however old"
+    lag.written("n", {"cpu", "memory"})
+    assert lag.seconds() == [0.0, 0.0]
+    lag.pod(msgspec.structs.replace(pods[0], phase="Succeeded"))
+    now = 1010.0
+    lag.pod_gone(pods[0].uid)
+    assert lag.seconds() == [0.0, 3.0]
+    lag.gone("n")
+    assert lag.seconds() == [0.0]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod("burstable", container(cpu=2, gpu=1), node_name="n", qos=QosClass.BURSTABLE),
+        pod("parts", container(cpu=1.5), node_name="n"),
+        pod("unreported", container(**{"example.com/fpga": 1}), node_name="n"),
+        pod("elsewhere", container(cpu=2), node_name="unpublished"),
+    ],
+)
+def test_what_need_not_show_in_zones_is_not_waited_for(one: Pod) -> None:
+    now = 1000.0
+    lag = TopologyLag(lambda: now)
+    lag.written("n", {"cpu", GPU})
+    lag.pod(one)
+    now = 1100.0
+    assert lag.seconds() == [0.0]
+
+
+def test_a_pod_that_a_kubelet_refused_leaves_nothing_to_publish() -> None:
+    now = 1000.0
+    lag = TopologyLag(lambda: now)
+    lag.written("n", {GPU})
+    refused = pod("p", container(gpu=1), node_name="n")
+    lag.pod(refused)
+    lag.pod(msgspec.structs.replace(refused, phase="Failed"))
+    now = 1100.0
+    assert lag.seconds() == [0.0]
+
+
+def test_what_was_there_at_first_counts_as_published() -> None:
+    now = 1000.0
+    lag = TopologyLag(lambda: now)
+    lag.written("n", {"cpu"})
+    lag.pod(pod("p", container(cpu=1), node_name="n"))
+    lag.begin()
+    now = 1100.0
+    assert lag.seconds() == [0.0]
 
 
 def test_everything_is_exposed() -> None:

@@ -1,5 +1,6 @@
 """Open the log for a question: of a running stack, of a named database, or of a data directory that nobody runs."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,13 @@ from kai_cli.paths import data_directory
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to ask: the flags that all asking commands share."""
+    """Where to ask: the flags that all asking commands share.
+
+    Attributes:
+        data_dir: of the `kai up` whose log is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
+        database_url: of the log's Postgres, instead; also $KAI_DATABASE_URL, unless a --data-dir is named.
+        cluster: which of the log's clusters.
+    """
 
     data_dir: Path | None = None
     database_url: str | None = None
@@ -33,6 +40,8 @@ async def open_log(source: Source) -> AsyncIterator[EventLog]:
     """
     async with AsyncExitStack() as stack:
         url = source.database_url
+        if url is None and source.data_dir is None:
+            url = os.environ.get("KAI_DATABASE_URL") or None
         if url is None:
             directory = data_directory(source.data_dir)
             running = directory.running()
@@ -44,7 +53,7 @@ async def open_log(source: Source) -> AsyncIterator[EventLog]:
             else:
                 raise ConfigurationError(
                     f"no log: nothing runs in {directory.root} and it holds no data; "
-                    "start `kai up`, or name --database-url or --data-dir"
+                    "start `kai up`, or name --database-url ($KAI_DATABASE_URL) or --data-dir"
                 )
             upgrade(url)
         log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))

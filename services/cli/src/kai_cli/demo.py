@@ -5,7 +5,6 @@ two, and the demonstration ends.
 """
 
 import asyncio
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -24,9 +23,10 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 
+from kai_cli.expectations import groups_of
 from kai_cli.load import Loader
-from kai_cli.manifests import read_manifests
-from kai_cli.paths import RunningCluster, data_directory
+from kai_cli.manifests import Manifest, read_manifests
+from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.report import ClusterReport, Report, render
 from kai_cli.stack import ClusterSpec, Stack
 from kai_cli.up import how_to_reach, interruption, tell
@@ -34,6 +34,8 @@ from kai_cli.up import how_to_reach, interruption, tell
 _SIGHTED, _BLIND = "demo", "demo-blind"
 _PROFILE = "demo24"
 
+#: Exit code of a comparison that was not let finish, as shells have it of a Ctrl-C.
+_INTERRUPTED = 130
 #: Seconds without a new event, all Jobs done, after which a cluster counts as settled.
 _QUIET_S = 3.0
 #: Seconds until the demonstration goes on although a cluster has not settled.
@@ -71,22 +73,25 @@ def demo(
     Args:
         once: compare with scheduling blind to NUMA, print a report, and end.
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
-        examples: manifests to apply.
-        fresh: begin anew, deleting what an earlier demonstration left; `--once` always does, in a folder of its own.
+        examples: manifests to apply; what carries the annotation demo.kai.scheduler/never-fits: "true" is to wait.
+        fresh: begin anew, deleting what an earlier run left; `--once` always does, without --data-dir in a folder of
+            its own. A folder that holds anything else than kai's data is never deleted.
     """
     directory = data_directory(data_dir)
-    if once and data_dir is None:
-        directory = type(directory)(directory.root / "once")
+    own = once and data_dir is None
+    if own:
+        directory = DataDirectory(directory.root / ONCE)
     if directory.running() is not None:
         raise ConfigurationError(f"{directory.root}: another `kai up` is running here")
+    workload = read_manifests([examples])
     if once or fresh:
-        shutil.rmtree(directory.root, ignore_errors=True)
-    return asyncio.run(_demo(Stack(directory, tell=tell), examples, once=once))
+        directory.clear(named_by_us=own)
+    return asyncio.run(_demo(Stack(directory, tell=tell), workload, once=once))
 
 
-async def _demo(stack: Stack, examples: Path, *, once: bool) -> int:
+async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
     interrupted = interruption()
-    showing = asyncio.create_task(_compare(stack, examples) if once else _show(stack, examples))
+    showing = asyncio.create_task(_compare(stack, workload) if once else _show(stack, workload))
     waiting = asyncio.create_task(interrupted.wait())
     report: Report | None = None
     try:
@@ -103,49 +108,52 @@ async def _demo(stack: Stack, examples: Path, *, once: bool) -> int:
             await showing
         tell("stopping ...")
         await stack.stop()
-    if report is None:
+    if not once:
         return 0
+    if report is None:
+        tell("interrupted: there is no report")
+        return _INTERRUPTED
     sys.stdout.write(render(report))
     return 0 if report.good else 1
 
 
-async def _show(stack: Stack, examples: Path) -> None:
+async def _show(stack: Stack, workload: list[Manifest]) -> None:
     await stack.start()
     cluster = await stack.add_cluster(ClusterSpec(name=_SIGHTED, profile=_PROFILE))
-    await _apply(examples, cluster)
+    await _apply(workload, cluster)
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         await _follow_until_settled(log, _SIGHTED, cluster)
     how_to_reach(stack, _SIGHTED, cluster.kubeconfig)
 
 
-async def _compare(stack: Stack, examples: Path) -> Report:
+async def _compare(stack: Stack, workload: list[Manifest]) -> Report:
     await stack.start()
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
-        sighted = await _run(stack, log, examples, ClusterSpec(name=_SIGHTED, profile=_PROFILE))
+        sighted = await _run(stack, log, workload, ClusterSpec(name=_SIGHTED, profile=_PROFILE))
         tell("the same workload on an identical fleet, scheduled blind to NUMA:")
         config = stack.directory.root / "blind.yaml"
         config.write_text(yaml.safe_dump({"numa": False}))
         blind_spec = ClusterSpec(name=_BLIND, profile=_PROFILE, scheduler_config=config, exporter=False)
-        blind = await _run(stack, log, examples, blind_spec)
+        blind = await _run(stack, log, workload, blind_spec)
         tell("replaying every recorded cycle, and verifying the hash chains ...")
         replays = [await replay_log(log, name) for name in (_SIGHTED, _BLIND)]
         audits = [await verify(log, name) for name in (_SIGHTED, _BLIND)]
     return Report(sighted, blind, replays, [audit.ok for audit in audits])
 
 
-async def _run(stack: Stack, log: EventLog, examples: Path, spec: ClusterSpec) -> ClusterReport:
+async def _run(stack: Stack, log: EventLog, workload: list[Manifest], spec: ClusterSpec) -> ClusterReport:
     cluster = await stack.add_cluster(spec)
-    await _apply(examples, cluster)
+    await _apply(workload, cluster)
     state, seconds, settled = await _follow_until_settled(log, spec.name, cluster)
-    return ClusterReport.of(state, seconds=seconds, settled=settled)
+    return ClusterReport.of(state, groups_of(workload, state), seconds=seconds, settled=settled)
 
 
-async def _apply(examples: Path, cluster: RunningCluster) -> None:
+async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
     async with _client(cluster) as client:
-        loaded = await Loader(client).create(read_manifests([examples]))
+        loaded = await Loader(client).create(workload)
     if loaded.refused:
         raise KaiError(f"examples: {loaded.refused[0]}")
-    tell(f"applied {examples}: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}")
+    tell(f"applied the examples: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}")
 
 
 async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:

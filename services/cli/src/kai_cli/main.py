@@ -25,7 +25,7 @@ app.command("kai_cli.migrate:migrate", name="migrate")
 def main() -> None:
     """Run a command: exit 0 when all is well, 1 when the answer is bad, 2 when the question is."""
     try:
-        sys.exit(app(result_action="return_value") or 0)
+        sys.exit(app(sys.argv[1:], result_action="return_value") or 0)
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

@@ -1,6 +1,7 @@
 """What lies where in a data directory, and what a running stack tells others of itself."""
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +33,65 @@ class RunningCluster(msgspec.Struct):
     simulated: bool
 
 
+#: Says that a folder is kai's alone: written only where there was nothing when kai came.
+_MARKER = ".kai-data"
+#: Folder in a data directory in which `kai demo --once` keeps its own.
+ONCE = "once"
+#: Everything else that kai keeps in a data directory, at its top.
+_LAYOUT = frozenset(
+    {_MARKER, "postgres", "nats", "logs", "clusters", "ports.json", "running.json", "running.new", "blind.yaml"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
     """A data directory: servers' data, logs, kubeconfigs."""
 
     root: Path
+
+    def claim(self) -> None:
+        """Make the directory, and mark it as kai's alone if there is nothing in it yet."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if not self._entries():
+            (self.root / _MARKER).write_text("kai keeps its data here, and deletes it when told to begin anew.\n")
+
+    def clear(self, *, named_by_us: bool = False) -> None:
+        """Delete what an earlier run left; `once` in it stays.
+
+        Args:
+            named_by_us: the directory's very name is kai's choice, so it needs no mark.
+
+        Raises:
+            ConfigurationError: it holds something that is not kai's, or kai was not the first there; nothing is
+                deleted then. Or something cannot be deleted.
+        """
+        entries = self._entries()
+        if not entries:
+            return
+        foreign = sorted(entries - _LAYOUT)
+        if foreign:
+            raise ConfigurationError(
+                f"{self.root}: not deleted, for it holds {foreign[0]}, which is not kai's: name an empty folder"
+            )
+        if _MARKER not in entries and not named_by_us:
+            raise ConfigurationError(
+                f"{self.root}: not deleted, for kai did not make it: name an empty folder, or delete it yourself"
+            )
+        try:
+            # The mark last: what is left of a deletion that breaks off can be deleted again.
+            for name in sorted(entries, key=lambda name: (name == _MARKER, name)):
+                path = self.root / name
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        except OSError as error:
+            raise ConfigurationError(f"{error.filename or self.root}: {error.strerror or error}") from error
+
+    def _entries(self) -> set[str]:
+        if not self.root.exists():
+            return set()
+        return {path.name for path in self.root.iterdir()} - {ONCE}
 
     @property
     def postgres(self) -> Path:

@@ -22,6 +22,8 @@ import msgspec
 _LOOK_S = 0.05
 #: Seconds between two looks at one that is.
 _CHECK_S = 2.0
+#: Seconds in which a process must answer a look.
+_ANSWER_S = 2.0
 #: Looks in a row at which a running process may fail to answer before it is killed and started again.
 _MAX_SILENT = 15
 #: Seconds of pause before the first restart, and the longest.
@@ -163,7 +165,7 @@ class SupervisedProcess:
 
     async def _watch(self) -> None:
         silent = 0
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
             while True:
                 status = await _status(session, self.spec.ready_url)
                 if status == 200 and not self.ready.is_set():

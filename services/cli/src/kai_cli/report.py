@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render as render_reason
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.contradiction import contradiction
 from kaicore.state.pod_entry import Agreement, Stage
 from kaicore.state.replay import ReplayReport
 from kaicore.state.why import pending_reasons, zones_text
+
+from kai_cli.expectations import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,10 @@ class ClusterReport:
         reselected: decisions for a node that had rejected such a pod before.
         pending: pods without a node, with the reasons.
         agreement: observed placements by how they compare with the prediction.
-        surprises: placements other than predicted, a line each.
+        misses: predictions that kubelets contradicted; another split of what a prediction left open is none.
+        surprises: placements that contradict their prediction, a line each.
+        unobserved: pods that were placed on zones and ran, and that no exporter told of.
+        groups: what became of each Job and pod that was asked for.
     """
 
     name: str
@@ -44,11 +50,14 @@ class ClusterReport:
     reselected: int
     pending: dict[str, list[str]]
     agreement: dict[str, int]
+    misses: int
     surprises: list[str]
+    unobserved: list[str]
+    groups: list[Group]
     cycles: int
 
     @classmethod
-    def of(cls, state: ClusterState, *, seconds: float, settled: bool) -> "ClusterReport":
+    def of(cls, state: ClusterState, groups: list[Group], *, seconds: float, settled: bool) -> "ClusterReport":
         """Take the figures from a state."""
         ours = [entry for entry in state.pods.values() if entry.pod.scheduler_name == EngineConfig().scheduler_name]
         phases = Counter(entry.pod.phase for entry in ours)
@@ -72,12 +81,19 @@ class ClusterReport:
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
+            misses=sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()),
             surprises=[
                 f"{entry.pod.subject} on {entry.node}: predicted{zones_text(entry.predicted)}; "
                 f"observed{zones_text(entry.observed)}"
                 for entry in ours
-                if entry.agreement is Agreement.DIFFERENT and entry.predicted and entry.observed
+                if entry.predicted and entry.observed and contradiction(entry.predicted, entry.observed) is not None
             ],
+            unobserved=sorted(
+                entry.pod.subject
+                for entry in ours
+                if entry.predicted and not entry.observed and entry.pod.phase in ("Running", "Succeeded")
+            ),
+            groups=groups,
             cycles=state.tally.cycles,
         )
 
@@ -99,13 +115,33 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether the demonstration shows what it is to show."""
-        return (
-            self.sighted.settled
-            and not self.sighted.rejected
-            and all(self.sighted.pending.values())
-            and not any(replay.differences for replay in self.replays)
-            and all(self.audits)
-        )
+        return not self.complaints
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is not as it should be, a line each."""
+        sighted, found = self.sighted, []
+        if not sighted.settled:
+            found.append(f"not done after {sighted.seconds:.0f} s")
+        for group in sighted.groups:
+            if not group.as_expected:
+                told = f"{group.ran} of {group.wanted} ran" if group.wanted else "ran, and could not"
+                found.append(f"{group.name}: {told}")
+        found += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
+        found += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
+        if sighted.misses or sighted.surprises:
+            found.append(f"{max(sighted.misses, len(sighted.surprises))} placed by kubelets otherwise than predicted")
+        if sighted.unobserved:
+            found.append(f"{len(sighted.unobserved)} not observed by any exporter, such as {sighted.unobserved[0]}")
+        for replay in self.replays:
+            if replay.differences:
+                found.append(f"cluster {replay.cluster}: {len(replay.differences)} differences in replay")
+            elif not replay.cycles:
+                found.append(f"cluster {replay.cluster}: no cycle was replayed")
+        for name, ok in zip((sighted.name, self.blind.name), self.audits, strict=True):
+            if not ok:
+                found.append(f"cluster {name}: the hash chain is broken")
+        return found
 
 
 def render(report: Report) -> str:
@@ -114,6 +150,7 @@ def render(report: Report) -> str:
     # Controllers create a pod for each that was rejected or evicted, and otherwise just what the workload asks for.
     made = [item.pods - sum(item.evicted.values()) for item in columns]
     rows: list[tuple[str, list[str]]] = [
+        ("Jobs and pods that can run, and did", [_in_full(item.groups) for item in columns]),
         ("pods created", [str(item.pods) for item in columns]),
         ("  bound", [str(item.bound) for item in columns]),
         ("  succeeded", [str(item.succeeded) for item in columns]),
@@ -155,5 +192,13 @@ def render(report: Report) -> str:
     first = next((difference for replay in report.replays for difference in replay.differences), None)
     if first is not None:
         lines += ["", f"first difference: {first}"]
-    lines += ["", "all as it should be" if report.good else "NOT as it should be", ""]
+    if report.good:
+        lines += ["", "all as it should be", ""]
+    else:
+        lines += ["", "NOT as it should be:", *(f"  - {line}" for line in report.complaints), ""]
     return "\n".join(lines)
+
+
+def _in_full(groups: list[Group]) -> str:
+    wanted = [group for group in groups if group.wanted]
+    return f"{sum(group.as_expected for group in wanted)} of {len(wanted)}"

@@ -86,8 +86,8 @@ class Stack:
         """Start the servers and the services that serve all clusters."""
         if self.directory.running() is not None:
             raise ConfigurationError(f"{self.directory.root}: another `kai up` is running here")
-        for path in (self.directory.root, self.directory.logs):
-            path.mkdir(parents=True, exist_ok=True)
+        self.directory.claim()
+        self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:
             self.directory.root.chmod(0o755)
         postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"))

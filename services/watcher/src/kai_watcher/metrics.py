@@ -1,11 +1,13 @@
 """What a watcher counts."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from kai_watcher.topology_lag import TopologyLag
 
 _APPEND_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -50,6 +52,7 @@ class WatcherMetrics:
             "kai_watcher_pending_facts", "Facts that the log may not have yet", ["cluster"], registry=registry
         )
         self.topology_ages = TopologyAges(cluster, clock)
+        self.topology_lag = self.topology_ages.lag
         registry.register(self.topology_ages)
 
     def fact(self, event_type: str) -> None:
@@ -98,32 +101,43 @@ class WatcherMetrics:
 
 
 class TopologyAges(Collector):
-    """How long ago nodes' topologies were last published, over all nodes: the exporters' lag.
+    """How old nodes' topologies are, and how far they are behind their nodes' pods, over all nodes.
 
     Computed when it is asked for, for ages grow by themselves.
     """
 
     def __init__(self, cluster: str, clock: Callable[[], float]) -> None:
+        self.lag = TopologyLag(clock)
         self._cluster = cluster
         self._clock = clock
-        self._published: dict[str, float] = {}
+        self._changed: dict[str, float] = {}
 
-    def published(self, node: str, at: float) -> None:
-        """Take note of a publication, at seconds since the epoch."""
-        self._published[node] = at
+    def changed(self, node: str, at: float, resources: Iterable[str]) -> None:
+        """Take note of a new version, written at seconds since the epoch, and the resources of its zones."""
+        self._changed[node] = at
+        self.lag.written(node, resources)
 
     def gone(self, node: str) -> None:
         """Forget a node."""
-        self._published.pop(node, None)
+        self._changed.pop(node, None)
+        self.lag.gone(node)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """See `Collector.collect`."""
-        family = GaugeMetricFamily(
+        yield self._family(
             "kai_watcher_topology_age_seconds",
-            "Time since nodes' NodeResourceTopologies were last published, quantiles over nodes; 1.0 is the oldest",
-            labels=["cluster", "quantile"],
+            "Time since nodes' NodeResourceTopologies last changed, quantiles over nodes; 1.0 is the oldest",
+            sorted(max(0.0, self._clock() - at) for at in self._changed.values()),
         )
-        ages = sorted(max(0.0, self._clock() - at) for at in self._published.values())
-        for quantile in _QUANTILES if ages else ():
-            family.add_metric([self._cluster, str(quantile)], ages[min(int(quantile * len(ages)), len(ages) - 1)])
-        yield family
+        yield self._family(
+            "kai_watcher_topology_lag_seconds",
+            "For how long pods came or went without a new version of their node's NodeResourceTopology, quantiles",
+            self.lag.seconds(),
+        )
+
+    def _family(self, name: str, text: str, seconds: list[float]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, text, labels=["cluster", "quantile"])
+        for quantile in _QUANTILES if seconds else ():
+            place = min(int(quantile * len(seconds)), len(seconds) - 1)
+            family.add_metric([self._cluster, str(quantile)], seconds[place])
+        return family

@@ -32,6 +32,7 @@ from kaicore.k8s.kinds import (
     Kind,
 )
 from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.objects import TopologyObject
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
 from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
@@ -245,10 +246,10 @@ class Watcher:
                 self._context.log.warning("object refused", kind=kind.name, error=str(error))
                 continue
             if kind.name == TOPOLOGY.name:
-                self._note_publication(change, now)
+                self._note_topology(change, now)
             if unit is not None:
                 units.append(unit)
-                self._note_malformed(unit)
+                self._note_pod(unit)
         admitted = self._first_lists.admit(units)
         # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
         self._in_hand += len(admitted)
@@ -264,13 +265,15 @@ class Watcher:
             return
         # At once, so that nothing that comes later about these pods overtakes it.
         self._outbox.put_now(held)
+        self._metrics.topology_lag.begin()
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
 
-    def _note_malformed(self, unit: Unit) -> None:
-        """Say once of each pod what makes no sense in constraints and NUMA annotations."""
+    def _note_pod(self, unit: Unit) -> None:
+        """Say once of each pod what makes no sense in it; what comes of it the scheduler tells."""
         match unit.events[0].payload:
             case PodObserved(pod):
+                self._metrics.topology_lag.pod(pod)
                 problems = tuple(malformed_annotations(pod))
                 said = (*filter(None, [pod.malformed]), *map(str, problems))
                 if said and said != self._malformed.get(pod.uid):
@@ -282,14 +285,16 @@ class Watcher:
                         self._metrics.malformed(error.field)
                         self._context.log.warning("malformed annotation", error=str(error))
             case PodDeleted(uid):
+                self._metrics.topology_lag.pod_gone(uid)
                 self._malformed.pop(uid, None)
             case _:
                 pass
 
-    def _note_publication(self, change: Change[ObjectT], now: int) -> None:
-        if isinstance(change, Seen):
-            meta = change.object.metadata
-            self._metrics.topology_ages.published(meta.name, (changed_at(meta) or now) / 1e6)
+    def _note_topology(self, change: Change[ObjectT], now: int) -> None:
+        if isinstance(change, Seen) and isinstance(change.object, TopologyObject):
+            meta, zones = change.object.metadata, change.object.zones or ()
+            resources = (resource.name for zone in zones for resource in zone.resources or ())
+            self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
         elif isinstance(change, Gone):
             self._metrics.topology_ages.gone(change.key.name)
 

@@ -65,6 +65,8 @@ class Facts:
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind: {} for kind in KINDS}
+        #: When the version of an object that was seen last was written, as far as it says; by uid.
+        self._stamps: dict[str, int] = {}
 
     def uids(self, kind: str) -> dict[ObjectKey, str]:
         """Return the uids of the objects of a kind that are believed to be there."""
@@ -117,11 +119,12 @@ class Facts:
         key = ObjectKey(meta.namespace, meta.name)
         fact = known_fact(model)
         before = self.known[kind.name].get(key)
+        occurred_at = self._occurred_at(meta, now)
         if fact == before:
             return None
         self.known[kind.name][key] = fact
         source = (meta.uid, meta.resource_version, fact.digest.hex())
-        about = _About(kind.stream(key, meta.uid), _subject(key), _occurred_at(meta, now))
+        about = _About(kind.stream(key, meta.uid), _subject(key), occurred_at)
         events = [self._event(kind.observed(model), source, about=about)]
         newly_rejected = fact.rejected and not (before is not None and before.uid == fact.uid and before.rejected)
         if newly_rejected and isinstance(model, Pod):
@@ -141,9 +144,20 @@ class Facts:
         if before is None or before.uid != change.uid:
             return None
         del self.known[kind.name][change.key]
+        self._stamps.pop(change.uid, None)
         about = _About(kind.stream(change.key, change.uid), _subject(change.key), now)
         payload = kind.deleted(change.key, change.uid)
         return Unit((self._event(payload, (change.uid, change.resource_version), about=about),))
+
+    def _occurred_at(self, meta: ObjectMeta, now: int) -> int:
+        """Return when a version was written: by the API server's stamp, or by our clock where that tells it better.
+
+        A change under the stamp of the version before was not stamped: bindings, evictions and deletions are not.
+        """
+        stamp = changed_at(meta)
+        unstamped = self._stamps.get(meta.uid) == stamp
+        self._stamps[meta.uid] = stamp
+        return stamp if 0 < stamp < now - _STAMP_US and not unstamped else now
 
     def _event(
         self, payload: Payload, source: tuple[str, ...], *, about: _About, cause: UUID | None = None
@@ -181,9 +195,3 @@ def said_again(unit: Unit, *, position: int) -> Unit:
 
 def _subject(key: ObjectKey) -> str:
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
-
-
-def _occurred_at(meta: ObjectMeta, now: int) -> int:
-    """Return when a change happened: the API server's stamp, or our clock where that can only be more exact."""
-    stamp = changed_at(meta)
-    return stamp if 0 < stamp < now - _STAMP_US else now

@@ -75,5 +75,5 @@ class DisruptionController(Controller[str]):
         }
         replace_condition(status["conditions"], condition, self.backend.timestamp())
         budget["status"] = status
-        self.backend.store.update(collection, budget, stored)
+        self.backend.write_status(collection.resource, budget, stored)
         return _RECOUNT_DISRUPTED_S if disrupted else None

@@ -357,4 +357,4 @@ class JobController(Controller[str]):
         )
 
     def _write(self, stored: Stored, job: Object) -> Stored:
-        return self.backend.store.update(self.backend.store.collection(JOBS), job, stored)
+        return self.backend.write_status(self._job_resource, job, stored)

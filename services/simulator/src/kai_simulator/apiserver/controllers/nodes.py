@@ -90,7 +90,7 @@ class NodeLifecycleController(Controller[str]):
         node = stored.decode()
         again = self._judge(key, node)
         self._taint(node)
-        self.backend.store.update(collection, node, stored)
+        self.backend.write_status(collection.resource, node, stored)
         return again
 
     def _judge(self, name: str, node: Object) -> float | None:

@@ -1,8 +1,9 @@
 """Server-side apply: a client says what it wants of an object, and owns what it said.
 
 The owners stand in `metadata.managedFields`. Applying fails where another owner wants another value, unless forced;
-what a client stops saying, and nobody else owns, goes. Writes of other kinds move ownership too, but only on objects
-that have been applied to: the rest carry no `managedFields` here, which the real server would write for every client.
+what a client stops saying, and nobody else owns, goes. Writes of other kinds move ownership too, on objects that were
+applied to. On the others it is only written down who wrote last and when (`sign`): to tell which fields costs more than
+all the rest of a write. With the first apply all that is there becomes its creator's.
 """
 
 import json
@@ -90,6 +91,28 @@ def _write(obj: Object, owners: dict[Manager, FieldSet], times: dict[Manager, st
     obj["metadata"]["managedFields"] = entries
 
 
+def owns_fields(obj: Object) -> bool:
+    """Whether it is known who owns which field of an object, because it was applied to."""
+    return any(entry.get("fieldsV1") for entry in obj["metadata"].get("managedFields") or ())
+
+
+def sign(obj: Object, manager: Manager, now: str) -> None:
+    """Write down that a manager wrote an object that was not applied to."""
+    entry = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {},
+    }
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    mine = {**entry, "time": None}
+    others = [one for one in obj["metadata"].get("managedFields") or () if {**one, "time": None} != mine]
+    obj["metadata"]["managedFields"] = [*others, entry]
+
+
 def apply_configuration(
     live: Object | None,
     configuration: Object,
@@ -111,9 +134,13 @@ def apply_configuration(
         _write(created, {manager: wanted}, {manager: now})
         return created
     owners, times = _read(live)
-    if not owners:
-        before = Manager("before-first-apply", "Update", manager.api_version)
-        owners[before], times[before] = _owned(live, shape, "", has_status=has_status), now
+    if not any(owners.values()):
+        before = next(
+            (owner for owner in owners if not owner.subresource),
+            Manager("before-first-apply", "Update", manager.api_version),
+        )
+        owners[before] = _owned(live, shape, "", has_status=has_status)
+        times[before] = max(times.values(), default=now)
     conflicts = _conflicts(live, configuration, shape=shape, rivals=_rivals(owners, manager, wanted))
     if conflicts and not force:
         raise _conflict(conflicts)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kai_simulator.apiserver.errors import StatusError, not_found, undecodable
 from kai_simulator.apiserver.objects import Object, decode_json, encode_json, timestamp
+from kai_simulator.apiserver.patches.apply import Manager, owns_fields, sign
 from kai_simulator.apiserver.resources import Registry, ResourceType
 from kai_simulator.apiserver.store import Collection, Store, Stored
 from kai_simulator.apiserver.types import Mismatch, decode
@@ -43,7 +44,7 @@ class Operation:
     user: User = CONTROLLER
     dry_run: bool = False
     field_validation: str = "Ignore"
-    field_manager: str = ""
+    field_manager: str = "kube-controller-manager"
     warnings: list[str] = field(default_factory=list)
 
 
@@ -115,6 +116,23 @@ class Backend:
         if stored is None:
             raise not_found(target.resource, target.name)
         return stored
+
+    def signature(self, target: Target, operation: Operation) -> Callable[[Object], None]:
+        """What writes into an object who changed which part of it, and when."""
+        manager = Manager(
+            operation.field_manager or "unknown", "Update", target.resource.api_version, target.subresource
+        )
+
+        def write(obj: Object) -> None:
+            if not owns_fields(obj):
+                sign(obj, manager, self.timestamp())
+
+        return write
+
+    def write_status(self, resource: ResourceType, new: Object, stored: Stored) -> Stored:
+        """Commit what one of the server's own controllers found out about an object."""
+        sign_status = self.signature(Target(resource, subresource="status"), Operation())
+        return self.store.update(self.collection(resource), new, stored, sign=sign_status)
 
     def finish_write(self, stored: Stored, *, resource: ResourceType, operation: Operation) -> None:
         """Run what hangs on a committed write."""

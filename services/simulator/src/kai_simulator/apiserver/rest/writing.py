@@ -18,7 +18,7 @@ from kai_simulator.apiserver.errors import (
 from kai_simulator.apiserver.kinds.metadata import validate_metadata, validate_metadata_update
 from kai_simulator.apiserver.kinds.table import NO_RULES, RULES
 from kai_simulator.apiserver.objects import Object, generated_name, new_uid
-from kai_simulator.apiserver.patches.apply import Manager, track_update
+from kai_simulator.apiserver.patches.apply import Manager, owns_fields, track_update
 from kai_simulator.apiserver.patches.shapes import BuiltinShape, CustomShape, Shape
 from kai_simulator.apiserver.resources import ResourceType
 from kai_simulator.apiserver.rest.backend import Backend, Operation, Target, read_object
@@ -88,6 +88,7 @@ def create_read(backend: Backend, target: Target, *, obj: Object, operation: Ope
         raise already_exists(resource, name)
     if operation.dry_run:
         return Stored(collection.resource, obj)
+    backend.signature(target, operation)(obj)
     stored = backend.store.create(collection, obj)
     backend.finish_write(stored, resource=resource, operation=operation)
     return stored
@@ -161,6 +162,7 @@ def replace(backend: Backend, target: Target, *, given: Any, operation: Operatio
     if stored is None:
         if resource.storage in _CREATED_BY_PUT and not target.subresource:
             _check_identity(target, new["metadata"])
+            new["metadata"].pop("managedFields", None)
             return create_read(backend, target, obj=new, operation=operation), True
         raise not_found(resource, target.name)
     needs_version = resource.custom is not None or resource.storage in _VERSION_REQUIRED
@@ -256,9 +258,9 @@ def _desired(obj: Object) -> Object:
 
 
 def _track(backend: Backend, target: Target, *, new: Object, old: Object, operation: Operation) -> None:
-    """Follow who owns what, on objects that were applied to."""
-    if "managedFields" not in old["metadata"]:
-        new["metadata"].pop("managedFields", None)
+    """Follow who owns what, on objects that were applied to; on others what is written down stays."""
+    if not owns_fields(old):
+        _copy("managedFields", old["metadata"], new["metadata"])
         return
     resource = target.resource
     track_update(
@@ -282,7 +284,7 @@ def commit(backend: Backend, target: Target, *, stored: Stored, new: Object, ope
         answer = Stored(collection.resource, new)
         backend.store.delete(collection, stored, new)
         return answer
-    updated = backend.store.update(collection, new, stored)
+    updated = backend.store.update(collection, new, stored, sign=backend.signature(target, operation))
     if updated is not stored:
         backend.finish_write(updated, resource=target.resource, operation=operation)
     return updated

@@ -97,14 +97,18 @@ class Store:
         """Commit a new object; its key must be free."""
         return self._put(collection, obj, None)
 
-    def update(self, collection: Collection, obj: Object, previous: Stored) -> Stored:
-        """Commit a new version of `previous`; if nothing is different, nothing happens."""
+    def update(
+        self, collection: Collection, obj: Object, previous: Stored, *, sign: Callable[[Object], None] | None = None
+    ) -> Stored:
+        """Commit a new version of `previous`, signed by whoever writes; if nothing is different, nothing happens."""
         obj["metadata"]["resourceVersion"] = str(previous.rv)
         unchanged = Stored(collection.resource, obj)
         if unchanged.body == previous.body or (
             len(unchanged.body) == len(previous.body) and unchanged.decode() == previous.decode()
         ):
             return previous
+        if sign is not None:
+            sign(obj)
         return self._put(collection, obj, previous)
 
     def _put(self, collection: Collection, obj: Object, previous: Stored | None) -> Stored:

@@ -1,0 +1,67 @@
+"""What must come of a workload: which Jobs and pods run in full, and which are there to show that they cannot."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kaicore.engine.config import EngineConfig
+from kaicore.state.cluster_state import ClusterState
+
+from kai_cli.manifests import Manifest
+
+#: On a Job or pod that no node can ever take: the demonstration then wants it to wait, with reasons.
+NEVER_FITS = "demo.kai.scheduler/never-fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A Job, or a pod of its own, and what became of it.
+
+    Attributes:
+        name: as in `Job default/train`.
+        wanted: how many of its pods must run; 0 for one that cannot.
+        ran: how many ran to their end; of a pod of its own also while it runs.
+    """
+
+    name: str
+    wanted: int
+    ran: int
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether all of it ran; of one that cannot, nothing."""
+        return self.ran == 0 if self.wanted == 0 else self.ran >= self.wanted
+
+
+def groups_of(manifests: Iterable[Manifest], state: ClusterState) -> list[Group]:
+    """Hold what became of a workload against what was asked for.
+
+    Args:
+        manifests: what was applied; Jobs and pods of our scheduler count.
+        state: at the end.
+    """
+    ours = EngineConfig().scheduler_name
+    succeeded: Counter[tuple[str, str]] = Counter()
+    phases: dict[tuple[str, str], str] = {}
+    for entry in state.pods.values():
+        pod = entry.pod
+        phases[pod.namespace, pod.name] = pod.phase
+        if pod.owner is not None and pod.owner.kind == "Job" and pod.phase == "Succeeded":
+            succeeded[pod.namespace, pod.owner.name] += 1
+    groups = []
+    for manifest in manifests:
+        kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
+        key = metadata.get("namespace") or "default", metadata.get("name", "")
+        if kind == "Job":
+            scheduler = ((spec.get("template") or {}).get("spec") or {}).get("schedulerName")
+            wanted, ran = spec.get("completions") or spec.get("parallelism") or 1, succeeded[key]
+        elif kind == "Pod":
+            scheduler, wanted, ran = spec.get("schedulerName"), 1, int(phases.get(key) in ("Running", "Succeeded"))
+        else:
+            continue
+        if scheduler != ours:
+            continue
+        if (metadata.get("annotations") or {}).get(NEVER_FITS) == "true":
+            wanted = 0
+        groups.append(Group(f"{kind} {'/'.join(key)}", wanted, ran))
+    return groups

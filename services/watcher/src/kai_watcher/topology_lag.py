@@ -1,0 +1,91 @@
+"""How far NodeResourceTopologies are behind the pods of their nodes.
+
+An object that does not change says nothing of its exporter: on an idle node there is nothing to publish, and an API
+server tells nobody of a write that changes nothing. So what is measured is for how long pods that must show in a node's
+zones have come or gone without any new version of its object.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kaicore.model.pod import Pod, QosClass
+
+#: Millicores.
+_WHOLE_CPU = 1000
+
+
+class TopologyLag:
+    """Follows pods and topologies of one cluster, as they are seen."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Args: clock: seconds since the epoch."""
+        self._clock = clock
+        #: The resources of each published node's zones.
+        self._zones: dict[str, frozenset[str]] = {}
+        self._node_of: dict[str, str] = {}
+        #: What pods hold for themselves alone, by node and uid.
+        self._holding: dict[str, dict[str, frozenset[str]]] = {}
+        #: The pods that showed in a node's zones when its object was last written.
+        self._published: dict[str, set[str]] = {}
+        self._behind_since: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Everything has been listed: what is there now counts as published."""
+        self._published = {node: self._showing(node) for node in self._zones}
+        self._behind_since.clear()
+
+    def written(self, node: str, resources: Iterable[str]) -> None:
+        """Take note of a version of a node's object, with the resources that its zones report."""
+        self._zones[node] = frozenset(resources)
+        self._published[node] = self._showing(node)
+        self._behind_since.pop(node, None)
+
+    def gone(self, node: str) -> None:
+        """Forget a node's object."""
+        for known in (self._zones, self._published, self._behind_since):
+            known.pop(node, None)
+
+    def pod(self, pod: Pod) -> None:
+        """Take note of a pod as it is now."""
+        held = frozenset() if pod.finished or not pod.node_name else _exclusive(pod)
+        if not held:
+            self.pod_gone(pod.uid)
+            return
+        self._node_of[pod.uid] = pod.node_name
+        self._holding.setdefault(pod.node_name, {})[pod.uid] = held
+        self._compare(pod.node_name)
+
+    def pod_gone(self, uid: str) -> None:
+        """Take note of a pod that holds nothing any more."""
+        node = self._node_of.pop(uid, None)
+        if node is not None:
+            del self._holding[node][uid]
+            self._compare(node)
+
+    def seconds(self) -> list[float]:
+        """For how long each published node's object is behind, in ascending order; 0 where it is not."""
+        now = self._clock()
+        return sorted(max(0.0, now - self._behind_since.get(node, now)) for node in self._zones)
+
+    def _showing(self, node: str) -> set[str]:
+        zones = self._zones[node]
+        return {uid for uid, held in self._holding.get(node, {}).items() if held & zones}
+
+    def _compare(self, node: str) -> None:
+        if node not in self._zones:
+            return
+        if self._showing(node) == self._published[node]:
+            self._behind_since.pop(node, None)
+        else:
+            self._behind_since.setdefault(node, self._clock())
+
+
+def _exclusive(pod: Pod) -> frozenset[str]:
+    """What a pod gets for itself alone, and every exporter counts: whole CPUs and devices of Guaranteed pods."""
+    if pod.qos is not QosClass.GUARANTEED:
+        return frozenset()
+    return frozenset(
+        resource
+        for container in pod.containers
+        for resource, amount in container.requests.items()
+        if amount and ("/" in resource or (resource == "cpu" and amount % _WHOLE_CPU == 0))
+    )

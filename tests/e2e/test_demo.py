@@ -1,0 +1,80 @@
+"""The demonstration, as `make run ONCE=1` runs it, on its own manifests with shorter runs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.live_stack import PATIENCE_S
+from tests.servers import scratch_directory
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch_directory() as root:
+        (root / "examples").mkdir()
+        for file in EXAMPLES.glob("*.yaml"):
+            shorter = re.sub(r'run-seconds: "\d+"', 'run-seconds: "4"', file.read_text())
+            (root / "examples" / file.name).write_text(shorter)
+        yield root
+
+
+def demonstration(root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kai_cli.main", "demo", "--once", "--examples", str(root / "examples")]
+    return subprocess.Popen(
+        [*command, "--data-dir", str(root / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("KAI_")},
+    )
+
+
+def row(report: str, name: str) -> list[str]:
+    """The two figures of a row of the report."""
+    (line,) = [line for line in report.splitlines() if line.strip().startswith(name)]
+    return line.strip().removeprefix(name).split("  ")
+
+
+def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None:
+    with demonstration(root) as running:
+        said, _ = running.communicate(timeout=2 * PATIENCE_S)
+    assert running.returncode == 0, said
+    _, _, report = said.partition("24 nodes, the same workload twice")
+    figures = {
+        name: [figure for figure in map(str.strip, row(report, name)) if figure]
+        for name in ("Jobs and pods that can run, and did", "pending, with a reason", "rejected by kubelets")
+    }
+    assert figures["Jobs and pods that can run, and did"][0] == "8 of 8"
+    sighted, blind = map(int, figures["rejected by kubelets"])
+    assert sighted == 0
+    assert blind > 0, "without NUMA in mind kubelets reject"
+    assert figures["pending, with a reason"][0] == "1"
+    assert "replay: differences                                    0           0" in report
+    assert "hash chain                                        intact      intact" in report
+    assert "pending: default/never-fits\n" in report
+    assert "nvidia.com/gpu: 5 needed, 4 in the largest zone (node-0)" in report
+    assert re.search(r"placements of [1-9]\d* pods: .* 0 different", report)
+    assert report.rstrip().endswith("all as it should be")
+
+
+def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
+    with demonstration(root) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("Postgres and NATS are up"):
+                break
+        running.send_signal(signal.SIGTERM)
+        said = running.stdout.read()
+    assert running.returncode == 130
+    assert "there is no report" in said
+    assert "as it should be" not in said

@@ -1,0 +1,106 @@
+"""`kai why`, `kai replay` and `kai audit verify` on a log in Postgres: what they say, and with which code they end."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from kai_cli.main import main
+from kaicore.log.postgres import PostgresLog
+
+from tests.integration.scheduling import Facts, placed, scheduling
+
+Ask = Callable[..., tuple[int, str]]
+
+
+async def write(url: str, cluster: str) -> None:
+    """Two nodes, and a pod that was placed on the first."""
+    async with await PostgresLog.open(url) as log:
+        facts = Facts(log, cluster)
+        await facts.add_nodes(2)
+        async with scheduling(log, cluster):
+            await facts.add_pods("a", cpu=2, gpu=1)
+            await placed(log, cluster, 1)
+
+
+@pytest.fixture
+def url(database_url: str, cluster_name: str) -> str:
+    asyncio.run(write(database_url, cluster_name))
+    return database_url
+
+
+@pytest.fixture
+def ask(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> Ask:
+    monkeypatch.chdir(tmp_path_factory.mktemp("nothing-runs-here"))
+    for name in ("KAI_DATABASE_URL", "KAI_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run
+
+
+def tamper(url: str, statement: str) -> None:
+    """Change the log as only the database's superuser can."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        assert connection.execute(statement.encode()).rowcount > 0
+
+
+def test_all_is_well(url: str, ask: Ask) -> None:
+    code, said = ask("replay", "--database-url", url)
+    assert (code, said.endswith("0 differences\n")) == (0, True)
+    code, said = ask("audit", "verify", "--database-url", url)
+    verified, head = said.splitlines()
+    assert code == 0
+    assert verified.endswith("events verified")
+    assert head.startswith("head ")
+    code, said = ask("why", "a", "--database-url", url)
+    assert code == 0
+    assert "placed it on n0" in said
+
+
+def test_the_database_may_be_named_by_the_environment(url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said = ask("replay")
+    assert code == 2
+    assert "$KAI_DATABASE_URL" in said
+    monkeypatch.setenv("KAI_DATABASE_URL", url)
+    assert [ask(*question)[0] for question in (("replay",), ("audit", "verify"), ("why", "a"))] == [0, 0, 0]
+
+
+def test_what_is_named_on_the_command_line_goes_before_the_environment(
+    url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://127.0.0.1:1/nothing")
+    assert ask("replay", "--database-url", url)[0] == 0
+    monkeypatch.setenv("KAI_DATABASE_URL", url)
+    code, said = ask("replay", "--data-dir", str(tmp_path / "empty"))
+    assert (code, "no log" in said) == (2, True)
+
+
+def test_a_log_that_somebody_changed_is_no_success(url: str, ask: Ask) -> None:
+    tamper(url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
+    code, said = ask("audit", "verify", "--database-url", url)
+    assert code == 1
+    assert "BROKEN\nevent 3: " in said
+
+
+def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Ask) -> None:
+    tamper(url, "UPDATE event SET body = replace(body::text, '\"n0\"', '\"n1\"')::json WHERE type = 'PodPlaced'")
+    code, said = ask("replay", "--database-url", url)
+    assert code == 1
+    assert "default/a: recorded n1, replayed n0" in said
+
+
+def test_a_pod_that_nobody_has_heard_of_is_a_bad_question(url: str, ask: Ask) -> None:
+    code, said = ask("why", "ml/nobody", "--database-url", url)
+    assert (code, said) == (2, "kai: the log has never heard of a pod ml/nobody\n")

@@ -1,0 +1,119 @@
+"""The demonstration's verdict: what it takes for all to be as it should be, and that anything less is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kai_cli.expectations import NEVER_FITS, Group, groups_of
+from kai_cli.report import ClusterReport, Report, render
+from kaicore.model.pod import Owner
+from kaicore.state.replay import Difference, ReplayReport
+
+from tests.factory import Cluster, pod
+
+CLUSTER = ClusterReport(
+    name="demo",
+    seconds=30.0,
+    settled=True,
+    events=900,
+    nodes=24,
+    pods=13,
+    bound=12,
+    succeeded=12,
+    running=0,
+    rejected={},
+    evicted={},
+    reselected=0,
+    pending={"default/never": ["8 nodes can never align it: nvidia.com/gpu: 5 needed, 4 in the largest zone"]},
+    agreement={"exact": 11, "same-zones": 0, "different": 1},
+    misses=0,
+    surprises=[],
+    unobserved=[],
+    groups=[Group("Job default/train", 12, 12), Group("Pod default/never", 0, 0)],
+    cycles=20,
+)
+GOOD = Report(
+    sighted=CLUSTER,
+    blind=replace(CLUSTER, name="demo-blind", rejected={"TopologyAffinityError": 17}, agreement={}),
+    replays=[ReplayReport("demo", cycles=20), ReplayReport("demo-blind", cycles=20)],
+    audits=[True, True],
+)
+DIFFERENCE = Difference(position=7, cycle="c", what="pod p", recorded="a", replayed="b")
+
+
+def test_all_is_as_it_should_be() -> None:
+    assert GOOD.good
+    assert "all as it should be" in render(GOOD)
+    assert "NOT" not in render(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"settled": False}, "not done after 30 s"),
+        ({"groups": [Group("Job default/train", 12, 11)]}, "Job default/train: 11 of 12 ran"),
+        (
+            # Fifty pods that would fit, each with some reason to wait.
+            {
+                "groups": [Group("Job default/train", 50, 0)],
+                "pending": {f"default/train-{number}": ["the moon is full"] for number in range(50)},
+            },
+            "Job default/train: 0 of 50 ran",
+        ),
+        ({"groups": [Group("Pod default/never", 0, 1)]}, "Pod default/never: ran, and could not"),
+        ({"pending": {"default/never": []}}, "default/never waits without a reason"),
+        ({"rejected": {"TopologyAffinityError": 2}}, "2 rejected by kubelets: TopologyAffinityError"),
+        ({"misses": 3}, "3 placed by kubelets otherwise than predicted"),
+        ({"surprises": ["default/p on n: ..."]}, "1 placed by kubelets otherwise than predicted"),
+        ({"unobserved": ["default/p"]}, "1 not observed by any exporter, such as default/p"),
+    ],
+)
+def test_what_is_wrong_with_the_cluster_is_told(changes: dict[str, Any], told: str) -> None:
+    report = replace(GOOD, sighted=replace(CLUSTER, **changes))
+    assert not report.good
+    assert f"NOT as it should be:\n  - {told}" in render(report)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"audits": [True, False]}, "cluster demo-blind: the hash chain is broken"),
+        (
+            {"replays": [ReplayReport("demo", cycles=1, differences=[DIFFERENCE]), *GOOD.replays[1:]]},
+            "cluster demo: 1 differences in replay",
+        ),
+        ({"replays": [ReplayReport("demo"), *GOOD.replays[1:]]}, "cluster demo: no cycle was replayed"),
+    ],
+)
+def test_what_is_wrong_with_the_log_is_told(changes: dict[str, Any], told: str) -> None:
+    report = replace(GOOD, **changes)
+    assert not report.good
+    assert told in render(report)
+
+
+def test_what_ran_is_held_against_what_was_asked_for() -> None:
+    cluster = Cluster()
+    job = Owner(kind="Job", name="train", uid="j")
+    for name, phase in (("train-a", "Succeeded"), ("train-b", "Failed"), ("train-c", "Succeeded")):
+        cluster.add_pod(pod(name, owner=job, phase=phase))
+    cluster.add_pod(pod("alone", phase="Running"))
+    template = {"template": {"spec": {"schedulerName": "kai-ledger"}}}
+    ours = {"schedulerName": "kai-ledger"}
+    manifests: list[dict[str, Any]] = [
+        {"kind": "Job", "metadata": {"name": "train"}, "spec": {"completions": 3, **template}},
+        {"kind": "Job", "metadata": {"name": "gone"}, "spec": {"parallelism": 2, **template}},
+        {"kind": "Job", "metadata": {"name": "others"}, "spec": {"completions": 3}},
+        {"kind": "Pod", "metadata": {"name": "alone"}, "spec": ours},
+        {"kind": "Pod", "metadata": {"name": "alone", "namespace": "elsewhere"}, "spec": ours},
+        {"kind": "Pod", "metadata": {"name": "never", "annotations": {NEVER_FITS: "true"}}, "spec": ours},
+        {"kind": "ConfigMap", "metadata": {"name": "c"}},
+    ]
+    groups = groups_of(manifests, cluster.state)
+    assert groups == [
+        Group("Job default/train", 3, 2),
+        Group("Job default/gone", 2, 0),
+        Group("Pod default/alone", 1, 1),
+        Group("Pod elsewhere/alone", 1, 0),
+        Group("Pod default/never", 0, 0),
+    ]
+    assert [group.as_expected for group in groups] == [False, False, True, False, True]

@@ -1,0 +1,50 @@
+"""Which servers `kai up` uses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kai_cli import up as module
+from kai_cli.main import app
+
+from tests.servers import scratch_directory
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], ("postgresql://from-the-environment/kai", "nats://from-the-environment:4222")),
+        (["--database-url", "postgresql://named/kai"], ("postgresql://named/kai", "nats://from-the-environment:4222")),
+        (["--nats-url", "nats://named:4222"], ("postgresql://from-the-environment/kai", "nats://named:4222")),
+    ],
+)
+def test_servers_are_named_by_flags_or_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://from-the-environment/kai")
+    monkeypatch.setenv("KAI_NATS_URL", "nats://from-the-environment:4222")
+    assert servers_of(monkeypatch, *flags) == expected
+
+
+def test_without_a_name_they_are_the_embedded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KAI_DATABASE_URL", "KAI_NATS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert servers_of(monkeypatch) == (None, None)
+
+
+def servers_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[Any, Any]:
+    """The servers that a stack is made with; it is not started."""
+    made: dict[str, Any] = {}
+
+    class NoStack:
+        def __init__(self, directory: object, **given: Any) -> None:
+            made.update(given, directory=directory)
+
+    async def not_started(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(module, "Stack", NoStack)
+    monkeypatch.setattr(module, "_up", not_started)
+    with scratch_directory() as root:
+        assert app(["up", "--data-dir", str(Path(root)), *flags], result_action="return_value") == 0
+    return made["database_url"], made["nats_url"]
