@@ -127,7 +127,9 @@ def test_what_else_a_kai_pod_group_says() -> None:
     assert (found.queue, found.priority_class, found.preemptible, found.kai) == ("team-a", "train", False, True)
     assert (found.staleness_grace_us, found.preemption_delay_us) == (300_000_000, 5_400_000_000)
     assert found.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
-    assert found.templates[0].sets[0].topology == TopologyConstraint("dc", "block", "rack")
+    assert found.templates[0].sets[0].topology == TopologyConstraint(
+        "dc", "block", "rack", "spec.topologyConstraint.requiredTopologyLevel"
+    )
 
 
 def test_what_else_koordinator_says() -> None:

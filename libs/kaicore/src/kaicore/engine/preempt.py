@@ -377,8 +377,8 @@ def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
 
 
 def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
-    """A pod that nobody makes again cannot be moved."""
-    return all(member.pod.owner is not None for member in victim.active.values())
+    """What nobody makes again cannot be moved, nor what would not be let start again."""
+    return not victim.unsupported and all(member.pod.owner is not None for member in victim.active.values())
 
 
 def _bound_in_the_way(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:

@@ -70,7 +70,8 @@ def render(reason: Reason) -> str:
         case Code.SCHEDULING_GATED:
             return f"held back by scheduling gates: {reason.detail}"
         case Code.UNSUPPORTED:
-            return f"waits, for kai-ledger cannot honour yet: {reason.detail}"
+            whose = f" of {reason.group}" if reason.group else ""
+            return f"waits, for kai-ledger cannot honour yet: {reason.detail}{whose}"
         case Code.MALFORMED:
             return f"waits, for what it asks for makes no sense: {reason.detail}"
         case Code.NO_NODES:

@@ -401,6 +401,8 @@ class Session:
     def steps_with(self, turn: Turn) -> tuple[list[tuple[Turn, Step]], tuple[Reason, ...]]:
         """Return what must start at once for a group to go on, or why it cannot."""
         group = turn.workload.group
+        if turn.workload.unsupported:
+            return [], (_unsupported(turn.workload),)
         step = turn.step()
         if step.missing:
             short = Reason(code=Code.GANG_INCOMPLETE, need=step.wanted, free=step.wanted - step.missing)
@@ -479,7 +481,7 @@ class Session:
             held_back += not free
             return free
 
-        queues = workload.ready(ready)
+        queues = {} if workload.unsupported else workload.ready(ready)
         return Turn(workload, queues, held_back)
 
     def _held_back(self, turn: Turn) -> tuple[Reason, ...]:
@@ -502,6 +504,13 @@ class Session:
 def in_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
     """Return pods in the order in which they are placed: the largest first, of equals as they are given."""
     return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+
+
+def _unsupported(workload: Workload) -> Reason:
+    group = workload.group
+    whose = f"{group.origin} {group.namespace}/{group.name}"
+    detail = f"required topology ({', '.join(workload.unsupported)})"
+    return Reason(code=Code.UNSUPPORTED, group=whose, detail=detail)
 
 
 def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from kaicore.groups.tree import is_gang
+from kaicore.groups.tree import is_gang, required_topologies
 from kaicore.model.group import Group, MatchPolicy, PodSet
 from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod
@@ -94,6 +94,7 @@ class Workload:
         below_since: since when it is below its minimum after it had reached it; 0 if it is not.
         evicted_at: when pods of it were last decided to be evicted.
         reached: whether it has ever had its minimum.
+        unsupported: what the group requires that cannot be honoured yet, in words for people; then none of it starts.
     """
 
     __slots__ = (
@@ -108,6 +109,7 @@ class Workload:
         "reached",
         "started_at",
         "succeeded",
+        "unsupported",
         "waiting",
     )
 
@@ -126,6 +128,7 @@ class Workload:
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group = group
+        self.unsupported = required_topologies(group.sets)
         self._sets = {item.name: item for item in group.sets}
         self._children: dict[str, list[PodSet]] = {}
         for item in group.sets[1:]:

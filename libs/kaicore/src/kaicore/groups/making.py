@@ -5,7 +5,7 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 
 from collections.abc import Callable, Iterable
 
-from kaicore.groups.gang import gang_group, gang_min_available, match_policy
+from kaicore.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
 from kaicore.groups.kinds import SIGS_POD_GROUP
 from kaicore.groups.membership import POD, Membership
 from kaicore.groups.queue_names import names_kai_queue, queue_of
@@ -84,7 +84,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count),),
+        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else None),),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),

@@ -29,11 +29,13 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         topology: name of the tree of domains.
         required: level at which all of them must share a domain; empty for none.
         preferred: level at which they should.
+        field: where in the object it is said that they must, for people; empty if it is not.
     """
 
     topology: str = ""
     required: str = ""
     preferred: str = ""
+    field: str = ""
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
