@@ -178,7 +178,8 @@ class GroupStatuses:
 
     def _why(self, key: str, group: Group, pods: list[_Known]) -> str:
         """Say why pods of a group were not placed; what keeps the group as a whole goes before what keeps its pods."""
-        problems = sorted({place.problem for known in pods if (place := self._table.place_of(known.pod.uid))} - {""})
+        places = (self._table.place_of(known.pod.uid) for known in pods)
+        problems = sorted(render(place.problem) for place in places if place is not None and place.problem is not None)
         if problems:
             return problems[0]
         for name in sorted({known.pod_class for known in pods if not known.node} - {""}):

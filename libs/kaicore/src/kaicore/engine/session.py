@@ -25,6 +25,7 @@ from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import Reason
+from kaicore.groups.membership import told_key
 from kaicore.model.pod import Amounts
 
 
@@ -507,10 +508,8 @@ def in_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) 
 
 
 def _unsupported(workload: Workload) -> Reason:
-    group = workload.group
-    whose = f"{group.origin} {group.namespace}/{group.name}"
     detail = f"required topology ({', '.join(workload.unsupported)})"
-    return Reason(code=Code.UNSUPPORTED, group=whose, detail=detail)
+    return Reason(code=Code.UNSUPPORTED, group=told_key(workload.group.key), detail=detail)
 
 
 def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:

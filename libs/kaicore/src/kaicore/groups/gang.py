@@ -6,6 +6,8 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 import json
 from collections.abc import Mapping
 
+from kaicore.events.payloads import Reason
+from kaicore.groups.problems import GroupProblem
 from kaicore.model.group import MatchPolicy, TopologyConstraint
 from kaicore.model.pod import Pod
 
@@ -22,14 +24,18 @@ NETWORK_TOPOLOGY_ANNOTATION = f"{GANG}/network-topology-spec"
 MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 
 
-def gang_problem(pod: Pod) -> str:
-    """Return what is wrong with the annotations by which a pod describes its gang; empty if nothing is."""
+def gang_problem(pod: Pod) -> Reason | None:
+    """Return what is wrong with the annotations by which a pod describes its gang; None if nothing is."""
     text = gang_min_available(pod)
     if not text:
-        return f"annotation {GANG}/min-available is missing"
+        return _malformed("is missing")
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) >= 2**31:
-        return f"annotation {GANG}/min-available is no count: {text[:80]!r}"
-    return ""
+        return _malformed(f"is no count: {text[:80]!r}")
+    return None
+
+
+def _malformed(problem: str) -> Reason:
+    return Reason(code=GroupProblem.GANG_MALFORMED, detail=f"annotation {GANG}/min-available {problem}")
 
 
 def gang_min_available(pod: Pod) -> str:
