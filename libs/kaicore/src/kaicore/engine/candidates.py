@@ -101,7 +101,7 @@ class Candidates:
         gone = self._evicted.get(member.group, {})
         counts = {leaf: count - gone.get(leaf, 0) for leaf, count in workload.counts.items()}
         members = workload.unit(member, counts)
-        shrinks = len(members) < sum(counts.values()) and workload.satisfied(counts)
+        shrinks = len(members) < len(workload.active) - sum(gone.values()) and workload.satisfied(counts)
         if not shrinks and member.group in self._protected:
             return None
         if len(members) > 1:

@@ -14,7 +14,7 @@ def end_stale_gangs(session: Session) -> None:
         workload = given.workloads[key]
         group = workload.group
         grace = config.staleness_grace_us if group.staleness_grace_us is None else group.staleness_grace_us
-        if not workload.below_since or workload.succeeded or grace < 0 or given.now - workload.below_since < grace:
+        if not workload.below_since or workload.done or grace < 0 or given.now - workload.below_since < grace:
             continue
         turn = session.turns.get(key)
         if turn is not None and workload.satisfied(turn.counts):

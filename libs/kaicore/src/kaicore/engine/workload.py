@@ -89,7 +89,7 @@ class Workload:
         waiting: pods without a node, by uid.
         active: pods placed or bound that are to stay, by uid.
         leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
-        succeeded: how many of its pods ended well.
+        done: pods that ended well and are still known, by uid: they count towards the minimum, as in Volcano.
         started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
         below_since: since when it is below its minimum after it had reached it; 0 if it is not.
         evicted_at: when pods of it were last decided to be evicted.
@@ -99,16 +99,17 @@ class Workload:
 
     __slots__ = (
         "_children",
+        "_counted",
         "_counts",
         "_sets",
         "active",
         "below_since",
+        "done",
         "evicted_at",
         "group",
         "leaving",
         "reached",
         "started_at",
-        "succeeded",
         "unsupported",
         "waiting",
     )
@@ -117,12 +118,14 @@ class Workload:
         self.waiting: dict[str, Member] = {}
         self.active: dict[str, Member] = {}
         self.leaving: dict[str, Member] = {}
-        self.succeeded = 0
+        self.done: dict[str, Member] = {}
         self.started_at = 0
         self.below_since = 0
         self.evicted_at = 0
         self.reached = False
         self._counts: dict[str, int] = {}
+        #: As pods of which leaves those that count are counted, by uid.
+        self._counted: dict[str, str] = {}
         self.set_group(group)
 
     def set_group(self, group: Group) -> None:
@@ -133,15 +136,18 @@ class Workload:
         self._children: dict[str, list[PodSet]] = {}
         for item in group.sets[1:]:
             self._children.setdefault(item.parent, []).append(item)
+        self._counts.clear()
+        for uid, member in [*self.active.items(), *self.done.items()]:
+            self._count(uid, self.leaf(member))
 
     @property
     def empty(self) -> bool:
         """Whether it has no pods."""
-        return not (self.waiting or self.active or self.leaving)
+        return not (self.waiting or self.active or self.leaving or self.done)
 
     @property
     def counts(self) -> Counts:
-        """How many pods of each leaf are active."""
+        """How many pods of each leaf are active or have ended well."""
         return self._counts
 
     @property
@@ -161,9 +167,8 @@ class Workload:
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
-        member = self.active.pop(uid, None)
-        if member is not None:
-            leaf = self.leaf(member)
+        if self.active.pop(uid, None) is not None or self.done.pop(uid, None) is not None:
+            leaf = self._counted.pop(uid)
             self._counts[leaf] -= 1
             if not self._counts[leaf]:
                 del self._counts[leaf]
@@ -177,11 +182,21 @@ class Workload:
 
     def start(self, member: Member) -> None:
         """A pod is placed or bound."""
-        if member.pod.uid in self.active:
-            return
-        self.drop(member.pod.uid)
-        self.active[member.pod.uid] = member
-        leaf = self.leaf(member)
+        self._put(member, self.active)
+
+    def finish(self, member: Member) -> None:
+        """A pod ended well."""
+        self._put(member, self.done)
+
+    def _put(self, member: Member, among: dict[str, Member]) -> None:
+        uid, leaf = member.pod.uid, self.leaf(member)
+        if uid not in among or self._counted[uid] != leaf:
+            self.drop(uid)
+            among[uid] = member
+            self._count(uid, leaf)
+
+    def _count(self, uid: str, leaf: str) -> None:
+        self._counted[uid] = leaf
         self._counts[leaf] = self._counts.get(leaf, 0) + 1
 
     def leave(self, member: Member) -> None:
@@ -239,7 +254,7 @@ class Workload:
         one more whole sub-group.
 
         Args:
-            counts: active pods per leaf, those that the cycle placed so far included.
+            counts: pods per leaf that count, those that the cycle placed so far included.
             queues: pods that may be placed, by leaf.
         """
         root = self.group.sets[0]
@@ -257,7 +272,7 @@ class Workload:
 
         Args:
             member: an active pod.
-            counts: active pods per leaf, less those that are to be evicted already.
+            counts: pods per leaf that count, less those that are to be evicted already.
         """
         if len(self.active) == 1:
             return (member,)

@@ -14,7 +14,6 @@ class WorkloadRecord(msgspec.Struct, array_like=True):
     started_at: int
     below_since: int
     evicted_at: int
-    succeeded: int
     reached: bool
 
 
@@ -61,9 +60,9 @@ class Roster:
             self.leaving[uid] = entry
         elif entry.charged:
             workload.start(entry)
+        elif entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded":
+            workload.finish(entry)
         else:
-            if entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded" and uid in workload.active:
-                workload.succeeded += 1
             workload.drop(uid)
         self._judge(workload, at)
 
@@ -99,7 +98,6 @@ class Roster:
                 workload.started_at,
                 workload.below_since,
                 workload.evicted_at,
-                workload.succeeded,
                 workload.reached,
             )
             for key, workload in sorted(self.workloads.items())
@@ -110,8 +108,7 @@ class Roster:
         for record in records:
             workload = self.workloads[record.key]
             workload.started_at, workload.below_since = record.started_at, record.below_since
-            workload.evicted_at, workload.succeeded = record.evicted_at, record.succeeded
-            workload.reached = record.reached
+            workload.evicted_at, workload.reached = record.evicted_at, record.reached
             self._index(workload)
 
     def _judge(self, workload: Workload, at: int) -> None:
