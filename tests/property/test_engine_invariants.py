@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.decisions import ClearReason, CycleResult
+from kaicore.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.events import payloads
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.model.pod_rules import PodRules, PodTerm, SpreadConstraint
@@ -67,7 +67,7 @@ shares = st.fixed_dictionaries(
     {"quota": st.integers(0, 8), "limit": st.one_of(st.just(UNLIMITED), st.integers(2, 8)), "weight": st.integers(0, 2)}
 )
 queues = st.one_of(st.none(), st.fixed_dictionaries({"a": shares, "b": shares}))
-groups = st.tuples(st.integers(1, 4), st.integers(0, 4), specs)
+groups = st.tuples(st.integers(1, 4), st.integers(0, 4), st.sampled_from((0, 0, 1, 2)), specs)
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),
     st.lists(
@@ -95,12 +95,21 @@ class Story:
     def state(self) -> ClusterState:
         return self.cluster.state
 
-    def group(self, count: int, least: int, spec: dict[str, Any]) -> None:
+    def group(self, count: int, least: int, others: int, spec: dict[str, Any]) -> None:
+        """A gang; it starts together with so many of those before it, whether or not those need it as well."""
         self.count += 1
+        before = [f"default/g{self.count - number}" for number in range(1, others + 1) if number < self.count]
         names = sorted(self.queues)
         labels = {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
         spec = {**spec, "labels": {**spec["labels"], **labels}}
-        self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
+        self.cluster.gang(
+            f"g{self.count}",
+            count,
+            least=min(least, count),
+            group={"together": tuple(before)},
+            created_at=self.count,
+            **spec,
+        )
 
     def cycle(self) -> CycleResult:
         before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
@@ -126,6 +135,9 @@ class Story:
             workload = self.state.roster.workloads[eviction.group]
             assert not workload.active or workload.satisfied(workload.counts)
             assert eviction.shrinks or not workload.active
+            if eviction.reason != EvictionReason.STALE_GANG and not workload.satisfied(workload.counts):
+                needing = self.state.roster.needed_by.get(eviction.group, ())
+                assert not any(self.state.roster.workloads[key].active for key in needing)
 
     def no_queue_beyond_its_limit(self) -> None:
         for name, share in self.queues.items():
@@ -205,8 +217,8 @@ class Story:
 def test_what_no_cycle_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
     told = Story(layout, queues)
     for added, happened in story:
-        for count, least, spec in added:
-            told.group(count, least, spec)
+        for count, least, others, spec in added:
+            told.group(count, least, others, spec)
         told.cycle()
         for step in happened:
             told.take(step)

@@ -411,9 +411,12 @@ class Session:
         if not step.members:
             return [], self._held_back(turn)
         steps = [(turn, step)]
-        for key in group.together if step.gang else ():
-            if key == group.key:
+        seen = {group.key}
+        needed = list(group.together) if step.gang else []
+        for key in needed:
+            if key in seen:
                 continue
+            seen.add(key)
             workload, other = self.given.workloads.get(key), self.turns.get(key)
             counts = other.counts if other is not None else workload.counts if workload is not None else {}
             if workload is not None and workload.satisfied(counts):
@@ -422,6 +425,8 @@ class Session:
             if other is None or their_step is None or not their_step.members:
                 return [], (Reason(code=Code.GANG_GROUP, detail=key),)
             steps.append((other, their_step))
+            # What it takes to start those counts as well, where they do not all name each other.
+            needed += other.workload.group.together
         return steps, ()
 
     def result(self) -> CycleResult:

@@ -91,9 +91,11 @@ class Workload:
         leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
         done: pods that ended well and are still known, by uid: they count towards the minimum, as in Volcano.
         started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
-        below_since: since when it is below its minimum after it had reached it; 0 if it is not.
+        below_since: since when some of it runs while it, or a group that it starts together with, is below its minimum;
+            0 if none is.
         evicted_at: when pods of it were last decided to be evicted.
-        reached: whether it has ever had its minimum.
+        reached: whether it has ever had its minimum, at once with all groups that it starts together with.
+        ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
         unsupported: what the group requires that cannot be honoured yet, in words for people; then none of it starts.
     """
 
@@ -105,6 +107,7 @@ class Workload:
         "active",
         "below_since",
         "done",
+        "ending",
         "evicted_at",
         "group",
         "leaving",
@@ -123,6 +126,7 @@ class Workload:
         self.below_since = 0
         self.evicted_at = 0
         self.reached = False
+        self.ending = False
         self._counts: dict[str, int] = {}
         #: As pods of which leaves those that count are counted, by uid.
         self._counted: dict[str, str] = {}
@@ -204,15 +208,17 @@ class Workload:
         self.drop(member.pod.uid)
         self.leaving[member.pod.uid] = member
 
-    def mark(self, at: int) -> None:
+    def mark(self, at: int, *, others: bool = True) -> None:
         """Note since when it is at, or below, its minimum.
 
         Args:
             at: recorded time of what changed it, microseconds since the epoch.
+            others: whether all other groups that it starts together with have theirs.
         """
         if self.active and self.satisfied(self._counts):
             self.started_at = self.started_at or at
-            self.below_since, self.reached = 0, True
+            self.reached = self.reached or others
+            self.below_since = 0 if others or self._on_its_own else self.below_since or at
         elif not self.active or self._on_its_own:
             self.started_at = self.below_since = 0
         elif not self.below_since:
