@@ -158,7 +158,9 @@ class Story:
             then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
             then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
             nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
-            groups = {then.state.pods[uid].group for uid in nominated}
+            groups = [then.state.pods[uid].group for uid in nominated]
+            for key in groups:
+                groups += [other for other in then.state.groups[key].together if other not in groups]
             others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
             for uid in sorted({*then.state.roster.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)

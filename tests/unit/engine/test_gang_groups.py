@@ -124,3 +124,30 @@ def test_one_that_never_ran_with_the_other_does_not_run_on_alone() -> None:
     cluster.members("a", [0], cpu=2, node_name="n1", phase="Running")
     cluster.now += GRACE_US + 1
     assert evicted(cluster) == {"a-0"}
+
+
+def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -> None:
+    """Gang b needs a, which runs, and has somebody evicted; whoever comes after it in the cycle does not take a."""
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=2, labels={"host": name})
+    cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
+    cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
+    cluster.add_pod(pod("next", cpu=2, priority=8, node_selector={"host": "n1"}))
+    result = cluster.cycle()
+    assert cluster.nominated(result) == {"b-0": "n2"}
+    assert set(cluster.evicted(result)) == {"low"}
+
+
+def test_a_gang_does_not_start_with_one_that_was_just_evicted() -> None:
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=2, labels={"host": name})
+    cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
+    cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    cluster.add_pod(pod("first", cpu=2, priority=10, node_selector={"host": "n1"}))
+    cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
+    result = cluster.cycle()
+    assert cluster.nominated(result) == {"first": "n1"}
+    assert set(cluster.evicted(result)) == {"a-0"}

@@ -109,9 +109,10 @@ class Candidates:
         if uid not in known:
             known[uid] = self._unit(member)
         unit = known[uid]
-        if unit is not None and len(unit.parts) > 1 and any(self._is_kept(key) for key in unit.groups[1:]):
-            return None
-        return unit
+        if unit is None or unit.shrinks or member.group not in self._session.given.needed_by:
+            return unit
+        # One of those may be about to start, and has nothing yet that could be evicted.
+        return None if any(self._is_kept(other.group.key) for other in self._needing(member.group)) else unit
 
     def _is_kept(self, group: str) -> bool:
         """Whether nothing may be taken from a group, as things stand."""

@@ -54,6 +54,8 @@ class Session:
         self.placer = Placer(self.trail, self.class_of, given.left_alone, config)
         #: Uids of pods that this cycle decided to evict, with what is to be recorded.
         self.evicted: dict[str, Eviction] = {}
+        #: Of how many of them by group and leaf.
+        self._lost: dict[str, dict[str, int]] = {}
         self.healings: list[Healing] = []
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
@@ -391,11 +393,22 @@ class Session:
         turn = self.turns.get(group)
         return turn is not None and (bool(turn.spots) or turn.nominated)
 
+    def is_satisfied(self, workload: Workload) -> bool:
+        """Whether a group has its minimum by what this cycle has decided so far."""
+        key = workload.group.key
+        turn = self.turns.get(key)
+        if turn is not None:
+            return workload.satisfied(turn.counts)
+        lost = self._lost.get(key, {})
+        return workload.satisfied({leaf: count - lost.get(leaf, 0) for leaf, count in workload.counts.items()})
+
     def _lose(self, member: Member) -> None:
         """A pod is to go: its group has one less."""
+        leaf = self.given.workloads[member.group].leaf(member)
+        lost = self._lost.setdefault(member.group, {})
+        lost[leaf] = lost.get(leaf, 0) + 1
         turn = self.turns.get(member.group)
         if turn is not None:
-            leaf = turn.workload.leaf(member)
             turn.counts[leaf] = turn.counts.get(leaf, 0) - 1
             turn.forget_step()
 
@@ -418,8 +431,7 @@ class Session:
                 continue
             seen.add(key)
             workload, other = self.given.workloads.get(key), self.turns.get(key)
-            counts = other.counts if other is not None else workload.counts if workload is not None else {}
-            if workload is not None and workload.satisfied(counts):
+            if workload is not None and self.is_satisfied(workload):
                 continue
             their_step = None if other is None else other.step()
             if other is None or their_step is None or not their_step.members:

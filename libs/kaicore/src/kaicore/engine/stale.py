@@ -48,8 +48,5 @@ def end_stale_gangs(session: Session) -> None:
 
 def _is_whole(session: Session, workload: Workload) -> bool:
     """Tell whether a group, and all that it starts together with, have their minimums by what this cycle decided."""
-    for key in {workload.group.key, *workload.group.together}:
-        other, turn = session.given.workloads.get(key), session.turns.get(key)
-        if other is None or not other.satisfied(other.counts if turn is None else turn.counts):
-            return False
-    return True
+    others = (session.given.workloads.get(key) for key in {workload.group.key, *workload.group.together})
+    return all(other is not None and session.is_satisfied(other) for other in others)
