@@ -139,6 +139,50 @@ def test_members_that_ended_well_count_towards_the_minimum(ended: int, lost: int
     assert not cluster.cycle().evictions, "it is at its end"
 
 
+@pytest.mark.parametrize(
+    ("policy", "lost", "come", "placed", "stale"),
+    [
+        # What runs counts: two that are left and one that comes are three; of two that are lost one is not enough.
+        (MatchPolicy.WAITING_AND_RUNNING, 1, 1, 1, 0),
+        (MatchPolicy.WAITING_AND_RUNNING, 2, 1, 0, 1),
+        (MatchPolicy.WAITING_AND_RUNNING, 2, 2, 2, 0),
+        # What runs does not count: only three that come start.
+        (MatchPolicy.ONLY_WAITING, 1, 1, 0, 2),
+        (MatchPolicy.ONLY_WAITING, 2, 2, 0, 1),
+        (MatchPolicy.ONLY_WAITING, 1, 3, 3, 0),
+        # It was whole once: each pod is on its own, and none is left alone.
+        (MatchPolicy.ONCE_SATISFIED, 1, 1, 1, 0),
+        (MatchPolicy.ONCE_SATISFIED, 2, 1, 1, 0),
+        (MatchPolicy.ONCE_SATISFIED, 2, 0, 0, 0),
+        # Without any pod left it is a gang anew.
+        (MatchPolicy.ONCE_SATISFIED, 3, 2, 0, 0),
+    ],
+)
+def test_match_policies(policy: MatchPolicy, lost: int, come: int, placed: int, stale: int) -> None:
+    """A gang of three pods runs and loses some; others come, and later its grace is over."""
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=9)
+    pods = cluster.gang("g", 3, cpu=1, group={"match_policy": policy, "staleness_grace_us": 5_000_000})
+    assert len(cluster.cycle().decisions) == 3
+    cluster.run(pods)
+    for one in pods[:lost]:
+        cluster.delete_pod(one)
+    cluster.members("g", range(7, 7 + come), cpu=1)
+    assert len(cluster.cycle().decisions) == placed
+    cluster.now += 6_000_000
+    assert len(cluster.cycle().evictions) == stale
+
+
+@pytest.mark.parametrize("policy", list(MatchPolicy))
+def test_before_it_was_whole_once_every_policy_waits_for_all(policy: MatchPolicy) -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=9)
+    cluster.gang("g", 2, least=3, cpu=1, group={"match_policy": policy})
+    assert not cluster.cycle().decisions
+    cluster.members("g", [7], cpu=1)
+    assert len(cluster.cycle().decisions) == 3
+
+
 def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
     cluster = Workloads()
     cluster.add_node("n1", cpu=3)

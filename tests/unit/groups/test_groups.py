@@ -231,8 +231,15 @@ def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, 
         ),
         (
             pod("p", annotations="gang.scheduling.koordinator.sh/name: g"),
-            GroupProblem.GANG_MALFORMED,
-            "its gang makes no sense: annotation gang.scheduling.koordinator.sh/min-available is missing",
+            GroupProblem.MALFORMED,
+            "waits, for what it asks for makes no sense: "
+            "annotation gang.scheduling.koordinator.sh/min-available is missing",
+        ),
+        (
+            pod("p", annotations="kai.scheduler/preemption-delay: soon"),
+            GroupProblem.MALFORMED,
+            "waits, for what it asks for makes no sense: default/p: "
+            "metadata.annotations[kai.scheduler/preemption-delay]: is no duration such as 90s or 1h30m: 'soon'",
         ),
         (
             pod("p", owner="kubeflow.org/v1/PyTorchJob/t"),

@@ -132,6 +132,14 @@ def test_what_else_a_kai_pod_group_says() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "whole"),
+    [("PodGroup", True), ("{all: {}}", True), ("Pod", False), ("{single: {}}", False), ("null", False)],
+)
+def test_native_pod_groups_may_be_disrupted_as_a_whole_only(mode: str, whole: bool) -> None:
+    assert source(NATIVE + f"{{disruptionMode: {mode}}}").ends_whole is whole
+
+
 def test_what_else_koordinator_says() -> None:
     text = """
 apiVersion: scheduling.sigs.k8s.io/v1alpha1

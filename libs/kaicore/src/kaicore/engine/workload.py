@@ -282,6 +282,8 @@ class Workload:
         """
         if len(self.active) == 1:
             return (member,)
+        if self.group.ends_whole:
+            return tuple(self.active.values())
         item = self._set(self.leaf(member))
         if not self.satisfied(counts):
             return tuple(self.active.values())

@@ -35,7 +35,7 @@ def gang_problem(pod: Pod) -> Reason | None:
 
 
 def _malformed(problem: str) -> Reason:
-    return Reason(code=GroupProblem.GANG_MALFORMED, detail=f"annotation {GANG}/min-available {problem}")
+    return Reason(code=GroupProblem.MALFORMED, detail=f"annotation {GANG}/min-available {problem}")
 
 
 def gang_min_available(pod: Pod) -> str:

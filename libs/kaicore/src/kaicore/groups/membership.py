@@ -26,6 +26,7 @@ from kaicore.groups.kinds import (
     WORKLOAD,
     X_POD_GROUP,
 )
+from kaicore.groups.preemption_delay import preemption_delay_problem
 from kaicore.groups.problems import GroupProblem
 from kaicore.groups.selecting import matches
 from kaicore.groups.tree import leaves
@@ -155,7 +156,8 @@ def _owned(pod: Pod, find: FindSource) -> Membership:
         owner = source.owner if source is not None else None
     if top:
         return _of_owner(pod, find, top, looked_at=tuple(looked_at))
-    return Membership(source_key(POD, pod.namespace, pod.name), looked_at=tuple(looked_at))
+    key = source_key(POD, pod.namespace, pod.name)
+    return Membership(key, problem=preemption_delay_problem(pod), looked_at=tuple(looked_at))
 
 
 def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...]) -> Membership:

@@ -16,7 +16,8 @@ class GroupProblem(StrEnum):
     NO_SUB_GROUP = "SubGroupNotFound"
     SUB_GROUP_UNNAMED = "SubGroupNotNamed"
     OWNER_NOT_FOUND = "OwnerNotFound"
-    GANG_MALFORMED = "GangMalformed"
+    #: As the engine calls an annotation that makes no sense.
+    MALFORMED = "MalformedAnnotation"
 
 
 def render_problem(reason: Reason) -> str | None:
@@ -32,7 +33,5 @@ def render_problem(reason: Reason) -> str | None:
             return f"it names none of the sub-groups of {reason.group}: {reason.detail}"
         case GroupProblem.OWNER_NOT_FOUND:
             return f"its owner {reason.group} is not known"
-        case GroupProblem.GANG_MALFORMED:
-            return f"its gang makes no sense: {reason.detail}"
         case _:
             return None

@@ -221,7 +221,7 @@ def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
         (GroupTemplate(sets=(root,)),),
         priority_class=spec.priority_class_name,
         priority=spec.priority,
-        kept={"disruptionMode": _text(spec.disruption_mode)} if spec.disruption_mode is not None else {},
+        ends_whole=_ends_whole(spec.disruption_mode),
     )
 
 
@@ -282,6 +282,9 @@ def _subject(kind: str, wire: KubernetesObject) -> str:
     return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 
-def _text(value: object) -> str:
-    """Return JSON with its keys in order, so that it differs only where it says something else."""
-    return json.dumps(value, sort_keys=True)
+def _ends_whole(mode: object) -> bool:
+    """Tell whether no pod is disrupted without all others.
+
+    A word in v1alpha2 (`Pod`, `PodGroup`), later versions have an object with one of several keys (`single`, `all`).
+    """
+    return mode == "PodGroup" or (isinstance(mode, dict) and mode.get("all") is not None)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kaicore.errors import InvalidObject
 from kaicore.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
+from kaicore.groups.preemption_delay import PREEMPTION_DELAY_ANNOTATION
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL, queue_name
 from kaicore.k8s.normalize_fields import controller, seconds
 from kaicore.k8s.objects import KubernetesObject
@@ -15,7 +16,6 @@ from kaicore.model.duration import parse_duration
 from kaicore.model.group import TopologyConstraint
 from kaicore.model.group_source import GroupSource, GroupTemplate
 
-PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
 #: Largest count that is believed, as in the schemas of these kinds.
