@@ -88,6 +88,10 @@ def test_the_delay_is_told_beside_them() -> None:
     assert {one["reason"] for one in condition["reasons"]} == {"PreemptionDelayNotElapsed", "PodSchedulingErrors"}
 
 
+def test_pods_that_start_one_by_one_are_told_as_well() -> None:
+    assert told("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
+
+
 def test_a_required_topology_and_a_sub_group_that_is_none() -> None:
     required = told("minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large")
     assert "spec.topologyConstraint.requiredTopologyLevel: rack" in required["message"]
