@@ -16,8 +16,8 @@ class GroupProblem(StrEnum):
     NO_SUB_GROUP = "SubGroupNotFound"
     SUB_GROUP_UNNAMED = "SubGroupNotNamed"
     OWNER_NOT_FOUND = "OwnerNotFound"
-    #: As the engine calls an annotation that makes no sense.
-    MALFORMED = "MalformedAnnotation"
+    #: As the engine calls what makes no sense.
+    MALFORMED = "Malformed"
 
 
 def render_problem(reason: Reason) -> str | None:
