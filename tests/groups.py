@@ -71,6 +71,11 @@ class World(Cluster):
         gone = payloads.GroupSourceDeleted(kind, found.uid, found.namespace, found.name)
         self.record(f"group/{found.key}", gone)
 
+    def problem_of(self, pod: str) -> str:
+        """Why it cannot be told with whom a pod starts; empty if it can."""
+        problem = self.state.pods[f"uid-{pod}"].group_problem
+        return problem.code if problem is not None else ""
+
     def group_of(self, pod: str) -> Group:
         """The group of a pod."""
         return self.state.groups[self.state.pods[f"uid-{pod}"].group]

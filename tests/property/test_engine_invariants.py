@@ -73,7 +73,7 @@ deep = st.fixed_dictionaries({"d": shares, "d/a": shares, "d/b": shares, "c": sh
 queues = st.one_of(st.none(), flat, deep)
 #: How many pods of the app `a` may be evicted at once, and how many seconds groups have before they may be.
 protection = st.tuples(st.sampled_from((None, 0, 0, 1)), st.sampled_from((0, 45)))
-groups = st.tuples(st.integers(1, 4), st.integers(0, 4), specs)
+groups = st.tuples(st.integers(1, 4), st.integers(0, 4), st.sampled_from((0, 0, 1, 2)), specs)
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),
     st.lists(
@@ -112,12 +112,21 @@ class Story:
     def state(self) -> ClusterState:
         return self.cluster.state
 
-    def group(self, count: int, least: int, spec: dict[str, Any]) -> None:
+    def group(self, count: int, least: int, others: int, spec: dict[str, Any]) -> None:
+        """A gang; it starts together with so many of those before it, whether or not those need it as well."""
         self.count += 1
+        before = [f"default/g{self.count - number}" for number in range(1, others + 1) if number < self.count]
         names = [name for name in sorted(self.queues) if not any(f"{name}/" in other for other in self.queues)]
         labels = {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
         spec = {**spec, "labels": {**spec["labels"], **labels}}
-        self.cluster.gang(f"g{self.count}", count, least=min(least, count), created_at=self.count, **spec)
+        self.cluster.gang(
+            f"g{self.count}",
+            count,
+            least=min(least, count),
+            group={"together": tuple(before)},
+            created_at=self.count,
+            **spec,
+        )
 
     def cycle(self) -> CycleResult:
         before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
@@ -147,6 +156,9 @@ class Story:
             workload = self.state.roster.workloads[eviction.group]
             assert not workload.active or workload.satisfied(workload.counts)
             assert eviction.shrinks or not workload.active
+            if eviction.reason != EvictionReason.STALE_GANG and not workload.satisfied(workload.counts):
+                needing = self.state.roster.needed_by.get(eviction.group, ())
+                assert not any(self.state.roster.workloads[key].active for key in needing)
 
     def no_queue_beyond_its_limit(self) -> None:
         for name, share in self.queues.items():
@@ -179,7 +191,9 @@ class Story:
             then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
             then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
             nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
-            groups = {then.state.pods[uid].group for uid in nominated}
+            groups = [then.state.pods[uid].group for uid in nominated]
+            for key in groups:
+                groups += [other for other in then.state.groups[key].together if other not in groups]
             others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
             for uid in sorted({*then.state.roster.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
@@ -245,8 +259,8 @@ def test_what_no_cycle_does(
 ) -> None:
     told = Story(layout, queues, protection)
     for added, happened in story:
-        for count, least, spec in added:
-            told.group(count, least, spec)
+        for count, least, others, spec in added:
+            told.group(count, least, others, spec)
         told.cycle()
         for step in happened:
             told.take(step)

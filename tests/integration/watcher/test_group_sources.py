@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from kaicore.events.payloads import Reason
+from kaicore.groups.problems import GroupProblem
 from kaicore.state.cluster_state import ClusterState
 
 from tests.groups import shape
@@ -53,7 +55,7 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
     found = await state(world)
     assert list(found.groups) == ["Job.batch/default/j"]
     assert [entry.group_problem for entry in found.pods.values() if entry.group_problem] == [
-        "PodGroup.scheduling.run.ai default/g does not exist"
+        Reason(code=GroupProblem.NOT_FOUND, group="PodGroup.scheduling.run.ai default/g")
     ]
 
 

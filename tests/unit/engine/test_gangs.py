@@ -1,10 +1,11 @@
 """Groups in a cycle: what starts together, what grows, and what is left alone."""
 
+import pytest
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.reasons import Code
 from kaicore.groups.kinds import SIGS_POD_GROUP
-from kaicore.model.group import PodSet
+from kaicore.model.group import MatchPolicy, PodSet
 from kaicore.state.decide import decide
 
 from tests.factory import amounts, pod
@@ -111,14 +112,124 @@ def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
     assert not cluster.cycle().evictions, "decided once"
 
 
-def test_a_gang_whose_pod_ended_well_is_not_stale() -> None:
+@pytest.mark.parametrize(
+    ("ended", "lost", "waits", "placed"),
+    [
+        (1, 1, 1, 1),
+        (2, 1, 1, 1),
+        # Whoever is not there and did not end well is missed.
+        (1, 1, 0, 0),
+        (1, 2, 1, 0),
+        (0, 3, 2, 0),
+    ],
+)
+def test_members_that_ended_well_count_towards_the_minimum(ended: int, lost: int, waits: int, placed: int) -> None:
+    """Of a gang of three pods some end well and some are lost; others of them come again and wait."""
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    pods = cluster.gang("g", 3, cpu=1)
+    cluster.full(pods)
+    for one in pods[:ended]:
+        cluster.see(one, phase="Succeeded")
+    for one in pods[3 - lost :]:
+        cluster.delete_pod(one)
+    cluster.members("g", range(7, 7 + waits), cpu=1)
+    assert len(cluster.cycle().decisions) == placed
+    cluster.now += 3_600_000_000
+    assert not cluster.cycle().evictions, "it is at its end"
+
+
+@pytest.mark.parametrize(
+    ("policy", "lost", "come", "placed", "stale"),
+    [
+        # What runs counts: two that are left and one that comes are three; of two that are lost one is not enough.
+        (MatchPolicy.WAITING_AND_RUNNING, 1, 1, 1, 0),
+        (MatchPolicy.WAITING_AND_RUNNING, 2, 1, 0, 1),
+        (MatchPolicy.WAITING_AND_RUNNING, 2, 2, 2, 0),
+        # What runs does not count: only three that come start.
+        (MatchPolicy.ONLY_WAITING, 1, 1, 0, 2),
+        (MatchPolicy.ONLY_WAITING, 2, 2, 0, 1),
+        (MatchPolicy.ONLY_WAITING, 1, 3, 3, 0),
+        # It was whole once: each pod is on its own, and none is left alone.
+        (MatchPolicy.ONCE_SATISFIED, 1, 1, 1, 0),
+        (MatchPolicy.ONCE_SATISFIED, 2, 1, 1, 0),
+        (MatchPolicy.ONCE_SATISFIED, 2, 0, 0, 0),
+        # Without any pod left it is a gang anew.
+        (MatchPolicy.ONCE_SATISFIED, 3, 2, 0, 0),
+    ],
+)
+def test_match_policies(policy: MatchPolicy, lost: int, come: int, placed: int, stale: int) -> None:
+    """A gang of three pods runs and loses some; others come, and later its grace is over."""
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=9)
+    pods = cluster.gang("g", 3, cpu=1, group={"match_policy": policy, "staleness_grace_us": 5_000_000})
+    assert len(cluster.cycle().decisions) == 3
+    cluster.run(pods)
+    for one in pods[:lost]:
+        cluster.delete_pod(one)
+    cluster.members("g", range(7, 7 + come), cpu=1)
+    assert len(cluster.cycle().decisions) == placed
+    cluster.now += 6_000_000
+    assert len(cluster.cycle().evictions) == stale
+
+
+@pytest.mark.parametrize("policy", list(MatchPolicy))
+def test_before_it_was_whole_once_every_policy_waits_for_all(policy: MatchPolicy) -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=9)
+    cluster.gang("g", 2, least=3, cpu=1, group={"match_policy": policy})
+    assert not cluster.cycle().decisions
+    cluster.members("g", [7], cpu=1)
+    assert len(cluster.cycle().decisions) == 3
+
+
+def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    pods = cluster.gang("g", 2, cpu=1)
+    cluster.full(pods)
+    for one in pods:
+        cluster.see(one, phase="Succeeded")
+        cluster.delete_pod(one)
+    cluster.members("g", [7], cpu=1)
+    assert not cluster.cycle().decisions, "it is a gang anew"
+
+
+def test_a_gang_of_which_members_ended_well_is_evicted_whole() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=2)
+    pods = cluster.gang("g", 3, cpu=1, group={"match_policy": MatchPolicy.WAITING_AND_RUNNING}, least=2)
+    cluster.run(*[one for one in pods if one.name in cluster.placed(cluster.cycle())])
+    cluster.see(pods[0], phase="Succeeded")
+    cluster.full(pods[2])
+    cluster.add_pod(pod("high", cpu=1, priority=9))
+    assert len(cluster.evicted(cluster.cycle())) == 1, "with the one that ended well, one is enough"
     cluster = Workloads()
     cluster.add_node("n1", cpu=3)
     pods = cluster.gang("g", 3, cpu=1)
     cluster.full(pods)
     cluster.see(pods[0], phase="Succeeded")
-    cluster.now += 3_600_000_000
-    assert not cluster.cycle().evictions
+    cluster.add_pod(pod("high", cpu=2, priority=9))
+    result = cluster.cycle()
+    assert set(cluster.evicted(result)) == {"g-1", "g-2"}
+    assert not any(eviction.shrinks for eviction in result.evictions)
+
+
+def test_the_tree_of_a_running_group_may_change() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=3)
+    cluster.gang("g", 0, sets=(PodSet(min_pods=2),))
+    pods = cluster.subgroup("a", "g", 2, cpu=1)
+    cluster.full(pods)
+    cluster.gang("g", 0, sets=(PodSet(), PodSet("a", "", 2), PodSet("b", "", 1)))
+    (workload,) = cluster.state.roster.workloads.values()
+    assert dict(workload.counts) == {"a": 2}
+    cluster.delete_pod(pods[0])
+    assert dict(workload.counts) == {"a": 1}
+    cluster.subgroup("b", "g", 1, cpu=1)
+    assert not cluster.cycle().decisions
+    cluster.add_pod(pods[0])
+    assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-b-0"}
 
 
 def test_a_lost_member_is_replaced_alone() -> None:

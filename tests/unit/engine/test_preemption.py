@@ -205,6 +205,26 @@ def test_preemption_delay() -> None:
     assert cluster.cycle().evictions
 
 
+def test_preemption_delay_of_a_pod_on_its_own() -> None:
+    cluster = gpus(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    said = {"kai.scheduler/preemption-delay": "1m"}
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, created_at=cluster.now // 1_000_000, annotations=said))
+    assert not cluster.cycle().evictions
+    cluster.now += 61_000_000
+    assert cluster.cycle().evictions
+
+
+def test_a_group_that_ends_whole_spares_nobody() -> None:
+    cluster = gpus(1)
+    cluster.full(cluster.gang("g", 4, least=2, group={"ends_whole": True}, cpu=1, gpu=2))
+    cluster.add_pod(pod("high", cpu=1, gpu=1, priority=5))
+    result = cluster.cycle()
+    assert len(result.evictions) == 4
+    assert not any(eviction.shrinks for eviction in result.evictions)
+
+
 def test_what_is_moved_has_another_place_and_somebody_to_make_it_again() -> None:
     cluster = gpus(2)
     for node in ("n0", "n1"):

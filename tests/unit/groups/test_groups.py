@@ -5,9 +5,12 @@ import random
 
 import msgspec
 import pytest
+from kaicore.engine.reasons import render
 from kaicore.events import payloads
+from kaicore.groups.problems import GroupProblem
 from kaicore.model.group import Group, MatchPolicy
 from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import pending_reasons, verdict
 
 from tests.groups import World, documents, read_pod, shape
 
@@ -188,50 +191,83 @@ def world() -> World:
 def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, pod_set: str) -> None:
     world.apply(objects)
     entry = world.state.pods["uid-p"]
-    assert (entry.group, entry.pod_set, entry.group_problem) == (group, pod_set, "")
+    assert (entry.group, entry.pod_set, entry.group_problem) == (group, pod_set, None)
     found = world.state.groups[group]
     assert shape(found.sets) == tree
     assert world.state.group_table.pods_of(group) == {"uid-p"}
 
 
 @pytest.mark.parametrize(
-    ("objects", "problem"),
+    ("objects", "code", "problem"),
     [
-        (pod("p", annotations="pod-group-name: g"), "PodGroup.scheduling.run.ai default/g does not exist"),
-        (pod("p", spec="schedulingGroup: {podGroupName: g}"), "PodGroup.scheduling.k8s.io default/g does not exist"),
+        (
+            pod("p", annotations="pod-group-name: g"),
+            GroupProblem.NOT_FOUND,
+            "PodGroup.scheduling.run.ai default/g does not exist",
+        ),
+        (
+            pod("p", spec="schedulingGroup: {podGroupName: g}"),
+            GroupProblem.NOT_FOUND,
+            "PodGroup.scheduling.k8s.io default/g does not exist",
+        ),
         (
             "apiVersion: scheduling.k8s.io/v1alpha1\nkind: Workload\nmetadata: {name: w}\nspec: {podGroups: []}\n---\n"
             + pod("p", spec="workloadRef: {name: w, podGroup: x}"),
+            GroupProblem.NO_TEMPLATE,
             "Workload.scheduling.k8s.io default/w has no pod group x",
         ),
         (
             "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\n"
             "spec: {subGroups: [{name: a}, {name: b}]}\n---\n"
             + pod("p", annotations="pod-group-name: g", labels="kai.scheduler/subgroup-name: c"),
-            "sub-group c is not one of PodGroup.scheduling.run.ai default/g: a, b",
+            GroupProblem.NO_SUB_GROUP,
+            "PodGroup.scheduling.run.ai default/g has no sub-group c; it has a, b",
+        ),
+        (
+            "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\n"
+            "spec: {subGroups: [{name: a}, {name: b}]}\n---\n" + pod("p", annotations="pod-group-name: g"),
+            GroupProblem.SUB_GROUP_UNNAMED,
+            "it names none of the sub-groups of PodGroup.scheduling.run.ai default/g: a, b",
         ),
         (
             pod("p", annotations="gang.scheduling.koordinator.sh/name: g"),
+            GroupProblem.MALFORMED,
+            "waits, for what it asks for makes no sense: "
             "annotation gang.scheduling.koordinator.sh/min-available is missing",
         ),
-        (pod("p", owner="kubeflow.org/v1/PyTorchJob/t"), "its owner PyTorchJob.kubeflow.org/default/t is not known"),
+        (
+            pod("p", annotations="kai.scheduler/preemption-delay: soon"),
+            GroupProblem.MALFORMED,
+            "waits, for what it asks for makes no sense: default/p: "
+            "metadata.annotations[kai.scheduler/preemption-delay]: is no duration such as 90s or 1h30m: 'soon'",
+        ),
+        (
+            pod("p", owner="kubeflow.org/v1/PyTorchJob/t"),
+            GroupProblem.OWNER_NOT_FOUND,
+            "its owner PyTorchJob.kubeflow.org default/t is not known",
+        ),
     ],
 )
-def test_why_a_pod_cannot_be_decided_on(world: World, objects: str, problem: str) -> None:
+def test_why_a_pod_cannot_be_decided_on(world: World, objects: str, code: str, problem: str) -> None:
     world.apply(objects)
     entry = world.state.pods["uid-p"]
-    assert entry.group_problem == problem
+    assert entry.group_problem is not None
+    assert (entry.group_problem.code, render(entry.group_problem)) == (code, problem)
+    assert not world.cycle().pending, "no cycle decides on it"
+    # That is what everybody is told who asks why it waits, before any cycle and after it.
+    assert pending_reasons(entry, world.state) == [entry.group_problem]
+    assert verdict(entry, world.state, scheduler_name="kai-ledger") == "pending"
     assert world.state.group_table.pods_of(entry.group) == {"uid-p"}
 
 
 def test_a_pod_whose_owner_was_replaced_is_on_its_own(world: World) -> None:
     job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, uid: UID}\nspec: {}\n"
     world.apply(pod("p", owner="batch/v1/Job/j"))
-    assert world.state.pods["uid-p"].group_problem == "its owner Job.batch/default/j is not known"
+    assert world.problem_of("p") == GroupProblem.OWNER_NOT_FOUND
     world.apply(job.replace("UID", "uid-j"))
     assert world.state.pods["uid-p"].group == "Job.batch/default/j"
     world.apply(job.replace("UID", "second"))
-    assert (world.state.pods["uid-p"].group, world.state.pods["uid-p"].group_problem) == ("Pod/default/p", "")
+    assert (world.state.pods["uid-p"].group, world.problem_of("p")) == ("Pod/default/p", "")
     assert list(world.state.groups) == ["Pod/default/p"]
 
 
@@ -242,10 +278,10 @@ def test_groups_come_and_go_with_their_objects(world: World) -> None:
     both = tuple(f"PodGroup.scheduling.sigs.k8s.io/default/gang-example{n}" for n in (1, 2))
     # Gangs that start together name each other; one without pods is there too.
     assert {key: group.together for key, group in world.state.groups.items()} == dict.fromkeys(both, both)
-    assert world.state.pods["uid-p"].group_problem == ""
+    assert world.problem_of("p") == ""
     world.remove("PodGroup.scheduling.sigs.k8s.io", "gang-example1")
     assert list(world.state.groups) == [both[1]]
-    assert world.state.pods["uid-p"].group_problem.endswith("does not exist")
+    assert world.problem_of("p") == GroupProblem.NOT_FOUND
 
 
 def test_the_oldest_pod_speaks_for_a_gang_without_an_object(world: World) -> None:

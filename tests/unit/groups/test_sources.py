@@ -127,7 +127,17 @@ def test_what_else_a_kai_pod_group_says() -> None:
     assert (found.queue, found.priority_class, found.preemptible, found.kai) == ("team-a", "train", False, True)
     assert (found.staleness_grace_us, found.preemption_delay_us) == (300_000_000, 5_400_000_000)
     assert found.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
-    assert found.templates[0].sets[0].topology == TopologyConstraint("dc", "block", "rack")
+    assert found.templates[0].sets[0].topology == TopologyConstraint(
+        "dc", "block", "rack", "spec.topologyConstraint.requiredTopologyLevel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole"),
+    [("PodGroup", True), ("{all: {}}", True), ("Pod", False), ("{single: {}}", False), ("null", False)],
+)
+def test_native_pod_groups_may_be_disrupted_as_a_whole_only(mode: str, whole: bool) -> None:
+    assert source(NATIVE + f"{{disruptionMode: {mode}}}").ends_whole is whole
 
 
 def test_what_else_koordinator_says() -> None:

@@ -11,7 +11,7 @@ from kaicore.simulation.run import Simulation
 from kaicore.state.cluster_state import ClusterState
 
 from tests.groups import shape
-from tests.simulating import node, pod, world_of
+from tests.simulating import brief, document_of, node, pod, world_of
 
 TEMPLATE = "template: {spec: {containers: [{name: c}]}}"
 
@@ -85,7 +85,7 @@ def test_what_owners_make_is_what_their_groups_ask_for(
 ) -> None:
     state, warnings = begun(node() + text, tmp_path)
     assert not warnings
-    assert {entry.group_problem for entry in state.pods.values()} == {""}
+    assert {entry.group_problem for entry in state.pods.values()} == {None}
     members = Counter(entry.group for entry in state.pods.values())
     assert {key: (shape(found.sets), members[key]) for key, found in state.groups.items()} == groups
     for key, found in state.groups.items():
@@ -103,12 +103,18 @@ def test_pods_of_pod_groups(tmp_path: Path) -> None:
     assert (shape(state.groups[key].sets), state.group_table.pods_of(key)) == (">=2", set(state.pods))
 
 
+def test_a_group_that_is_not_there_is_the_reason(tmp_path: Path) -> None:
+    text = node() + pod("a", metadata="annotations: {pod-group-name: nope}") + pod("b")
+    document = document_of(world_of(text, tmp_path))
+    assert brief(document) == {"a": "Pending GroupNotFound", "b": "n1 node-0"}
+
+
 def test_owners_that_are_not_given(tmp_path: Path) -> None:
     of = "ownerReferences: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: t, uid: x, controller: true}]"
     state, warnings = begun(node() + pod("a", metadata=of) + pod("b", metadata=of), tmp_path)
     lost = "PyTorchJob.kubeflow.org/default/t"
     assert warnings == [f"2 pods are of {lost}, which is not given: taken to start one by one"]
-    assert {entry.group_problem for entry in state.pods.values()} == {""}
+    assert {entry.group_problem for entry in state.pods.values()} == {None}
     assert shape(state.groups[lost].sets) == ">=1"
 
 

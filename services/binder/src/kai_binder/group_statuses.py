@@ -23,6 +23,8 @@ from kaicore.model.group import Group
 from kaicore.model.group_source import GroupSource, source_key
 from kaicore.model.pod import Pod
 
+from kai_binder.kai_explanations import explanations
+
 #: The events that matter here.
 EVENT_TYPES = (
     "BindFailed",
@@ -158,13 +160,16 @@ class GroupStatuses:
     def _status(self, key: str, group: Group) -> GroupStatus:
         pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
         counted = census(PodState(self._set_of(known), known.pod.phase, bool(known.node)) for known in pods)
-        found = verdict(group, counted, why=self._why(key, group, pods))
+        problem, reasons = self._problem(pods), self._reasons_of(key, group, pods)
+        why = "; ".join(map(render, reasons[:_MOST_REASONS]))
+        found = verdict(group, counted, why=why, problem=problem)
         standing = self._standings.get(key)
         if standing is None or standing.scheduled != found.scheduled:
             told = standing.told if standing is not None else b""
             standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
         since = datetime.fromtimestamp(standing.since // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = status_document(group, counted, found, since=since)
+        told_as = () if problem else explanations(reasons)
+        status = status_document(group, counted, found, since=since, explanations=told_as)
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
@@ -176,24 +181,24 @@ class GroupStatuses:
             self._own_reasons[item.group] = item.reasons
         self._due.add(item.group)
 
-    def _why(self, key: str, group: Group, pods: list[_Known]) -> str:
-        """Say why pods of a group were not placed; what keeps the group as a whole goes before what keeps its pods."""
-        problems = sorted({place.problem for known in pods if (place := self._table.place_of(known.pod.uid))} - {""})
-        if problems:
-            return problems[0]
-        for name in sorted({known.pod_class for known in pods if not known.node} - {""}):
-            reasons = self._own_reasons.get(key) or self._class_reasons(name, group)
-            if reasons:
-                return "; ".join(render(reason) for reason in reasons[:_MOST_REASONS])
-        return ""
+    def _problem(self, pods: list[_Known]) -> str:
+        """Say why it cannot be told with whom one of the pods starts."""
+        places = (self._table.place_of(known.pod.uid) for known in pods)
+        problems = (render(place.problem) for place in places if place is not None and place.problem is not None)
+        return min(problems, default="")
 
-    def _class_reasons(self, name: str, group: Group) -> tuple[Reason, ...]:
-        """Return why pods of a class wait: with what stands in the way of its queue's that start one by one."""
-        found = self._reasons.get(name)
-        if found is None:
-            return ()
-        alone = (item.reasons for item in found.alone if item.queue == group.queue and not is_gang(group))
-        return next(alone, found.reasons)
+    def _reasons_of(self, key: str, group: Group, pods: list[_Known]) -> list[Reason]:
+        """Return why pods of a group were not placed: what keeps it, or those like it, as a whole; then its pods."""
+        found = list(self._own_reasons.get(key, ()))
+        classes = sorted({known.pod_class for known in pods if not known.node} - {""})
+        items = [self._reasons[name] for name in classes if name in self._reasons]
+        if not found and not is_gang(group):
+            kind = group.queue, group.priority
+            likewise = [alone for item in items for alone in item.alone if (alone.queue, alone.priority) == kind]
+            found += [reason for alone in likewise for reason in alone.reasons]
+        for item in items:
+            found += [reason for reason in item.reasons if reason not in found]
+        return found
 
     def _is_ours(self, key: str) -> bool:
         uids = self._table.pods_of(key)

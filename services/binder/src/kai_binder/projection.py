@@ -20,7 +20,7 @@ from kai_binder.queue_statuses import QueueStatuses
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-7"
+SNAPSHOT_SCHEMA = "binder-8"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(

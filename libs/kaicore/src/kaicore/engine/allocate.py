@@ -74,8 +74,10 @@ def allocate(session: Session) -> None:
         elif _start(session, steps, tried):
             order.again(turn)
         else:
+            key = turn.workload.group.key
             for other, _ in steps:
-                other.blocked = True
+                # Whoever does not start only together with it may start all the same.
+                other.blocked = other.blocked or other is turn or key in other.workload.group.together
 
 
 class _Failures:

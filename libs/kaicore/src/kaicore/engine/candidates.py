@@ -1,16 +1,19 @@
 """Who may be evicted for a group, and who would go with whom.
 
 Costs: whoever ends counts by the rank of its priority among all candidates, twice as much if its whole group ends;
-then the number of pods; then how long they have run. A gang is never left below its minimum: it goes as a whole.
+then the number of pods; then how long they have run. A gang is never left below its minimum: it goes as a whole,
+and with it all gangs that start together with it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kaicore.engine.session import Session
-from kaicore.engine.workload import Member, Workload
+from kaicore.engine.workload import Counts, Member, Workload
+from kaicore.model.group import Group
+from kaicore.model.pod import Amounts
 from kaicore.numa.columns import Ints
 
 #: Costs are one number: rank above pods above minutes.
@@ -22,12 +25,14 @@ class Unit:
     """Pods that are evicted together.
 
     Attributes:
-        members: in order of uid.
+        parts: the pods by group, in order of uid; first the group that was asked about, then those that do not go on
+            without it.
+        members: all of them.
         cost: see the module.
         shrinks: whether the group goes on without them.
     """
 
-    workload: Workload
+    parts: tuple[tuple[Workload, tuple[Member, ...]], ...]
     members: tuple[Member, ...]
     cost: int
     shrinks: bool
@@ -36,6 +41,15 @@ class Unit:
     def key(self) -> tuple[int, str]:
         """Order of units of equal cost."""
         return self.cost, self.members[0].pod.uid
+
+    def held_by(self, session: Session) -> list[tuple[Group, Amounts]]:
+        """Return what they hold, by group."""
+        return [(workload.group, session.requests(members)) for workload, members in self.parts]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Keys of the groups that they are of."""
+        return tuple(workload.group.key for workload, _ in self.parts)
 
 
 class Candidates:
@@ -76,41 +90,79 @@ class Candidates:
             workload = self.workloads.get(eviction.group)
             member = None if workload is None else workload.active.get(eviction.uid)
             if workload is not None and member is not None and self.has(member):
-                self.take(Unit(workload, (member,), 0, shrinks=True))
+                self._take(member)
 
     def has(self, member: Member) -> bool:
         """Tell whether a pod is still there to be evicted."""
         return member.pod.uid in self.on_row.get(self._row(member), ())
 
-    def ban(self, workload: Workload) -> None:
+    def ban(self, group: str) -> None:
         """No more of a group may be evicted in this search."""
-        self._banned.add(workload.group.key)
+        self._banned.add(group)
 
     def unit(self, member: Member) -> Unit | None:
         """Return what is evicted with a pod, as things stand; None if it may not be."""
-        if member.group in self._banned or self._session.is_growing(member.group):
+        if self._is_kept(member.group):
             return None
         known = self._units.setdefault(member.group, {})
         uid = member.pod.uid
         if uid not in known:
             known[uid] = self._unit(member)
-        return known[uid]
+        unit = known[uid]
+        if unit is None or unit.shrinks or member.group not in self._session.given.needed_by:
+            return unit
+        # One of those may be about to start, and has nothing yet that could be evicted.
+        return None if any(self._is_kept(other.group.key) for other in self._needing(member.group)) else unit
+
+    def _is_kept(self, group: str) -> bool:
+        """Whether nothing may be taken from a group, as things stand."""
+        return group in self._banned or self._session.is_growing(group)
 
     def _unit(self, member: Member) -> Unit | None:
         workload = self.workloads[member.group]
         gone = self._evicted.get(member.group, {})
         counts = {leaf: count - gone.get(leaf, 0) for leaf, count in workload.counts.items()}
         members = workload.unit(member, counts)
-        shrinks = len(members) < sum(counts.values()) and workload.satisfied(counts)
+        shrinks = len(members) < len(workload.active) - sum(gone.values()) and workload.satisfied(counts)
         if not shrinks and member.group in self._protected:
             return None
-        if len(members) > 1:
-            members = tuple(other for other in sorted(members, key=lambda other: other.pod.uid) if self.has(other))
-        rank = self._ranks[workload.group.priority] * (1 if shrinks else 2)
+        parts = [(workload, self._still_there(members))]
+        if self._session.given.needed_by.get(member.group) and not workload.satisfied(_less(counts, workload, members)):
+            for other in self._needing(member.group):
+                there = self._whole(other)
+                if there is None:
+                    return None
+                if there:
+                    parts.append((other, there))
         now = self._session.given.now
-        minutes = sum(max(now - other.placed_at, 0) // 60_000_000 if other.placed_at else _MINUTES for other in members)
-        cost = rank * _RANK + len(members) * POD_COST + min(minutes, _MINUTES)
-        return Unit(workload, members, cost, shrinks)
+        everybody = tuple(other for _, part in parts for other in part)
+        rank = sum(self._ranks[one.group.priority] for one, _ in parts) * (1 if shrinks else 2)
+        minutes = sum(
+            max(now - other.placed_at, 0) // 60_000_000 if other.placed_at else _MINUTES for other in everybody
+        )
+        cost = rank * _RANK + len(everybody) * POD_COST + min(minutes, _MINUTES)
+        return Unit(tuple(parts), everybody, cost, shrinks)
+
+    def _needing(self, group: str) -> list[Workload]:
+        """Return the groups that do not go on without one, nor without one of those."""
+        given = self._session.given
+        keys = [group]
+        for key in keys:
+            keys += [other for other in sorted(given.needed_by.get(key, ())) if other not in keys]
+        return [given.workloads[key] for key in keys[1:]]
+
+    def _whole(self, workload: Workload) -> tuple[Member, ...] | None:
+        """Return all running pods of a group; None if not all of them may be evicted."""
+        key = workload.group.key
+        left = tuple(member for uid, member in workload.active.items() if uid not in self._session.evicted)
+        if left and key not in self.workloads:
+            return None
+        there = self._still_there(left)
+        return None if there and key in self._protected else there
+
+    def _still_there(self, members: Iterable[Member]) -> tuple[Member, ...]:
+        there = (member for member in members if self.has(member))
+        return tuple(sorted(there, key=lambda member: member.pod.uid))
 
     def members(self, eligible: Callable[[Workload], bool]) -> Iterator[Member]:
         """Yield the pods of eligible groups that are still there to be evicted."""
@@ -134,11 +186,13 @@ class Candidates:
 
     def take(self, unit: Unit) -> None:
         """The pods of a unit are gone."""
-        self._sums = None
-        self._units.pop(unit.workload.group.key, None)
         for member in unit.members:
-            self._gone(unit.workload, member)
-            del self.on_row[self._row(member)][member.pod.uid]
+            self._take(member)
+
+    def _take(self, member: Member) -> None:
+        self._changed(member.group)
+        self._gone(self.workloads[member.group], member)
+        del self.on_row[self._row(member)][member.pod.uid]
 
     def _gone(self, workload: Workload, member: Member) -> None:
         gone = self._evicted.setdefault(workload.group.key, {})
@@ -147,12 +201,26 @@ class Candidates:
 
     def put_back(self, unit: Unit) -> None:
         """The pods of a unit stay."""
+        for workload, members in unit.parts:
+            key = workload.group.key
+            self._changed(key)
+            gone = self._evicted[key]
+            for member in members:
+                gone[workload.leaf(member)] -= 1
+                self.on_row[self._row(member)][member.pod.uid] = member
+
+    def _changed(self, group: str) -> None:
+        """A group has other pods now: what goes with whom may be another for it, and for all that it cannot be without.
+
+        Of those some may have been asked about for its sake.
+        """
         self._sums = None
-        self._units.pop(unit.workload.group.key, None)
-        gone = self._evicted[unit.workload.group.key]
-        for member in unit.members:
-            gone[unit.workload.leaf(member)] -= 1
-            self.on_row[self._row(member)][member.pod.uid] = member
+        keys = [group]
+        for key in keys:
+            self._units.pop(key, None)
+            workload = self._session.given.workloads.get(key)
+            if workload is not None:
+                keys += [other for other in workload.group.together if other not in keys]
 
     def sums(self) -> tuple[Ints, Ints, Ints]:
         """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
@@ -190,3 +258,11 @@ class Candidates:
 
     def _row(self, member: Member) -> int:
         return self._session.trail.columns.rows[member.node]
+
+
+def _less(counts: Counts, workload: Workload, members: Iterable[Member]) -> Counts:
+    """Return pods by leaf without some."""
+    left = dict(counts)
+    for member in members:
+        left[workload.leaf(member)] -= 1
+    return left

@@ -1,6 +1,6 @@
 """What a cycle decides on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.engine.accounts import OneQueue, QueueAccounts
@@ -31,6 +31,7 @@ class CycleInput:
         columns: all nodes; the cycle copies what it changes.
         class_of: returns the class as which a pod is decided on.
         workloads: all groups with their pods, by key.
+        needed_by: keys of the groups that start together with a group, by its key.
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
         below: keys of the groups that may be below their minimum.
@@ -53,6 +54,7 @@ class CycleInput:
     leaving: Sequence[Member] = ()
     below: Sequence[str] = ()
     accounts: QueueAccounts = field(default_factory=OneQueue)
+    needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
     resting: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()

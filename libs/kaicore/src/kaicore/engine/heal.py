@@ -15,6 +15,9 @@ def heal(session: Session) -> None:
         # Where alike pods wait, a successor would only wait with them.
         if (owner, class_key) in done or class_key in waiting or pod.uid in session.evicted:
             continue
+        workload = session.given.workloads.get(member.group)
+        if workload is not None and workload.unsupported:
+            continue
         if session.placer.place(member, besides=session.trail.columns.rows[member.node]) is None:
             continue
         done.add((owner, class_key))

@@ -49,7 +49,7 @@ def told(
     known: dict[tuple[int, ...], int] = {}
     for one in left:
         group = one.workload.group
-        if one.workload.is_gang or len(one.classes) > 1:
+        if one.workload.is_gang or len(one.classes) > 1 or any(reason.group for reason in one.reasons):
             if one.reasons:
                 groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kaicore.engine.accounts import QueueAccounts
-from kaicore.engine.candidates import Candidates, Unit
+from kaicore.engine.candidates import Candidates
 from kaicore.engine.config import PlacementStrategy
 from kaicore.engine.decisions import Eviction, EvictionReason
 from kaicore.engine.placer import Spot
 from kaicore.engine.reasons import Code
 from kaicore.engine.session import Session
 from kaicore.engine.turn import Turn
-from kaicore.engine.victims import Found, Search, asked_of
+from kaicore.engine.victims import Found, Search, asked_of, charge_all
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import Reason
 from kaicore.queues.cycle_queues import Asked
@@ -241,11 +241,12 @@ def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) ->
         trail.rollback(savepoint)
         return budgets
     for unit in found.units:
-        session.accounts.release(unit.workload.group, session.requests(unit.members))
+        for released, held in unit.held_by(session):
+            session.accounts.release(released, held)
     preemptor = steps[0][0].workload.group.key
-    ended = {unit.workload.group.key for unit in found.units if not unit.shrinks}
+    ended = {key for unit in found.units if not unit.shrinks for key in unit.groups}
     evictions = [
-        (member, _eviction(session, rule, unit, member, preemptor=preemptor, ended=ended, places=places))
+        (member, _eviction(session, rule, member, preemptor=preemptor, ended=ended, places=places))
         for unit in found.units
         for member in unit.members
     ]
@@ -284,7 +285,7 @@ def _search(
         queues.undo(accounts)
         if found is None:
             return None, {}
-        victims = [(unit.workload.group, session.requests(unit.members)) for unit in found.units]
+        victims = [part for unit in found.units for part in unit.held_by(session)]
         again = rule.exchange(queues, asked, victims)
         if not again:
             break
@@ -304,7 +305,6 @@ def _search(
 def _eviction(
     session: Session,
     rule: _Rule,
-    unit: Unit,
     member: Member,
     *,
     preemptor: str,
@@ -320,7 +320,7 @@ def _eviction(
         group=member.group,
         reason=rule.reason,
         preemptor=preemptor,
-        shrinks=unit.workload.group.key not in ended,
+        shrinks=member.group not in ended,
         fits_on="" if spot is None else session.trail.columns.names[spot.row],
     )
 
@@ -336,33 +336,34 @@ def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Sp
     everywhere = True
     queues = session.accounts
     accounts = queues.savepoint()
-    victims = [(unit.workload.group, session.requests(unit.members)) for unit in found.units]
     for group, request in asked:
         queues.charge(group, request)
-    for group, request in victims:
-        queues.release(group, request)
-    for unit, (group, request) in zip(found.units, victims, strict=True):
+    for unit in found.units:
+        for group, held in unit.held_by(session):
+            queues.release(group, held)
+    for unit in found.units:
         trail = session.future.trail
-        savepoint = trail.savepoint()
-        if queues.refusal(group, request):
+        savepoint, before = trail.savepoint(), queues.savepoint()
+        if not charge_all(queues, unit.held_by(session)):
+            queues.undo(before)
             everywhere = False
             continue
         spots, stuck = session.place_all(unit.members, session.future)
         if stuck is None:
-            queues.charge(group, request)
             places.update({spot.member.pod.uid: spot for spot in spots})
             for tenancy in (spot.tenancy for spot in spots if spot.marks):
                 trail.evict(tenancy)
                 trail.place(replace(tenancy, marks=()))
         else:
             trail.rollback(savepoint)
+            queues.undo(before)
             everywhere = False
     queues.undo(accounts)
     return places, everywhere
 
 
 def _few_enough(session: Session, found: Found) -> bool:
-    groups = {unit.workload.group.key for unit in found.units}
+    groups = {key for unit in found.units for key in unit.groups}
     return len(groups) <= session.config.consolidate_groups
 
 
@@ -377,8 +378,8 @@ def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
 
 
 def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
-    """A pod that nobody makes again cannot be moved."""
-    return all(member.pod.owner is not None for member in victim.active.values())
+    """What nobody makes again cannot be moved, nor what would not be let start again."""
+    return not victim.unsupported and all(member.pod.owner is not None for member in victim.active.values())
 
 
 def _bound_in_the_way(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 import numpy as np
 
 from kaicore.events.payloads import Reason
+from kaicore.groups.problems import render_problem
 from kaicore.model.quantity import format_amount
 from kaicore.numa.explain import NumaRefusal
 from kaicore.queues.refusals import render_refusal
@@ -70,7 +71,8 @@ def render(reason: Reason) -> str:
         case Code.SCHEDULING_GATED:
             return f"held back by scheduling gates: {reason.detail}"
         case Code.UNSUPPORTED:
-            return f"waits, for kai-ledger cannot honour yet: {reason.detail}"
+            whose = f" of {reason.group}" if reason.group else ""
+            return f"waits, for kai-ledger cannot honour yet: {reason.detail}{whose}"
         case Code.MALFORMED:
             return f"waits, for what it asks for makes no sense: {reason.detail}"
         case Code.NO_NODES:
@@ -182,7 +184,7 @@ def render(reason: Reason) -> str:
         case NumaRefusal.WHOLE_CORES:
             return f"{nodes} that give CPUs by whole cores only: {reason.detail}{where}"
         case _:
-            said = render_refusal(reason)
+            said = render_refusal(reason) or render_problem(reason)
             if said is not None:
                 return said
             return f"{reason.code}: {reason.detail or reason.resource}{where}"

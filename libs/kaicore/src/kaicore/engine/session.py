@@ -25,6 +25,7 @@ from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.turn import Turn
 from kaicore.engine.workload import Member, Step, Workload
 from kaicore.events.payloads import Reason
+from kaicore.groups.membership import told_key
 from kaicore.model.pod import Amounts
 
 
@@ -53,6 +54,8 @@ class Session:
         self.placer = Placer(self.trail, self.class_of, given.left_alone, config)
         #: Uids of pods that this cycle decided to evict, with what is to be recorded.
         self.evicted: dict[str, Eviction] = {}
+        #: Of how many of them by group and leaf.
+        self._lost: dict[str, dict[str, int]] = {}
         self.healings: list[Healing] = []
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
@@ -390,17 +393,30 @@ class Session:
         turn = self.turns.get(group)
         return turn is not None and (bool(turn.spots) or turn.nominated)
 
+    def is_satisfied(self, workload: Workload) -> bool:
+        """Whether a group has its minimum by what this cycle has decided so far."""
+        key = workload.group.key
+        turn = self.turns.get(key)
+        if turn is not None:
+            return workload.satisfied(turn.counts)
+        lost = self._lost.get(key, {})
+        return workload.satisfied({leaf: count - lost.get(leaf, 0) for leaf, count in workload.counts.items()})
+
     def _lose(self, member: Member) -> None:
         """A pod is to go: its group has one less."""
+        leaf = self.given.workloads[member.group].leaf(member)
+        lost = self._lost.setdefault(member.group, {})
+        lost[leaf] = lost.get(leaf, 0) + 1
         turn = self.turns.get(member.group)
         if turn is not None:
-            leaf = turn.workload.leaf(member)
             turn.counts[leaf] = turn.counts.get(leaf, 0) - 1
             turn.forget_step()
 
     def steps_with(self, turn: Turn) -> tuple[list[tuple[Turn, Step]], tuple[Reason, ...]]:
         """Return what must start at once for a group to go on, or why it cannot."""
         group = turn.workload.group
+        if turn.workload.unsupported:
+            return [], (_unsupported(turn.workload),)
         step = turn.step()
         if step.missing:
             short = Reason(code=Code.GANG_INCOMPLETE, need=step.wanted, free=step.wanted - step.missing)
@@ -408,17 +424,21 @@ class Session:
         if not step.members:
             return [], self._held_back(turn)
         steps = [(turn, step)]
-        for key in group.together if step.gang else ():
-            if key == group.key:
+        seen = {group.key}
+        needed = list(group.together) if step.gang else []
+        for key in needed:
+            if key in seen:
                 continue
+            seen.add(key)
             workload, other = self.given.workloads.get(key), self.turns.get(key)
-            counts = other.counts if other is not None else workload.counts if workload is not None else {}
-            if workload is not None and workload.satisfied(counts):
+            if workload is not None and self.is_satisfied(workload):
                 continue
             their_step = None if other is None else other.step()
             if other is None or their_step is None or not their_step.members:
                 return [], (Reason(code=Code.GANG_GROUP, detail=key),)
             steps.append((other, their_step))
+            # What it takes to start those counts as well, where they do not all name each other.
+            needed += other.workload.group.together
         return steps, ()
 
     def result(self) -> CycleResult:
@@ -479,7 +499,7 @@ class Session:
             held_back += not free
             return free
 
-        queues = workload.ready(ready)
+        queues = {} if workload.unsupported else workload.ready(ready)
         return Turn(workload, queues, held_back)
 
     def _held_back(self, turn: Turn) -> tuple[Reason, ...]:
@@ -502,6 +522,11 @@ class Session:
 def in_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
     """Return pods in the order in which they are placed: the largest first, of equals as they are given."""
     return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+
+
+def _unsupported(workload: Workload) -> Reason:
+    detail = f"required topology ({', '.join(workload.unsupported)})"
+    return Reason(code=Code.UNSUPPORTED, group=told_key(workload.group.key), detail=detail)
 
 
 def held_back_by(pod_class: PodClass) -> tuple[Reason, ...]:

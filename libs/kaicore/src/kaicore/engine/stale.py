@@ -1,10 +1,12 @@
 """The last action: gangs that have been below their minimum for too long end, for they only hold what others need.
 
 Source: `facts/kai-scheduler.md` 3.4. A gang of which a pod ended well is at its end anyway and is left alone.
+So is one with a gang that it starts together with: neither runs on without the other.
 """
 
 from kaicore.engine.decisions import Eviction, EvictionReason
 from kaicore.engine.session import Session
+from kaicore.engine.workload import Workload
 
 
 def end_stale_gangs(session: Session) -> None:
@@ -14,10 +16,9 @@ def end_stale_gangs(session: Session) -> None:
         workload = given.workloads[key]
         group = workload.group
         grace = config.staleness_grace_us if group.staleness_grace_us is None else group.staleness_grace_us
-        if not workload.below_since or workload.succeeded or grace < 0 or given.now - workload.below_since < grace:
+        if not workload.below_since or workload.ending or grace < 0 or given.now - workload.below_since < grace:
             continue
-        turn = session.turns.get(key)
-        if turn is not None and workload.satisfied(turn.counts):
+        if _is_whole(session, workload):
             continue
         members = [
             member
@@ -43,3 +44,9 @@ def end_stale_gangs(session: Session) -> None:
                 for member in members
             ]
         )
+
+
+def _is_whole(session: Session, workload: Workload) -> bool:
+    """Tell whether a group, and all that it starts together with, have their minimums by what this cycle decided."""
+    others = (session.given.workloads.get(key) for key in {workload.group.key, *workload.group.together})
+    return all(other is not None and session.is_satisfied(other) for other in others)

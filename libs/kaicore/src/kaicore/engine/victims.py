@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaicore.engine.accounts import QueueAccounts
 from kaicore.engine.candidates import POD_COST, Candidates, Unit
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
@@ -29,6 +30,7 @@ from kaicore.events.payloads import Reason
 from kaicore.model.group import Group
 from kaicore.model.pod import Amounts
 from kaicore.numa.columns import Flags
+from kaicore.queues.cycle_queues import Asked
 from kaicore.queues.refusals import QueueRefusal
 
 #: Most pods of a node for which the search looks at every pair.
@@ -51,6 +53,15 @@ class Found:
 def asked_of(session: Session, steps: Sequence[tuple[Turn, Step]]) -> list[tuple[Group, Amounts]]:
     """Return what steps ask of the queues."""
     return [(turn.workload.group, session.requests_of_step(turn)) for turn, _ in steps]
+
+
+def charge_all(queues: QueueAccounts, asked: Asked) -> bool:
+    """Charge groups with so much as far as their queues admit it; tells whether they admit all."""
+    for group, request in asked:
+        if queues.refusal(group, request):
+            return False
+        queues.charge(group, request)
+    return True
 
 
 class Search:
@@ -188,19 +199,33 @@ class Search:
                 yield current
 
     def _relief(self, unit: Unit) -> int:
-        session = self._session
-        return session.accounts.relief(unit.workload.group, session.requests(unit.members), self._bounds)
+        accounts = self._session.accounts
+        return sum(accounts.relief(group, held, self._bounds) for group, held in unit.held_by(self._session))
 
     def _may_go(self, unit: Unit) -> bool:
+        """Tell whether budgets and queues let a unit go, each of its groups after those before it."""
+        session = self._session
         if self._bounds and not self._relief(unit):
             return False
-        if not self._may_evict(unit.workload):
+        if not self._queues_admit(unit):
             return False
-        budgets = self._session.budgets
-        if not budgets.refuse(unit.members):
+        if not session.budgets.refuse(unit.members):
             return True
-        self.budgets |= budgets.refusing(unit.members)
+        self.budgets |= session.budgets.refusing(unit.members)
         return False
+
+    def _queues_admit(self, unit: Unit) -> bool:
+        session = self._session
+        (first, _), *others = unit.parts
+        if not others:
+            return self._may_evict(first)
+        before = session.accounts.savepoint()
+        allowed = True
+        for (workload, _), (group, held) in zip(unit.parts, unit.held_by(session), strict=True):
+            allowed = allowed and self._may_evict(workload)
+            session.accounts.release(group, held)
+        session.accounts.undo(before)
+        return allowed
 
     def _evict(self, unit: Unit) -> None:
         session = self._session
@@ -208,10 +233,11 @@ class Search:
         for member in unit.members:
             trail.evict(session.tenancy(member))
         self._candidates.take(unit)
-        session.accounts.release(unit.workload.group, session.requests(unit.members))
+        for group, held in unit.held_by(session):
+            session.accounts.release(group, held)
         session.budgets.take(unit.members)
         self._units.append(unit)
-        self._groups.add(unit.workload.group.key)
+        self._groups.update(unit.groups)
         if self._bounds:
             self._bounds = self._exceeded()
         for heap in self._rows.values():
@@ -239,12 +265,12 @@ class Search:
             if not all(self._may_go(unit) for unit in units):
                 for unit in units:
                     if not self._may_go(unit):
-                        self._candidates.ban(unit.workload)
+                        self._candidates.ban(unit.groups[0])
                 heapq.heappush(heap, (0, 0, place))
                 continue
             refused = self._evict_all(units)
             if refused is not None:
-                self._candidates.ban(refused.workload)
+                self._candidates.ban(refused.groups[0])
                 heapq.heappush(heap, (0, 0, place))
             spot = placer.place_on(member, row) or placer.place(member)
             if spot is not None:
@@ -255,10 +281,12 @@ class Search:
     def _evict_all(self, units: Sequence[Unit]) -> Unit | None:
         """Evict, each only if it may still be after those before it; returns the first that may not."""
         for unit in units:
+            if not self._candidates.has(unit.members[0]):
+                continue
             current = self._candidates.unit(unit.members[0])
             if current is None or not self._may_go(current):
                 return unit
-            if current.members != unit.members:
+            if not {other.pod.uid for other in current.members} <= {other.pod.uid for other in unit.members}:
                 # It has no more single pods to spare: what this node takes is to be looked for again.
                 return None
             self._evict(current)
@@ -291,7 +319,7 @@ class Search:
         for uid in sorted(candidates.on_row.get(row, ())):
             unit = candidates.unit(candidates.on_row[row][uid])
             if unit is not None:
-                units.setdefault(tuple(other.pod.uid for other in unit.members), unit)
+                units.setdefault(tuple(sorted(other.pod.uid for other in unit.members)), unit)
         ordered = sorted(units.values(), key=lambda unit: unit.key)
         if not ordered:
             return None
@@ -327,9 +355,9 @@ class Search:
         def fits(chosen: Sequence[int]) -> bool:
             self._session.steps_left -= 1
             savepoint = trail.savepoint()
-            for index in chosen:
-                for other in here[index]:
-                    trail.evict(self._session.tenancy(other))
+            # Whoever goes with several of them goes once.
+            for other in {other.pod.uid: other for index in chosen for other in here[index]}.values():
+                trail.evict(self._session.tenancy(other))
             taken = placer.outlook(known).takes(row)
             trail.rollback(savepoint)
             return taken
@@ -401,17 +429,17 @@ class Search:
         ended: set[str] = set()
         for index in sorted(range(len(self._units)), key=lambda index: self._units[index].key, reverse=True):
             unit = self._units[index]
-            request = session.requests(unit.members)
-            if unit.shrinks and unit.workload.group.key in ended:
+            if unit.shrinks and not ended.isdisjoint(unit.groups):
                 continue
-            if not session.accounts.refusal(unit.workload.group, request) and self._stay_put(placer, unit, spots):
-                session.accounts.charge(unit.workload.group, request)
+            before = session.accounts.savepoint()
+            if charge_all(session.accounts, unit.held_by(session)) and self._stay_put(placer, unit, spots):
                 session.budgets.take(unit.members, sign=-1)
                 self._candidates.put_back(unit)
                 kept.add(index)
                 continue
+            session.accounts.undo(before)
             if not unit.shrinks:
-                ended.add(unit.workload.group.key)
+                ended.update(unit.groups)
         return [unit for index, unit in enumerate(self._units) if index not in kept]
 
     def _stay_put(self, placer: Placer, unit: Unit, spots: Sequence[Spot]) -> bool:

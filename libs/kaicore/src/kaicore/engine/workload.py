@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from kaicore.groups.tree import is_gang
+from kaicore.groups.tree import is_gang, required_topologies
 from kaicore.model.group import Group, MatchPolicy, PodSet
 from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod
@@ -89,25 +89,31 @@ class Workload:
         waiting: pods without a node, by uid.
         active: pods placed or bound that are to stay, by uid.
         leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
-        succeeded: how many of its pods ended well.
+        done: pods that ended well and are still known, by uid: they count towards the minimum, as in Volcano.
         started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
-        below_since: since when it is below its minimum after it had reached it; 0 if it is not.
+        below_since: since when some of it runs while it, or a group that it starts together with, is below its minimum;
+            0 if none is.
         evicted_at: when pods of it were last decided to be evicted.
-        reached: whether it has ever had its minimum.
+        reached: whether it has ever had its minimum, at once with all groups that it starts together with.
+        ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
+        unsupported: what the group requires that cannot be honoured yet, in words for people; then none of it starts.
     """
 
     __slots__ = (
         "_children",
+        "_counted",
         "_counts",
         "_sets",
         "active",
         "below_since",
+        "done",
+        "ending",
         "evicted_at",
         "group",
         "leaving",
         "reached",
         "started_at",
-        "succeeded",
+        "unsupported",
         "waiting",
     )
 
@@ -115,30 +121,37 @@ class Workload:
         self.waiting: dict[str, Member] = {}
         self.active: dict[str, Member] = {}
         self.leaving: dict[str, Member] = {}
-        self.succeeded = 0
+        self.done: dict[str, Member] = {}
         self.started_at = 0
         self.below_since = 0
         self.evicted_at = 0
         self.reached = False
+        self.ending = False
         self._counts: dict[str, int] = {}
+        #: As pods of which leaves those that count are counted, by uid.
+        self._counted: dict[str, str] = {}
         self.set_group(group)
 
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group = group
+        self.unsupported = required_topologies(group.sets)
         self._sets = {item.name: item for item in group.sets}
         self._children: dict[str, list[PodSet]] = {}
         for item in group.sets[1:]:
             self._children.setdefault(item.parent, []).append(item)
+        self._counts.clear()
+        for uid, member in [*self.active.items(), *self.done.items()]:
+            self._count(uid, self.leaf(member))
 
     @property
     def empty(self) -> bool:
         """Whether it has no pods."""
-        return not (self.waiting or self.active or self.leaving)
+        return not (self.waiting or self.active or self.leaving or self.done)
 
     @property
     def counts(self) -> Counts:
-        """How many pods of each leaf are active."""
+        """How many pods of each leaf are active or have ended well."""
         return self._counts
 
     @property
@@ -158,9 +171,8 @@ class Workload:
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
-        member = self.active.pop(uid, None)
-        if member is not None:
-            leaf = self.leaf(member)
+        if self.active.pop(uid, None) is not None or self.done.pop(uid, None) is not None:
+            leaf = self._counted.pop(uid)
             self._counts[leaf] -= 1
             if not self._counts[leaf]:
                 del self._counts[leaf]
@@ -174,11 +186,21 @@ class Workload:
 
     def start(self, member: Member) -> None:
         """A pod is placed or bound."""
-        if member.pod.uid in self.active:
-            return
-        self.drop(member.pod.uid)
-        self.active[member.pod.uid] = member
-        leaf = self.leaf(member)
+        self._put(member, self.active)
+
+    def finish(self, member: Member) -> None:
+        """A pod ended well."""
+        self._put(member, self.done)
+
+    def _put(self, member: Member, among: dict[str, Member]) -> None:
+        uid, leaf = member.pod.uid, self.leaf(member)
+        if uid not in among or self._counted[uid] != leaf:
+            self.drop(uid)
+            among[uid] = member
+            self._count(uid, leaf)
+
+    def _count(self, uid: str, leaf: str) -> None:
+        self._counted[uid] = leaf
         self._counts[leaf] = self._counts.get(leaf, 0) + 1
 
     def leave(self, member: Member) -> None:
@@ -186,15 +208,17 @@ class Workload:
         self.drop(member.pod.uid)
         self.leaving[member.pod.uid] = member
 
-    def mark(self, at: int) -> None:
+    def mark(self, at: int, *, others: bool = True) -> None:
         """Note since when it is at, or below, its minimum.
 
         Args:
             at: recorded time of what changed it, microseconds since the epoch.
+            others: whether all other groups that it starts together with have theirs.
         """
         if self.active and self.satisfied(self._counts):
             self.started_at = self.started_at or at
-            self.below_since, self.reached = 0, True
+            self.reached = self.reached or others
+            self.below_since = 0 if others or self._on_its_own else self.below_since or at
         elif not self.active or self._on_its_own:
             self.started_at = self.below_since = 0
         elif not self.below_since:
@@ -236,7 +260,7 @@ class Workload:
         one more whole sub-group.
 
         Args:
-            counts: active pods per leaf, those that the cycle placed so far included.
+            counts: pods per leaf that count, those that the cycle placed so far included.
             queues: pods that may be placed, by leaf.
         """
         root = self.group.sets[0]
@@ -254,10 +278,12 @@ class Workload:
 
         Args:
             member: an active pod.
-            counts: active pods per leaf, less those that are to be evicted already.
+            counts: pods per leaf that count, less those that are to be evicted already.
         """
         if len(self.active) == 1:
             return (member,)
+        if self.group.ends_whole:
+            return tuple(self.active.values())
         item = self._set(self.leaf(member))
         if not self.satisfied(counts):
             return tuple(self.active.values())

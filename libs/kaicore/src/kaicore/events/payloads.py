@@ -421,6 +421,7 @@ class Reason(Payload, frozen=True):
         rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
         queue: whose bound or state stands in the way (`kaicore.queues.refusals`).
         until: when this ends by itself, microseconds since the epoch; 0 if it does not.
+        group: the object that groups pods and of which the code speaks: `<kind> <namespace>/<name>`.
     """
 
     code: str
@@ -434,6 +435,7 @@ class Reason(Payload, frozen=True):
     rejection: str = ""
     queue: str = ""
     until: int = 0
+    group: str = ""
 
 
 class AlonePending(Payload, frozen=True):

@@ -5,9 +5,10 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 
 from collections.abc import Callable, Iterable
 
-from kaicore.groups.gang import gang_group, gang_min_available, match_policy
+from kaicore.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
 from kaicore.groups.kinds import SIGS_POD_GROUP
 from kaicore.groups.membership import POD, Membership
+from kaicore.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
 from kaicore.groups.queue_names import names_kai_queue, queue_of
 from kaicore.model.group import Group, MatchPolicy, PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate, source_key
@@ -70,6 +71,7 @@ def make_group(
         match_policy=source.match_policy,
         staleness_grace_us=source.staleness_grace_us,
         preemption_delay_us=source.preemption_delay_us or 0,
+        ends_whole=source.ends_whole,
     )
 
 
@@ -84,13 +86,14 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count),),
+        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else None),),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
         created_at=oldest.created_at,
         together=_together(gang_group(annotations), member.group) if gang else (),
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
+        preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
     )
 
 

@@ -10,6 +10,7 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kaicore.events.payloads import Reason
 from kaicore.groups.gang import GROUP_LABEL, NAME_ANNOTATION, gang_problem
 from kaicore.groups.kinds import (
     JOBSET,
@@ -25,6 +26,8 @@ from kaicore.groups.kinds import (
     WORKLOAD,
     X_POD_GROUP,
 )
+from kaicore.groups.preemption_delay import preemption_delay_problem
+from kaicore.groups.problems import GroupProblem
 from kaicore.groups.selecting import matches
 from kaicore.groups.tree import leaves
 from kaicore.model.group_source import GroupSource, GroupTemplate, source_key
@@ -68,7 +71,7 @@ class Membership(NamedTuple):
         pod_set: name of the set in it that it counts for.
         source: key of the source that the group is made of; empty where pods alone make it.
         template: name of the source's template.
-        problem: why it cannot be decided on, in words for people; empty if it can.
+        problem: why it cannot be decided on (`kaicore.groups.problems`); None if it can.
         looked_at: keys of the sources on which this depends, also of those that are not there.
     """
 
@@ -76,7 +79,7 @@ class Membership(NamedTuple):
     pod_set: str = ""
     source: str = ""
     template: str = ""
-    problem: str = ""
+    problem: Reason | None = None
     looked_at: tuple[str, ...] = ()
 
 
@@ -122,11 +125,12 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     group = f"{key}:{instance}" if instance else key
     source = find(key)
     if source is None:
-        return Membership(group, source=key, problem=f"{kind} {pod.namespace}/{name} does not exist", looked_at=(key,))
+        missing = Reason(code=GroupProblem.NOT_FOUND, group=told_key(key))
+        return Membership(group, source=key, problem=missing, looked_at=(key,))
     found = source.template(template)
     if found is None:
-        problem = f"{kind} {pod.namespace}/{name} has no pod group {template}"
-        return Membership(group, source=key, problem=problem, looked_at=(key,))
+        missing = Reason(code=GroupProblem.NO_TEMPLATE, group=told_key(key), detail=template)
+        return Membership(group, source=key, problem=missing, looked_at=(key,))
     pod_set, problem = _pod_set(pod, key, found)
     return Membership(group, pod_set, key, template, problem, (key,))
 
@@ -152,7 +156,8 @@ def _owned(pod: Pod, find: FindSource) -> Membership:
         owner = source.owner if source is not None else None
     if top:
         return _of_owner(pod, find, top, looked_at=tuple(looked_at))
-    return Membership(source_key(POD, pod.namespace, pod.name), looked_at=tuple(looked_at))
+    key = source_key(POD, pod.namespace, pod.name)
+    return Membership(key, problem=preemption_delay_problem(pod), looked_at=tuple(looked_at))
 
 
 def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...]) -> Membership:
@@ -164,7 +169,8 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     kind = key.partition("/")[0]
     source = find(key)
     if source is None:
-        return Membership(key, source=key, problem=f"its owner {key} is not known", looked_at=looked_at)
+        unknown = Reason(code=GroupProblem.OWNER_NOT_FOUND, group=told_key(key))
+        return Membership(key, source=key, problem=unknown, looked_at=looked_at)
     instance = template = ""
     if kind == LEADER_WORKER_SET:
         instance = pod.labels.get(LWS_GROUP_LABEL, "")
@@ -178,24 +184,30 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     return Membership(group, pod_set, key, found.name, problem, looked_at)
 
 
-def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, str]:
+def told_key(key: str) -> str:
+    """Write an object's key for people: `<kind> <namespace>/<name>`."""
+    return key.replace("/", " ", 1)
+
+
+def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason | None]:
     """Return the set that a pod counts for, and what is wrong with that."""
     if not template.rules and len(template.sets) == 1:
-        return "", ""
+        return "", None
     names = {one.name for one in leaves(template.sets)} - {""}
     for rule in template.rules:
         if matches(pod.labels, rule.match_labels, rule.requirements):
             values = [pod.labels.get(label) for label in rule.label_keys]
             if None not in values:
-                return ".".join((rule.name, *(value or "" for value in values or ("0",)))), ""
-    kind, _, name = key.partition("/")
-    wanted = _set_name(pod, kind)
+                return ".".join((rule.name, *(value or "" for value in values or ("0",)))), None
+    wanted = _set_name(pod, key.partition("/")[0])
     if wanted in names:
-        return wanted, ""
+        return wanted, None
     if REST in names:
-        return REST, ""
-    said = f"sub-group {wanted} is not one" if wanted else "it names no sub-group"
-    return "", f"{said} of {kind} {name}: {', '.join(sorted(names))}"
+        return REST, None
+    there = ", ".join(sorted(names))
+    if not wanted:
+        return "", Reason(code=GroupProblem.SUB_GROUP_UNNAMED, group=told_key(key), detail=there)
+    return "", Reason(code=GroupProblem.NO_SUB_GROUP, group=told_key(key), detail=f"{wanted}; it has {there}")
 
 
 def _set_name(pod: Pod, kind: str) -> str:

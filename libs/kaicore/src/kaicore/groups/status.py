@@ -5,7 +5,7 @@ Sources: Volcano 1.12 (`pkg/scheduler/framework/session.go`, `pkg/scheduler/plug
 (`pkg/scheduler/cache/status_updater`), Kubernetes 1.36 (`staging/src/k8s.io/api/scheduling/v1alpha2`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ from kaicore.model.group import Group
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_PODS = "NotEnoughPods"
 UNSCHEDULABLE = "Unschedulable"
+
+#: KAI's word for reasons that lie with nodes and pods.
+POD_SCHEDULING_ERRORS = "PodSchedulingErrors"
 
 #: In which node pool a group cannot be scheduled: KAI's word for a cluster that has none.
 NODE_POOL = "default"
@@ -83,13 +86,14 @@ class Verdict(NamedTuple):
     message: str
 
 
-def verdict(group: Group, pods: Census, *, why: str) -> Verdict:
+def verdict(group: Group, pods: Census, *, why: str, problem: str = "") -> Verdict:
     """Tell whether a group has what it asks for, and if not, what it waits for.
 
     Args:
         group: the group.
         pods: its pods.
         why: why its pods that wait were not placed, as the last cycle said; empty where none has yet.
+        problem: why it cannot be told with whom one of its pods starts; empty where it can of all.
     """
     present, placed = sum(pods.present.values()), sum(pods.placed.values())
     least = min_pods(group.sets)
@@ -98,10 +102,11 @@ def verdict(group: Group, pods: Census, *, why: str) -> Verdict:
     having = f"{placed} of them have a node; " if placed else ""
     if not present or not satisfied(group.sets, pods.present):
         lacking = _lacking(group, pods.present)
+        said = f": {problem}" if problem else ""
         return Verdict(
-            False, NOT_ENOUGH_PODS, f"{having}{present} pods are there, {least} must start together{lacking}"
+            False, NOT_ENOUGH_PODS, f"{having}{present} pods are there, {least} must start together{lacking}{said}"
         )
-    waiting = why or "no cycle has decided on them yet"
+    waiting = problem or why or "no cycle has decided on them yet"
     return Verdict(False, UNSCHEDULABLE, f"{having}{pods.waiting} wait, {least} must start together: {waiting}")
 
 
@@ -116,7 +121,9 @@ def _lacking(group: Group, present: Mapping[str, int]) -> str:
     return f" ({', '.join(short)})" if short else ""
 
 
-def status_document(group: Group, pods: Census, found: Verdict, *, since: str) -> Document:
+def status_document(
+    group: Group, pods: Census, found: Verdict, *, since: str, explanations: Sequence[Document] = ()
+) -> Document:
     """Return the status of a group in its dialect; all of it that is ours to say.
 
     Args:
@@ -124,6 +131,7 @@ def status_document(group: Group, pods: Census, found: Verdict, *, since: str) -
         pods: its pods.
         found: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
+        explanations: KAI's `UnschedulableExplanation`s, the first of which is told as the condition's own reason.
     """
     least = min_pods(group.sets)
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}
@@ -143,7 +151,7 @@ def status_document(group: Group, pods: Census, found: Verdict, *, since: str) -
                 "pending": pods.waiting,
                 **counts,
                 "conditions": [condition],
-                "schedulingConditions": _kai_conditions(found, since),
+                "schedulingConditions": _kai_conditions(found, since, explanations),
             }
         case kinds.VOLCANO_POD_GROUP:
             return {"phase": _volcano_phase(pods, least), **counts, "conditions": [_volcano_condition(found, since)]}
@@ -162,18 +170,18 @@ def _kai_phase(pods: Census, least: int) -> str:
     return "Running" if pods.running and pods.running + pods.succeeded >= least else "Pending"
 
 
-def _kai_conditions(found: Verdict, since: str) -> list[Document]:
+def _kai_conditions(found: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
     if found.reason != UNSCHEDULABLE:
         return []
-    reason = "PodSchedulingErrors"
+    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": found.message}]
     return [
         {
             "type": "UnschedulableOnNodePool",
             "nodePool": NODE_POOL,
             "status": "True",
-            "reason": reason,
+            "reason": told[0]["reason"],
             "message": found.message,
-            "reasons": [{"reason": reason, "message": found.message}],
+            "reasons": told,
             "lastTransitionTime": since,
         }
     ]

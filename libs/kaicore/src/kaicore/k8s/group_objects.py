@@ -72,6 +72,14 @@ class LabelSelector(Wire):
     match_expressions: list[SelectorRequirement] | None = None
 
 
+class VolcanoNetworkTopology(Wire):
+    """Up to which tier of the network pods may be apart."""
+
+    mode: str | None = None
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
 class VolcanoSubGroupPolicy(Wire):
     """Sub-groups that arise from labels."""
 
@@ -80,7 +88,7 @@ class VolcanoSubGroupPolicy(Wire):
     min_sub_groups: int | None = None
     label_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
-    network_topology: Any = None
+    network_topology: VolcanoNetworkTopology | None = None
 
 
 class VolcanoPodGroupSpec(Wire):
@@ -91,7 +99,7 @@ class VolcanoPodGroupSpec(Wire):
     queue: str | None = None
     priority_class_name: str | None = None
     sub_group_policy: list[VolcanoSubGroupPolicy] | None = None
-    network_topology: Any = None
+    network_topology: VolcanoNetworkTopology | None = None
 
 
 class VolcanoPodGroup(KubernetesObject):

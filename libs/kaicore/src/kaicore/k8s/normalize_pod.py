@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kaicore.errors import InvalidObject
 from kaicore.k8s.normalize_fields import amounts, controller, seconds
 from kaicore.k8s.normalize_rules import claim_uses, pod_rules, required_nodes
+from kaicore.k8s.normalize_source import REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION
 from kaicore.k8s.objects import (
     PodObject,
     PodSpec,
@@ -52,8 +53,8 @@ GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory
 
 #: Annotations by which a pod says that its workload has to be within one domain of a network topology.
 TOPOLOGY_ANNOTATIONS = (
-    "kai.scheduler/segment-topology-required-placement",
-    "kai.scheduler/topology-required-placement",
+    REQUIRED_SEGMENT_ANNOTATION,
+    REQUIRED_PLACEMENT_ANNOTATION,
     "kueue.x-k8s.io/podset-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",

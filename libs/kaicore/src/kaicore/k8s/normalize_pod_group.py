@@ -3,7 +3,7 @@
 import json
 
 from kaicore.errors import InvalidObject
-from kaicore.groups.gang import GANG, gang_group, match_policy
+from kaicore.groups.gang import GANG, gang_group, gather_strategy, match_policy
 from kaicore.groups.kinds import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
@@ -22,6 +22,7 @@ from kaicore.k8s.group_objects import (
     NativePodGroup,
     NativePolicy,
     SigsPodGroup,
+    VolcanoNetworkTopology,
     VolcanoPodGroup,
     VolcanoSubGroupPolicy,
     WorkloadObject,
@@ -33,6 +34,7 @@ from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
 from kaicore.model.group_source import GroupSource, GroupTemplate, SetRule
 from kaicore.model.selector import Requirement
 
+_NATIVE_TOPOLOGY = "spec.schedulingConstraints.topology"
 _PREEMPTABLE = {"true": True, "false": False}
 
 
@@ -66,13 +68,13 @@ def normalize_kai_pod_group(wire: KaiPodGroup) -> GroupSource:
                 parent=one.parent or "",
                 min_pods=count(one.min_member, 0 if inner else 1, subject=subject, field=f"{field}.minMember"),
                 min_sets=_optional_count(one.min_sub_group, subject=subject, field=f"{field}.minSubGroup"),
-                topology=_kai_topology(one.topology_constraint),
+                topology=_kai_topology(one.topology_constraint, field=f"{field}.topologyConstraint"),
             )
         )
     root = PodSet(
         min_pods=count(spec.min_member, 0 if given else 1, subject=subject, field="spec.minMember"),
         min_sets=_optional_count(spec.min_sub_group, subject=subject, field="spec.minSubGroup"),
-        topology=_kai_topology(spec.topology_constraint),
+        topology=_kai_topology(spec.topology_constraint, field="spec.topologyConstraint"),
     )
     tree = ordered(sets, root=root, subject=subject, field="spec.subGroups")
     check_minimums(tree, subject=subject, field="spec.subGroups")
@@ -135,7 +137,7 @@ def _sigs(wire: SigsPodGroup, kind: str) -> GroupSource:
     return group_source(
         wire,
         kind,
-        (GroupTemplate(sets=(PodSet(min_pods=least),)),),
+        (GroupTemplate(sets=(PodSet(min_pods=least, topology=gather_strategy(annotations)),)),),
         together=gang_group(annotations),
         match_policy=match_policy(annotations) if koordinator else MatchPolicy.WAITING_AND_RUNNING,
         kept=kept,
@@ -166,11 +168,10 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
-    sets = [PodSet(min_pods=least)]
+    sets = [PodSet(min_pods=least, topology=_volcano_topology(spec.network_topology, field="spec.networkTopology"))]
     if tasks or rules:
         sets += [PodSet(name, min_pods=number if binding else 0) for name, number in tasks.items()]
         sets.append(PodSet(REST))
-    kept = {"networkTopology": _text(spec.network_topology)} if spec.network_topology is not None else {}
     annotations = wire.metadata.annotations or {}
     return group_source(
         wire,
@@ -179,7 +180,6 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
         queue=spec.queue,
         priority_class=spec.priority_class_name,
         preemptible=_PREEMPTABLE.get(annotations.get(VOLCANO_PREEMPTABLE, "")),
-        kept=kept,
     )
 
 
@@ -198,6 +198,7 @@ def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
         match_labels=(selector.match_labels or {}) if selector is not None else {},
         requirements=tuple(requirements),
         label_keys=tuple(one.match_label_keys or ()),
+        topology=_volcano_topology(one.network_topology, field=f"{field}.networkTopology"),
     )
 
 
@@ -212,7 +213,7 @@ def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
     keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
     root = PodSet(
         min_pods=_min_count(spec.scheduling_policy, subject=subject, field="spec.schedulingPolicy"),
-        topology=TopologyConstraint(required=keys[0]) if keys else None,
+        topology=TopologyConstraint(required=", ".join(keys), field=_NATIVE_TOPOLOGY) if keys else None,
     )
     return group_source(
         wire,
@@ -220,7 +221,7 @@ def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
         (GroupTemplate(sets=(root,)),),
         priority_class=spec.priority_class_name,
         priority=spec.priority,
-        kept={"disruptionMode": _text(spec.disruption_mode)} if spec.disruption_mode is not None else {},
+        ends_whole=_ends_whole(spec.disruption_mode),
     )
 
 
@@ -251,19 +252,39 @@ def _optional_count(value: int | None, *, subject: str, field: str) -> int | Non
     return None if value is None else count(value, 0, subject=subject, field=field)
 
 
-def _kai_topology(said: KaiTopologyConstraint | None) -> TopologyConstraint | None:
+def _kai_topology(said: KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
     if said is None:
         return None
+    required = said.required_topology_level or ""
     found = TopologyConstraint(
-        said.topology or "", said.required_topology_level or "", said.preferred_topology_level or ""
+        said.topology or "",
+        required,
+        said.preferred_topology_level or "",
+        f"{field}.requiredTopologyLevel" if required else "",
     )
     return None if found == TopologyConstraint() else found
+
+
+def _volcano_topology(said: VolcanoNetworkTopology | None, *, field: str) -> TopologyConstraint | None:
+    """Return up to which tier of the network pods may be apart; as in Volcano, `hard` where no mode is said."""
+    if said is None:
+        return None
+    tier, name = said.highest_tier_allowed, "highestTierAllowed"
+    level = str(tier) if tier is not None else said.highest_tier_name or ""
+    if tier is None and said.highest_tier_name:
+        name = "highestTierName"
+    if said.mode == "soft":
+        return TopologyConstraint(preferred=level) if level else None
+    return TopologyConstraint(required=level or "any tier", field=f"{field}.{name}")
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:
     return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 
-def _text(value: object) -> str:
-    """Return JSON with its keys in order, so that it differs only where it says something else."""
-    return json.dumps(value, sort_keys=True)
+def _ends_whole(mode: object) -> bool:
+    """Tell whether no pod is disrupted without all others.
+
+    A word in v1alpha2 (`Pod`, `PodGroup`), later versions have an object with one of several keys (`single`, `all`).
+    """
+    return mode == "PodGroup" or (isinstance(mode, dict) and mode.get("all") is not None)

@@ -1,21 +1,33 @@
 """What all objects that group pods have in common, on their way from the wire into the model."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from kaicore.errors import InvalidObject
 from kaicore.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
+from kaicore.groups.preemption_delay import PREEMPTION_DELAY_ANNOTATION
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL, queue_name
 from kaicore.k8s.normalize_fields import controller, seconds
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.duration import parse_duration
+from kaicore.model.group import TopologyConstraint
 from kaicore.model.group_source import GroupSource, GroupTemplate
 
-PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
+
+#: KAI's annotations by which an object says where in a topology all pods of its groups are to be.
+TOPOLOGY_ANNOTATION = "kai.scheduler/topology"
+REQUIRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-required-placement"
+REQUIRED_SEGMENT_ANNOTATION = "kai.scheduler/segment-topology-required-placement"
+PREFERRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-preferred-placement"
+
+_REQUIRED_PLACEMENTS = (REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION)
 
 _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
@@ -24,7 +36,7 @@ def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTempla
     """Return the source that an object is.
 
     Args:
-        wire: the object; its labels and annotations may name queue, priority class, preemptibility and delay.
+        wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
         kind: with its API group.
         templates: the groups that it stands for.
         said: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
@@ -59,9 +71,29 @@ def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTempla
         resource_version=metadata.resource_version,
         created_at=seconds(metadata.creation_timestamp) or 0,
         owner=controller(metadata),
-        templates=templates,
+        templates=_with_topology(templates, annotations),
         **found,
     )
+
+
+def _with_topology(templates: tuple[GroupTemplate, ...], annotations: Mapping[str, str]) -> tuple[GroupTemplate, ...]:
+    """Return templates with what annotations say about topology, unless the objects themselves require something."""
+    required = next((name for name in _REQUIRED_PLACEMENTS if annotations.get(name)), "")
+    constraint = TopologyConstraint(
+        annotations.get(TOPOLOGY_ANNOTATION, ""),
+        annotations.get(required, ""),
+        annotations.get(PREFERRED_PLACEMENT_ANNOTATION, ""),
+        f"metadata.annotations[{required}]" if required else "",
+    )
+    if not (constraint.required or constraint.preferred):
+        return templates
+    found = []
+    for template in templates:
+        root, *others = template.sets
+        if root.topology is None or not root.topology.required:
+            root = replace(root, topology=constraint)
+        found.append(replace(template, sets=(root, *others)))
+    return tuple(found)
 
 
 def preemptible(said: str | None, *, subject: str, field: str) -> bool | None:

@@ -29,11 +29,13 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         topology: name of the tree of domains.
         required: level at which all of them must share a domain; empty for none.
         preferred: level at which they should.
+        field: where in the object it is said that they must, for people; empty if it is not.
     """
 
     topology: str = ""
     required: str = ""
     preferred: str = ""
+    field: str = ""
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +74,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         staleness_grace_us: how long it may be below its minimum until it is evicted, microseconds; None for the
             configured time, negative for ever.
         preemption_delay_us: how long it waits until it may have others evicted, microseconds.
+        ends_whole: whether none of its pods is evicted without all others (native `disruptionMode: PodGroup`).
     """
 
     key: str
@@ -88,3 +91,4 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     match_policy: MatchPolicy = MatchPolicy.WAITING_AND_RUNNING
     staleness_grace_us: int | None = None
     preemption_delay_us: int = 0
+    ends_whole: bool = False

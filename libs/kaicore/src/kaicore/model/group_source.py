@@ -65,6 +65,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         together: `<namespace>/<name>` of the gangs that start at once with this one.
         staleness_grace_us: see `Group`.
         preemption_delay_us: see `Group`; None where it does not say.
+        ends_whole: see `Group`.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -85,6 +86,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     match_policy: MatchPolicy = MatchPolicy.WAITING_AND_RUNNING
     staleness_grace_us: int | None = None
     preemption_delay_us: int | None = None
+    ends_whole: bool = False
     kept: dict[str, str] = {}
 
     @property

@@ -38,6 +38,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         marks_of=state.surroundings.marks_of,
         budgets=_budgets(state),
         workloads=roster.workloads,
+        needed_by=roster.needed_by,
         pending=sorted(roster.pending),
         waiting=waiting,
         now=now,

@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.engine.workload import Nomination
+from kaicore.events.payloads import Reason
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
@@ -65,7 +66,7 @@ class PodEntry(msgspec.Struct):
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
-        group_problem: why its group cannot be decided on with it, in words for people; empty if it can.
+        group_problem: why its group cannot be decided on with it (`kaicore.groups.problems`); None if it can.
         bill: what it is counted under in the accounts of queues; None while it neither runs nor can start.
     """
 
@@ -97,7 +98,7 @@ class PodEntry(msgspec.Struct):
     healed_from: str = ""
     group: str = ""
     pod_set: str = ""
-    group_problem: str = ""
+    group_problem: Reason | None = None
     bill: Bill | None = None
     nomination: Nomination | None = None
     evicting: bool = False

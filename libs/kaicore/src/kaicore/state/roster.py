@@ -14,8 +14,8 @@ class WorkloadRecord(msgspec.Struct, array_like=True):
     started_at: int
     below_since: int
     evicted_at: int
-    succeeded: int
     reached: bool
+    ending: bool
 
 
 class Roster:
@@ -26,6 +26,7 @@ class Roster:
         pending: keys of those with waiting pods.
         below: keys of those that fell below their minimum.
         leaving: pods that hold a node and are on their way out, by uid.
+        needed_by: keys of those that start together with a group, by its key, whether it has pods or not.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class Roster:
         self.pending: set[str] = set()
         self.below: set[str] = set()
         self.leaving: dict[str, PodEntry] = {}
+        self.needed_by: dict[str, set[str]] = {}
         self._where: dict[str, str] = {}
 
     def seat(self, entry: PodEntry, group: Group, *, waiting: bool, at: int) -> None:
@@ -51,8 +53,9 @@ class Roster:
         workload = self.workloads.get(group.key)
         if workload is None:
             workload = self.workloads[group.key] = Workload(group)
+            self._link(group)
         elif workload.group is not group:
-            workload.set_group(group)
+            self._set_group(workload, group)
         self.leaving.pop(uid, None)
         if waiting:
             workload.wait(entry)
@@ -61,9 +64,10 @@ class Roster:
             self.leaving[uid] = entry
         elif entry.charged:
             workload.start(entry)
+        elif entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded":
+            workload.finish(entry)
+            self._end(workload)
         else:
-            if entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded" and uid in workload.active:
-                workload.succeeded += 1
             workload.drop(uid)
         self._judge(workload, at)
 
@@ -86,7 +90,7 @@ class Roster:
         workload = self.workloads.get(group.key)
         if workload is not None:
             if workload.group is not group:
-                workload.set_group(group)
+                self._set_group(workload, group)
                 self._judge(workload, at)
             return True
         return False
@@ -99,8 +103,8 @@ class Roster:
                 workload.started_at,
                 workload.below_since,
                 workload.evicted_at,
-                workload.succeeded,
                 workload.reached,
+                workload.ending,
             )
             for key, workload in sorted(self.workloads.items())
         ]
@@ -110,13 +114,44 @@ class Roster:
         for record in records:
             workload = self.workloads[record.key]
             workload.started_at, workload.below_since = record.started_at, record.below_since
-            workload.evicted_at, workload.succeeded = record.evicted_at, record.succeeded
-            workload.reached = record.reached
+            workload.evicted_at, workload.reached = record.evicted_at, record.reached
+            workload.ending = record.ending
             self._index(workload)
 
     def _judge(self, workload: Workload, at: int) -> None:
-        workload.mark(at)
+        """Note how a group stands now, and with it those that start together with it."""
+        workload.mark(at, others=self._others_are_whole(workload))
         self._index(workload)
+        for key in sorted(self.needed_by.get(workload.group.key, ())):
+            other = self.workloads[key]
+            other.mark(at, others=self._others_are_whole(other))
+            self._index(other)
+
+    def _others_are_whole(self, workload: Workload) -> bool:
+        others = (self.workloads.get(key) for key in workload.group.together if key != workload.group.key)
+        return all(other is not None and other.satisfied(other.counts) for other in others)
+
+    def _end(self, workload: Workload) -> None:
+        for key in (workload.group.key, *self.needed_by.get(workload.group.key, ())):
+            self.workloads[key].ending = True
+
+    def _set_group(self, workload: Workload, group: Group) -> None:
+        self._unlink(workload.group)
+        workload.set_group(group)
+        self._link(group)
+
+    def _link(self, group: Group) -> None:
+        for key in group.together:
+            if key != group.key:
+                self.needed_by.setdefault(key, set()).add(group.key)
+
+    def _unlink(self, group: Group) -> None:
+        for key in group.together:
+            if key != group.key:
+                needing = self.needed_by[key]
+                needing.discard(group.key)
+                if not needing:
+                    del self.needed_by[key]
 
     def _index(self, workload: Workload) -> None:
         key = workload.group.key
@@ -130,3 +165,4 @@ class Roster:
             self.below.discard(key)
         if workload.empty:
             del self.workloads[key]
+            self._unlink(workload.group)

@@ -134,20 +134,25 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
         return "is being deleted before it was placed"
     if entry.bind_failures:
         return f"waits after {entry.bind_failures} failed binds"
-    return "pending" if state.reasons.get(state.class_of(entry).key) else "waits for its first cycle"
+    return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
-    """Return why a pod waits: the reasons last recorded for its group, or for those like it, and for its class."""
+    """Return why a pod waits: that nobody can tell with whom it starts, which no cycle decides on.
+
+    Else the reasons last recorded for its group, or for those like it, and for its class.
+    """
     if entry.stage is not Stage.WAITING:
         return []
-    workload = state.roster.workloads[entry.group]
+    if entry.group_problem is not None:
+        return [entry.group_problem]
+    workload = state.roster.workloads.get(entry.group)
     by_group = state.group_reasons.get(entry.group, {})
     by_class = state.reasons.get(state.class_of(entry).key, {})
     found: list[payloads.Reason] = []
     for shard in sorted(by_group):
         found += by_group[shard].reasons
-    if not by_group and not workload.is_gang:
+    if not by_group and workload is not None and not workload.is_gang:
         kind = workload.group.queue, workload.group.priority
         for shard in sorted(by_class):
             found += [r for item in by_class[shard].alone if (item.queue, item.priority) == kind for r in item.reasons]

@@ -1,0 +1,103 @@
+"""How KAI's PodGroups fare, in KAI's words, from the events of real cycles."""
+
+from typing import Any
+
+import pytest
+from kai_binder.group_statuses import GroupStatuses
+from kaicore.events import payloads
+from kaicore.events.codec import decode_payload
+from kaicore.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.queues.tree import UNLIMITED
+
+from tests.factory import pod
+from tests.groups import World
+from tests.hierarchy import queue
+
+PODS = "".join(
+    f"---\napiVersion: v1\nkind: Pod\n"
+    f"metadata: {{name: p{number}, annotations: {{pod-group-name: g}}, labels: {{LABELS}}}}\n"
+    "spec: {priority: 5, containers: [{name: c, resources: {limits: {cpu: 1, nvidia.com/gpu: 2}}}]}\n"
+    for number in range(2)
+)
+
+
+def group(spec: str) -> str:
+    return f"apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {{{spec}}}\n"
+
+
+def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool = False) -> dict[str, Any]:
+    """The status of a group of two pods, each of 2 GPUs, after a cycle."""
+    world = World()
+    world.add_node("n1", cpu=64, gpu=8)
+    world.record("queue/small", payloads.QueueObserved(queue("small", quota=1, limit=3)))
+    world.record("queue/large", payloads.QueueObserved(queue("large", quota=1, limit=UNLIMITED)))
+    if taken:
+        world.add_pod(
+            pod("t", cpu=1, gpu=8, labels={KAI_QUEUE_LABEL: "large"}, priority=1, node_name="n1", phase="Running")
+        )
+    world.apply(group(spec) + PODS.replace("LABELS", labels))
+    world.cycle()
+    statuses = GroupStatuses()
+    for event in world.events:
+        statuses.fold(decode_payload(event), recorded_at=event.recorded_at)
+    if again:
+        statuses = GroupStatuses.restored(statuses.record(), empty_groups=False)
+    (found,) = statuses.news()
+    return found.status
+
+
+def told(spec: str, *, taken: bool = False, again: bool = False) -> dict[str, Any]:
+    """Its scheduling condition."""
+    (condition,) = status_of(spec, taken=taken, again=again)["schedulingConditions"]
+    return condition  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "details"),
+    [
+        (
+            "minMember: 2, queue: small, preemptibility: preemptible",
+            "OverLimit",
+            {"queueDetails": {"name": "small", "podGroupRequestedResources": {"nvidia.com/gpu": "4"}}},
+        ),
+        (
+            "minMember: 2, queue: large, preemptibility: non-preemptible",
+            "NonPreemptibleOverQuota",
+            {"queueDetails": {"name": "large", "podGroupRequestedNonPreemptibleResources": {"nvidia.com/gpu": "4"}}},
+        ),
+        ("minMember: 2, queue: nowhere", "QueueDoesNotExist", None),
+    ],
+)
+def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
+    for again in (False, True):
+        condition = told(spec, again=again)
+        assert (condition["type"], condition["reason"]) == ("UnschedulableOnNodePool", reason)
+        first = condition["reasons"][0]
+        assert (first["reason"], first.get("details")) == (reason, details)
+        assert first["message"] in condition["message"]
+
+
+def test_reasons_of_nodes() -> None:
+    condition = told("minMember: 2, queue: large, preemptibility: preemptible", taken=True)
+    assert [one["reason"] for one in condition["reasons"]] == ["PodSchedulingErrors"]
+    assert "nvidia.com/gpu" in condition["reasons"][0]["message"]
+
+
+def test_the_delay_is_told_beside_them() -> None:
+    condition = told("minMember: 2, queue: large, preemptibility: preemptible, preemptionDelay: 1000000h", taken=True)
+    assert {one["reason"] for one in condition["reasons"]} == {"PreemptionDelayNotElapsed", "PodSchedulingErrors"}
+
+
+def test_pods_that_start_one_by_one_are_told_as_well() -> None:
+    assert told("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
+
+
+def test_a_required_topology_and_a_sub_group_that_is_none() -> None:
+    required = told("minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large")
+    assert "spec.topologyConstraint.requiredTopologyLevel: rack" in required["message"]
+    nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
+    assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
+
+
+def test_what_runs_has_none() -> None:
+    assert status_of("minMember: 2, queue: large, preemptibility: preemptible")["schedulingConditions"] == []

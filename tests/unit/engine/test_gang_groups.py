@@ -1,0 +1,153 @@
+"""Gangs that start together end together: as victims, and where one of them fell below its minimum."""
+
+from typing import Any
+
+import pytest
+from kaicore.engine.decisions import EvictionReason
+from kaicore.events import payloads
+from kaicore.model.disruption import PodDisruptionBudget
+from kaicore.model.group import MatchPolicy
+from kaicore.model.selector import PodSelector, Requirement
+
+from tests.factory import pod
+from tests.workloads import Workloads
+
+BOTH = ("default/a", "default/b")
+GRACE_US = 60_000_000
+
+
+def running(*, a: dict[str, Any] | None = None, b: dict[str, Any] | None = None) -> Workloads:
+    """Gang a on node n1 and gang b on n2, of one pod each unless more is said about them."""
+    cluster = Workloads()
+    for name, node, more in (("a", "n1", a or {}), ("b", "n2", b or {})):
+        cluster.add_node(node, cpu=2)
+        spec: dict[str, Any] = {"count": 1, "cpu": 2, "node_name": node, "phase": "Running", **more}
+        group = {"together": BOTH, "match_policy": MatchPolicy.WAITING_AND_RUNNING, **spec.pop("group", {})}
+        cluster.gang(name, spec.pop("count"), group=group, labels={"app": name}, **spec)
+    return cluster
+
+
+def evicted(cluster: Workloads) -> set[str]:
+    """Whom the next cycle evicts; a name is in brackets where its group goes on."""
+    return {f"({one.name})" if one.shrinks else one.name for one in cluster.cycle().evictions}
+
+
+NOBODY: set[str] = set()
+TWO = {"count": 2, "least": 1, "cpu": 1}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "high", "gone"),
+    [
+        # One node would be enough; yet neither runs on without the other.
+        ({}, {}, {}, {"a-0", "b-0"}),
+        ({"priority": 1}, {"priority": 5}, {}, {"a-0", "b-0"}),
+        # Whoever may not be evicted keeps those that it starts together with.
+        ({}, {"group": {"preemptible": False}}, {}, NOBODY),
+        ({"priority": 1}, {"priority": 5}, {"priority": 3}, NOBODY),
+        ({}, {"scheduler_name": "other"}, {}, NOBODY),
+        # What one can spare is nobody else's loss.
+        (TWO, {"priority": 20}, {"cpu": 1}, {"(a-0)"}),
+        (TWO, {"priority": 20}, {"cpu": 2}, NOBODY),
+        (TWO, {}, {"cpu": 2}, {"a-0", "a-1", "b-0"}),
+        # Only a needs the other one.
+        ({}, {"group": {"together": ()}, "priority": 5}, {}, {"a-0"}),
+        ({"priority": 5}, {"group": {"together": ()}}, {"node_selector": {"host": "n2"}}, {"a-0", "b-0"}),
+        ({"priority": 20}, {"group": {"together": ()}}, {"node_selector": {"host": "n2"}}, NOBODY),
+        # Neither needs the other.
+        ({"group": {"together": ()}}, {"group": {"together": ()}, "priority": 5}, {}, {"a-0"}),
+    ],
+)
+def test_victims(a: dict[str, Any], b: dict[str, Any], high: dict[str, Any], gone: set[str]) -> None:
+    cluster = running(a=a, b=b)
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=2, labels={"host": name})
+    cluster.add_pod(pod("high", **{"cpu": 2, "priority": 9, **high}))
+    assert evicted(cluster) == gone
+
+
+def test_a_budget_of_one_keeps_all() -> None:
+    cluster = running()
+    selector = PodSelector(("default",), None, (Requirement("app", "In", ("b",)),))
+    cluster.record(
+        "pdb/b", payloads.PodDisruptionBudgetObserved(PodDisruptionBudget("uid-b", "default", "b", "1", selector))
+    )
+    cluster.add_pod(pod("high", cpu=2, priority=9))
+    assert evicted(cluster) == NOBODY
+
+
+def test_one_pod_on_its_own_is_cheaper_and_whoever_is_not_needed_stays() -> None:
+    cluster = running()
+    cluster.add_node("n3", cpu=2)
+    cluster.add_pod(pod("single", cpu=2, priority=0, node_name="n3", phase="Running"))
+    cluster.add_pod(pod("high", cpu=2, priority=9))
+    assert evicted(cluster) == {"single"}
+    cluster.gang("higher", 2, cpu=2, priority=10)
+    assert evicted(cluster) == {"a-0", "b-0"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "ended", "again", "gone"),
+    [
+        (MatchPolicy.WAITING_AND_RUNNING, False, False, {"a-0"}),
+        # It was there with the other one, and from then on each pod is on its own.
+        (MatchPolicy.ONCE_SATISFIED, False, False, NOBODY),
+        # It is at its end.
+        (MatchPolicy.WAITING_AND_RUNNING, True, False, NOBODY),
+        # What comes in time takes the place of what was lost.
+        (MatchPolicy.WAITING_AND_RUNNING, False, True, NOBODY),
+    ],
+)
+def test_the_other_gang_is_gone(policy: MatchPolicy, ended: bool, again: bool, gone: set[str]) -> None:
+    group = {"group": {"match_policy": policy}}
+    cluster = running(a=group, b=group)
+    lost = cluster.state.pods["uid-b-0"].pod
+    if ended:
+        cluster.see(lost, phase="Succeeded")
+    cluster.delete_pod(lost)
+    assert evicted(cluster) == NOBODY
+    cluster.now += GRACE_US + 1
+    if again:
+        cluster.members("b", [7], cpu=2)
+    result = cluster.cycle()
+    assert set(cluster.evicted(result)) == gone
+    assert set(cluster.evicted(result).values()) <= {EvictionReason.STALE_GANG}
+    assert set(cluster.placed(result)) == ({"b-7"} if again else NOBODY)
+
+
+def test_one_that_never_ran_with_the_other_does_not_run_on_alone() -> None:
+    """Another scheduler, or nobody's, put it there: it has never been satisfied."""
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=2)
+    for name in ("a", "b"):
+        cluster.gang(name, 0, least=1, group={"together": BOTH, "match_policy": MatchPolicy.ONCE_SATISFIED})
+    cluster.members("a", [0], cpu=2, node_name="n1", phase="Running")
+    cluster.now += GRACE_US + 1
+    assert evicted(cluster) == {"a-0"}
+
+
+def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -> None:
+    """Gang b needs a, which runs, and has somebody evicted; whoever comes after it in the cycle does not take a."""
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=2, labels={"host": name})
+    cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
+    cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
+    cluster.add_pod(pod("next", cpu=2, priority=8, node_selector={"host": "n1"}))
+    result = cluster.cycle()
+    assert cluster.nominated(result) == {"b-0": "n2"}
+    assert set(cluster.evicted(result)) == {"low"}
+
+
+def test_a_gang_does_not_start_with_one_that_was_just_evicted() -> None:
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, cpu=2, labels={"host": name})
+    cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
+    cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    cluster.add_pod(pod("first", cpu=2, priority=10, node_selector={"host": "n1"}))
+    cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
+    result = cluster.cycle()
+    assert cluster.nominated(result) == {"first": "n1"}
+    assert set(cluster.evicted(result)) == {"a-0"}
