@@ -154,7 +154,7 @@ async def observation_rate(url: str, facts: Facts, *, first: int, pods: int, bat
     for start in range(0, pods, 1000):
         await facts.append(
             *(
-                (f"pod/uid-{name}", PodObserved(model_pod(name, cpu=8, gpu=1, node_name=f"m-{name}")))
+                (f"pod/uid-{name}", PodObserved(model_pod(name, cpu=8, memory=16, gpu=1, node_name=f"m-{name}")))
                 for name in names[start : start + 1000]
             )
         )

@@ -7,6 +7,7 @@ from kaicore.engine.numa_verdicts import NumaVerdicts, configure_kubelets
 from kaicore.events import payloads
 from kaicore.numa.admission import Admitted, Refused
 from kaicore.numa.prediction import PredictedPlacement
+from kaicore.state.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
 from tests.ledger import Ledger
@@ -112,9 +113,9 @@ class NodeHistory:
         if self.installed and self._knowledge.published:
             self._publish()
 
-    def incomplete(self) -> bool:
-        """Whether the state knows that it does not know all."""
-        return self._ledger.state.charges.history_gap("node") is not None
+    def gap(self) -> HistoryGap | None:
+        """What the state says that it does not know."""
+        return self._ledger.state.charges.history_gap("node")
 
     def _publish(self) -> None:
         topology = topology_of(self._scenario, self._available, len(self._ledger.events))

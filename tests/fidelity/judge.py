@@ -11,11 +11,16 @@ from tests.fidelity.vectors import Record
 
 @dataclass(slots=True)
 class Judge:
-    """Scores by policy and scope, and the disagreements."""
+    """Scores by policy and scope, and the disagreements.
+
+    `incomplete` has the nodes, by scenario, of which the state said that something is unknown: since which position of
+    the log, and for how many admissions.
+    """
 
     knowledge: Knowledge = field(default_factory=Knowledge)
     scores: dict[tuple[str, str], Score] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
+    incomplete: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def run(self, scenario: Record) -> None:
         """Judge every admission of one scenario."""
@@ -44,12 +49,22 @@ class Judge:
             total.add(score)
         return total
 
+    def add(self, other: "Judge") -> None:
+        """Add what another judged."""
+        for key, score in other.scores.items():
+            self.scores.setdefault(key, Score()).add(score)
+        self.disagreements += other.disagreements
+        self.incomplete |= other.incomplete
+
     def _admit(self, history: NodeHistory, scenario: Record, event: Record, score: Score) -> None:
         if not history.installed:
             if event["admit"]:
                 history.admitted(event, None)
             return
-        score.incomplete += event["node_fit"] and history.incomplete()
+        if event["node_fit"] and (gap := history.gap()) is not None:
+            score.incomplete += 1
+            since, count = self.incomplete.get(scenario["id"], (gap.since, 0))
+            self.incomplete[scenario["id"]] = min(since, gap.since), count + 1
         prediction = history.predict(event)
         if event["node_fit"]:
             tags = ",".join([event["qos"], *event.get("tags", ()), *scenario["tags"]])

@@ -1,29 +1,43 @@
 """Recorded kubelet decisions as events of a scheduler's log (format: `shared/data/kubelet/FORMAT.md`)."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from kaicore.engine.config import KubeletOverride
 from kaicore.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.model.pod import Container, ContainerKind, Pod, QosClass
 from kaicore.numa.kubelet_settings import MULTITHREADING_LABEL
 
+from tests.fidelity.format import VectorError, decode_scenario
+
 Record = dict[str, Any]
 
 
 def read_vectors(path: Path) -> Iterator[Record]:
-    """Read scenarios from a file, gzipped or not, whatever it is called."""
+    """Read scenarios from a file, gzipped or not, whatever it is called.
+
+    Raises:
+        VectorError: naming the line and the field that is wrong; or there is nothing to judge in it.
+    """
+    admissions = 0
     with path.open("rb") as start:
         zipped = start.read(2) == b"\x1f\x8b"
     opener = gzip.open if zipped else open
     with opener(path, "rb") as lines:
-        for line in lines:
-            if line.strip():
-                yield msgspec.json.decode(line)
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    scenario = decode_scenario(line, where=f"{path}, line {number}")
+                    admissions += sum(event["op"] == "admit" and event["node_fit"] for event in scenario["events"])
+                    yield scenario
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise VectorError(f"{path}: {error}") from None
+    if not admissions:
+        raise VectorError(f"{path}: no admission in it that could be judged")
 
 
 def node_of(scenario: Record) -> Node:

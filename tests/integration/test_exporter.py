@@ -142,7 +142,7 @@ def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) -> Expor
 
 
 def seen(name: str, node: str = "n1", uid: str = "", **fields: Any) -> tuple[str, payloads.Payload]:
-    one = model_pod(name, cpu=1, node_name=node, uid=uid or f"uid-{name}", **fields)
+    one = model_pod(name, cpu=8, memory=8, gpu=4, node_name=node, uid=uid or f"uid-{name}", **fields)
     return f"pod/{one.uid}", payloads.PodObserved(one)
 
 

@@ -1,6 +1,7 @@
 """Simulated kubelets, the exporter that serves them all, and ingest: what a kubelet gave a pod ends up in the log."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,13 +11,14 @@ from kai_exporter.main import export
 from kai_exporter.settings import ExporterSettings
 from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 from kaicore.events import payloads
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.resources import PODS
 from kaicore.log.postgres import PostgresLog
 from kaicore.model.placement import SpanAmount, ZoneAmount
 from kaicore.service import Health, ServiceContext, get_logger
 from prometheus_client import REGISTRY
 
 from tests.factory import GI
-from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.service_process import service_process
 from tests.simulator.fleet.cluster import Cluster
@@ -95,7 +97,7 @@ async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exportin
         for node, requests in enumerate((narrow, narrow, wide)):
             pod = await cluster.run_pod(f"p{node}", node=f"node-{node}", amounts=requests)
             uid = pod["metadata"]["uid"]
-            one = model_pod(f"p{node}", uid=uid, node_name=f"node-{node}")
+            one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
             await facts.append((f"pod/{uid}", payloads.PodObserved(one)))
         placements = {payload.name: payload.placement for payload in await observed.reach(3)}
     for name in ("p0", "p1"):

@@ -46,7 +46,7 @@ async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIn
 
 def seen(name: str, node: str = "n1", **fields: Any) -> tuple[str, payloads.Payload]:
     """The watcher sees a pod on a node."""
-    one = pod(name, cpu=1, node_name=node, **fields)
+    one = pod(name, cpu=8, memory=8, gpu=2, node_name=node, **fields)
     return f"pod/{one.uid}", payloads.PodObserved(one)
 
 
@@ -198,6 +198,27 @@ BAD_PODS = {
     "zone the node has not": (pod_report("a", node_9={"cpu": 1}), "zone", "Pod default/a: zone: .*: 'node-9'"),
     "no zone": (pod_report("a", zone={"cpu": 1}), "invalid", r"default/a: .*zones\[0\].zone: .*'zone'"),
     "absurd": (pod_report("a", node_0={"cpu": 10**30}), "invalid", r"default/a: .*amount.cpu: .*: 1000"),
+    "more than it asks for": (
+        pod_report("a", node_0={"cpu": 4000}, node_1={"cpu": 5000}),
+        "invalid",
+        r"Pod default/a: containers\[main\].cpu: the container asks for 8 at most: '9'",
+    ),
+    "what it does not ask for": (
+        pod_report("a", node_0={"foo/bar": 1}),
+        "invalid",
+        r"Pod default/a: containers\[main\].foo/bar: the container asks for 0 at most: '1'",
+    ),
+    "more than the zone has": (
+        pod_report("a", node_0={"cpu": 5000}),
+        "invalid",
+        "Pod default/a: node-0.cpu: the zone has 4: '5'",
+    ),
+    "no container of it": (
+        pod_report("a", node_0={"cpu": 1000})
+        | {"containers": [{"name": "zzz", "zones": [{"zone": "node-0", "amount": {"cpu": 1}}]}]},
+        "invalid",
+        r"Pod default/a: containers\[zzz\]: is none of the pod's containers \(main\): 'zzz'",
+    ),
     "negative": (pod_report("c", node_0={"cpu": -8}), "invalid", r"default/c: .*amount.cpu: .*: -8"),
     "duplicate containers": (
         {**pod_report("a"), "containers": [{"name": "m"}, {"name": "m"}]},

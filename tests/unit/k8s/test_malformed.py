@@ -58,6 +58,7 @@ NODE_CASES = [
 TOPOLOGY_CASES: list[tuple[wire.Wire, str, object]] = [
     (zone_with(capacity="-4"), "zones[0].resources[0].capacity", "-4"),
     (zone_with(capacity="4", allocatable="99999999999999999999"), "zones[0].resources[0].allocatable", "9" * 20),
+    (zone_with(capacity="4", allocatable="99"), "zones[0].resources[0].allocatable", "99"),
     (zone_with(capacity="4", available="4 cores"), "zones[0].resources[0].available", "4 cores"),
     (zone_with(available="4"), "zones[0].resources[0].capacity", None),
     (zone_with(capacity={"value": 4}), "zones[0].resources[0].capacity", {"value": 4}),

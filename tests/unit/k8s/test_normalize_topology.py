@@ -75,11 +75,14 @@ def test_missing_figures_follow_from_the_others() -> None:
         {"name": "cpu", "capacity": "4"},
         {"name": "memory", "allocatable": "8", "available": "3"},
         {"name": "hugepages-2Mi", "capacity": "0", "allocatable": "0", "available": "0"},
+        # The host has fewer since the kubelet started.
+        {"name": "hugepages-1Gi", "capacity": "1Gi", "allocatable": "2Gi", "available": "2Gi"},
     ]
     (zone,) = normalized(wire.topology(zones=[{"name": "node-7", "type": "Node", "resources": resources}])).zones
     assert zone.numa_id == 7
     assert zone.resources == {
         "cpu": ZoneResource(4000, 4000, 4000),
+        "hugepages-1Gi": ZoneResource(2**30, 2**31, 2**31),
         "hugepages-2Mi": ZoneResource(0, 0, 0),
         "memory": ZoneResource(8, 8, 3),
     }

@@ -294,6 +294,14 @@ def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) ->
             node() + pod("a", metadata=record("observed", node_7="cpu: 1"), spec=ON_N1),
             "Pod default/a: its placement names node-7, of which the NodeResourceTopology of n1 knows nothing",
         ),
+        (
+            node() + pod("a", metadata=record("observed", node_0="nvidia.com/gpu: 9"), spec=ON_N1),
+            "Pod default/a: placement.nvidia.com/gpu: the pod's containers ask for 1 at most: '9'; the placement",
+        ),
+        (
+            node() + pod("a", metadata=record("predicted", node_0="cpu: 400"), spec=ON_N1),
+            "Pod default/a: placement.cpu: the pod's containers ask for 1 at most: '400'; the placement",
+        ),
     ],
 )
 def test_what_is_left_out_is_said_once(tmp_path: Path, text: str, warning: str) -> None:

@@ -222,8 +222,8 @@ def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
     fleet = Fleet()
     node = fleet.run("a", 0)
     span = SpanAmount(("node-0", "node-1"), {GPU: 1})
-    for zones, missed in ((("node-0",), False), (("node-0", "node-1"), True), ((), False)):
-        held = tuple(ZoneAmount(zone, {GPU: 1}) for zone in zones)
+    gpu, cpus = ZoneAmount("node-0", {GPU: 1}), ZoneAmount("node-1", amounts(cpu=2))
+    for held, missed in (((gpu,), False), ((gpu, cpus), True), ((), False)):
         seen = Placement(Provenance.OBSERVED, (ContainerPlacement("main", (), held, (span,)),))
         fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
         assert bool(fleet.state.missed) is missed

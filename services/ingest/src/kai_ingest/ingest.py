@@ -258,6 +258,7 @@ class Ingest:
         if self._says_nothing_new(known, placement):
             judged.unchanged += 1
             return
+        self.projection.check_held(known, placement)
         judged.news.append(self._news(known, placement, "exporter", occurred_at=report.observed_at))
 
     def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
@@ -289,6 +290,7 @@ class Ingest:
                 decode_annotation(pod.annotation, subject=f"Pod {pod.subject}", annotation=OBSERVED_ANNOTATION)
             )
             self.projection.check_zones(pod, zones_of(placement))
+            self.projection.check_held(pod, placement)
         except InvalidObject as error:
             self._refuse("annotation", (pod.uid, pod.annotation), node=pod.node, error=str(error))
             return None

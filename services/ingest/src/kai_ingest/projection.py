@@ -18,6 +18,7 @@ from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.events.observation import content_digest
 from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
+from kaicore.numa.held import Limits, impossible_holding, most_held, zone_limits
 
 from kai_ingest.observation import is_empty
 
@@ -37,7 +38,7 @@ EVENT_TYPES = (
 )
 
 #: Version of a snapshot's format.
-SCHEMA = "2"
+SCHEMA = "3"
 
 #: How long a deleted pod is remembered as the predecessor of one of the same name, microseconds.
 _REMEMBERED_US = 600_000_000
@@ -71,6 +72,7 @@ class KnownPod(msgspec.Struct):
         node: where it was decided to go, or is.
         since: its node's kubelet cannot have known of it earlier.
         succeeds: another pod of that name was on that node before.
+        most: what each of its containers can hold.
         live: it has not reached a terminal phase.
         on_node: Kubernetes said that it is there; else a decision did.
         bound_at: when its binding was recorded, 0 if it was not.
@@ -88,6 +90,7 @@ class KnownPod(msgspec.Struct):
     node: str
     since: int
     succeeds: bool
+    most: Limits
     live: bool = True
     on_node: bool = False
     bound_at: int = 0
@@ -125,8 +128,9 @@ class Unresolved(KaiError):
 
 class _Snapshot(msgspec.Struct):
     pods: list[KnownPod]
-    zones: dict[str, tuple[str, ...]]
+    zones: dict[str, Limits]
     policies: dict[str, str]
+    waiting: dict[str, Limits]
     gone: list[tuple[str, str, str, int]]
 
 
@@ -136,7 +140,8 @@ class Projection:
     def __init__(self) -> None:
         self.position = 0
         self.pods: dict[str, KnownPod] = {}
-        self.zones: dict[str, tuple[str, ...]] = {}
+        #: By node, its zones with what they have of CPUs and memory.
+        self.zones: dict[str, Limits] = {}
         #: Topology Manager policies by node.
         self.policies: dict[str, str] = {}
         #: Rejections of pods that were predicted to be admitted, still to be recorded as missed predictions.
@@ -144,6 +149,8 @@ class Projection:
         #: Pods whose annotation has still to be looked at.
         self.annotated: set[str] = set()
         self._zones_missing: set[str] = set()
+        # What each container of a pod without a node can hold, by uid.
+        self._waiting: dict[str, Limits] = {}
         self._by_name: dict[tuple[str, str], list[str]] = {}
         # Namespace, name and node of deleted pods, with the time of the deletion, oldest first.
         self._gone: dict[tuple[str, str, str], int] = {}
@@ -167,7 +174,7 @@ class Projection:
             case payloads.BindFailed(uid=uid, node=node):
                 found = self.pods.get(uid)
                 if found is not None and not found.on_node and found.node == node:
-                    self._forget(uid)
+                    self._waiting[uid] = self._forget(uid).most
             case payloads.PodRejected(uid=uid) as payload:
                 found = self.pods.get(uid)
                 if found is not None:
@@ -186,7 +193,7 @@ class Projection:
                     self.record(uid, record_of(payload, position=event.position, event_id=event.id))
             case payloads.TopologyObserved(topology=topology):
                 self.policies[topology.node] = topology.policy
-                self._set_zones(topology.node, tuple(zone.name for zone in topology.zones))
+                self._set_zones(topology.node, zone_limits(topology))
             case payloads.TopologyDeleted(node=node):
                 self.zones.pop(node, None)
                 self.policies.pop(node, None)
@@ -214,6 +221,17 @@ class Projection:
             raise Unresolved(
                 Miss.ZONE, f"Pod {pod.subject}: zone: Node {pod.node} has {', '.join(there or ())}: {strange[0]!r}"
             )
+
+    def check_held(self, pod: KnownPod, placement: Placement) -> None:
+        """Check that the pod, and the zones of its node, can hold what is said.
+
+        Raises:
+            InvalidObject: naming pod, container or zone, resource and amount.
+        """
+        zones = self.zones.get(pod.node, {})
+        problem = impossible_holding(placement, subject=f"Pod {pod.subject}", most=pod.most, zones=zones)
+        if problem is not None:
+            raise problem
 
     def await_zones(self, pod: KnownPod) -> None:
         """Have the pod's annotation looked at again when its node has other zones."""
@@ -265,7 +283,9 @@ class Projection:
     def dump(self) -> bytes:
         """Return a snapshot for `load`."""
         gone = [(*key, at) for key, at in self._gone.items()]
-        return msgspec.msgpack.encode(_Snapshot(list(self.pods.values()), self.zones, self.policies, gone))
+        return msgspec.msgpack.encode(
+            _Snapshot(list(self.pods.values()), self.zones, self.policies, self._waiting, gone)
+        )
 
     @classmethod
     def load(cls, body: bytes, *, position: int) -> "Projection":
@@ -274,6 +294,7 @@ class Projection:
         projection = cls()
         projection.position = position
         projection.zones, projection.policies = snapshot.zones, snapshot.policies
+        projection._waiting = snapshot.waiting
         projection._gone = {(namespace, name, node): at for namespace, name, node, at in snapshot.gone}
         for pod in snapshot.pods:
             projection._add(pod)
@@ -289,7 +310,12 @@ class Projection:
             known = self._at(pod.uid, pod.namespace, pod.name, pod.node_name, (pod.created_at + 1) * 1_000_000)
             known.on_node = True
         if known is None:
+            if pod.finished:
+                self._waiting.pop(pod.uid, None)
+            else:
+                self._waiting[pod.uid] = most_held(pod)
             return
+        known.most = most_held(pod)
         known.live = known.live and not pod.finished
         annotation = pod.annotations.get(OBSERVED_ANNOTATION, "")
         if annotation != known.annotation or arrives:
@@ -300,7 +326,8 @@ class Projection:
         """Return the pod, which is on that node now or about to be."""
         pod = self.pods.get(uid)
         if pod is None:
-            pod = KnownPod(uid, namespace, name, node, since, self._succeeds(uid, namespace, name, node))
+            succeeds, most = self._succeeds(uid, namespace, name, node), self._waiting.pop(uid, {})
+            pod = KnownPod(uid, namespace, name, node, since, succeeds, most)
             self._add(pod)
         elif pod.node != node:
             pod.node, pod.since, pod.record, pod.predicted = node, since, None, None
@@ -329,6 +356,7 @@ class Projection:
         return pod
 
     def _deleted(self, uid: str, at: int) -> None:
+        self._waiting.pop(uid, None)
         if uid not in self.pods:
             return
         pod = self._forget(uid)
@@ -338,9 +366,9 @@ class Projection:
         while (oldest := next(iter(self._gone))) != key and self._gone[oldest] < at - _REMEMBERED_US:
             del self._gone[oldest]
 
-    def _set_zones(self, node: str, names: tuple[str, ...]) -> None:
-        if self.zones.get(node) != names:
-            self.zones[node] = names
+    def _set_zones(self, node: str, zones: Limits) -> None:
+        if self.zones.get(node) != zones:
+            self.zones[node] = zones
             again = {uid for uid in self._zones_missing if self.pods[uid].node == node}
             self._zones_missing -= again
             self._look_again(self.pods[uid] for uid in again)

@@ -90,6 +90,14 @@ class _StateCollector(Collector):
             for key, count in sorted(by_cause.items()):
                 misses.add_metric([node, *key.split("/", 1)], count)
         yield misses
+        disbelieved = CounterMetricFamily(
+            "kai_observations_disbelieved",
+            "Observations of more than the pod or the zone can hold, by node that exists",
+            labels=["node"],
+        )
+        for node, count in sorted(tally.disbelieved.items()):
+            disbelieved.add_metric([node], count)
+        yield disbelieved
         now = max(self._clock(), state.recorded_at)
         late: dict[str, int] = {}
         for entry in state.pods.values():

@@ -14,7 +14,7 @@ from kaicore.errors import InvalidObject
 from kaicore.k8s.objects import TopologyObject, TopologyResource, TopologyZone, ZoneCost
 from kaicore.k8s.resources import subject_of
 from kaicore.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
-from kaicore.model.quantity import parse_amount
+from kaicore.model.quantity import is_hugepages, parse_amount
 
 #: The largest NUMA id: masks of zones must fit a signed 64-bit integer.
 MAX_NUMA_ID = 62
@@ -176,8 +176,13 @@ def _zone_resources(resources: Iterable[TopologyResource], *, subject: str, fiel
             raise InvalidObject(subject, f"{where}.capacity", None, "is missing, and so is allocatable")
         # Hand-written objects leave out what they do not distinguish.
         allocatable = figures.get("allocatable", figures.get("capacity", 0))
+        capacity = figures.get("capacity", allocatable)
+        # Publishers read the host's hugepages anew, and a kubelet goes on with those that it has started with.
+        if allocatable > capacity and not is_hugepages(resource.name):
+            problem = f"is more than the capacity, {resource.capacity}"
+            raise InvalidObject(subject, f"{where}.allocatable", resource.allocatable, problem)
         found[resource.name] = ZoneResource(
-            capacity=figures.get("capacity", allocatable),
+            capacity=capacity,
             allocatable=allocatable,
             available=figures.get("available", allocatable),
         )

@@ -40,9 +40,9 @@ class CoreCounts:
     """The CPUs of one zone that a pod may have, by what is left of their cores; counts of CPUs, two to a core.
 
     Which CPUs an init container lends decides what later containers take over: an even request takes whole cores and
-    leaves a lent half of a broken one alone. No API shows CPU ids; counted are as many broken cores as there must be,
-    one where the number of free CPUs is odd. Where that is too few, up to one CPU a container is taken to be shared
-    that is not (decision 0041).
+    leaves a lent half of a broken one alone. No API shows the CPU ids of init containers; counted are as many broken
+    cores as there must be, one where the number of free CPUs is odd. Where that is too few, up to one CPU a container
+    is taken to be shared that is not (decision 0041).
 
     Attributes:
         free_whole, free_single: free, with and without their sibling.
@@ -69,34 +69,34 @@ class CoreCounts:
             lend: an init container takes them, and lends them on.
         """
         cores = min(need // 2, (self.lent_whole + self.free_whole) // 2 + self.mixed)
-        again = self._take_cores(cores, lend=lend)
-        return again + sum(self._take_single(lend=lend) for _ in range(need - 2 * cores))
-
-    def _take_cores(self, cores: int, *, lend: bool) -> int:
         lent = min(cores, self.lent_whole // 2)
         mixed = min(cores - lent, self.mixed)
-        free = cores - lent - mixed
-        self.free_whole -= 2 * free
+        self.lent_whole -= 2 * lent
         self.mixed -= mixed
-        self.lent_whole += 2 * (mixed + free) if lend else -2 * lent
-        return 2 * lent + mixed
+        self.free_whole -= 2 * (cores - lent - mixed)
+        singles = need - 2 * cores
+        lent_singles = min(singles, self.lent_single)
+        free_singles = min(singles - lent_singles, self.free_single)
+        self.lent_single -= lent_singles
+        self.free_single -= free_singles
+        again = 2 * lent + mixed + lent_singles
+        if singles > lent_singles + free_singles:
+            again += self._break_core(lend=lend)
+        if lend:
+            # Only now: a container does not take over what it has just taken itself.
+            self.lent_whole += 2 * cores
+            self.lent_single += lent_singles + free_singles
+        return again
 
-    def _take_single(self, *, lend: bool) -> bool:
-        """Broken cores come first; a core is broken from its lower thread, which is the lent one."""
-        if self.lent_single:
-            self.lent_single -= not lend
-            return True
-        if self.free_single:
-            self.free_single -= 1
-            self.lent_single += lend
-            return False
-        if self.mixed:
-            self.mixed -= not lend
-            self.free_single += not lend
-            return True
+    def _break_core(self, *, lend: bool) -> bool:
+        """Take one CPU of a whole core, that of the lowest id: of a lent core, then the lent one of a mixed core."""
         if self.lent_whole:
             self.lent_whole -= 0 if lend else 2
             self.lent_single += not lend
+            return True
+        if self.mixed:
+            self.mixed -= not lend
+            self.free_single += not lend
             return True
         self.free_whole -= 2
         self.mixed += lend

@@ -26,6 +26,8 @@ from kaicore.events.payloads import (
 )
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.normalize_topology import normalize_topology
 from kaicore.k8s.objects import PodObject
 from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Seen
 from kaicore.k8s.resources import PODS, ObjectT
@@ -42,6 +44,7 @@ from kaicore.model.placement import (
     ZoneAmount,
     encode_annotation,
 )
+from kaicore.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.simulation.disruption import DisruptionController
 from kaicore.simulation.kubelets import Answer, Kubelets
 from kaicore.simulation.objects import World, WorldPod
@@ -207,7 +210,7 @@ class Simulation:
         wire = pod.wire
         units: list[Unit | None] = []
         node, meta = wire.spec.node_name or "", wire.metadata
-        if node and _holds(wire) and self._names_zones_of(pod, node, pod.predicted):
+        if node and _holds(wire) and self._believed(pod, node, pod.predicted):
             waiting = msgspec.structs.replace(wire.spec, node_name=None)
             units.append(self._seen(POD, msgspec.structs.replace(wire, spec=waiting)))
             containers = annotated_placement(pod.predicted or ()).containers
@@ -229,24 +232,29 @@ class Simulation:
                 )
             )
         units.append(self._seen(POD, wire))
-        if node and _holds(wire) and self._names_zones_of(pod, node, pod.observed):
+        if node and _holds(wire) and self._believed(pod, node, pod.observed):
             units.append(self._observed(wire, annotated_placement(pod.observed or ()), "annotation"))
         return units
 
-    def _names_zones_of(self, pod: WorldPod, node: str, zones: tuple[ZoneAmount, ...] | None) -> bool:
-        """Whether there is a record, and all its zones are the node's; a warning where they are not."""
+    def _believed(self, pod: WorldPod, node: str, zones: tuple[ZoneAmount, ...] | None) -> bool:
+        """Whether there is a record, its zones are the node's, and pod and zones can hold it; a warning if not."""
         if zones is None:
             return False
-        topology = self._world.topologies.get(node)
-        known = {zone.name for zone in topology[1].zones or ()} if topology is not None else set()
-        strange = sorted({zone.zone for zone in zones} - known)
+        found = self._world.topologies.get(node)
+        limits = zone_limits(normalize_topology(found[1])) if found is not None else {}
+        subject = f"Pod {pod.wire.metadata.namespace}/{pod.wire.metadata.name}"
+        strange = sorted({zone.zone for zone in zones} - limits.keys())
         if strange:
-            meta = pod.wire.metadata
-            self._world.warnings.append(
-                f"{pod.where}: Pod {meta.namespace}/{meta.name}: its placement names {', '.join(strange)}, "
-                f"of which the NodeResourceTopology of {node} knows nothing; the placement is not believed"
+            problem = (
+                f"{subject}: its placement names {', '.join(strange)}, "
+                f"of which the NodeResourceTopology of {node} knows nothing"
             )
-        return not strange
+        else:
+            most, placement = most_held(normalize_pod(pod.wire)), annotated_placement(zones)
+            problem = str(impossible_holding(placement, subject=subject, most=most, zones=limits) or "")
+        if problem:
+            self._world.warnings.append(f"{pod.where}: {problem}; the placement is not believed")
+        return not problem
 
     # What happens now.
 

@@ -27,6 +27,7 @@ from kaicore.model.pod import Pod
 from kaicore.model.queue import Queue
 from kaicore.model.rejection import is_kubelet_rejection
 from kaicore.numa.columns import ZoneCharge
+from kaicore.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.numa.own_policy import missed
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.state.class_book import ClassBook
@@ -202,6 +203,7 @@ class ClusterState:
             self._changed(payload.name)
             self.rejections.pop(payload.name, None)
             self.tally.misses.pop(payload.name, None)
+            self.tally.disbelieved.pop(payload.name, None)
 
     def _topology_observed(self, payload: payloads.TopologyObserved, _: Event) -> None:
         topology = payload.topology
@@ -398,6 +400,15 @@ class ClusterState:
         entry = self.pods.get(payload.uid)
         if entry is None or entry.stage is Stage.FINISHED or (entry.node and entry.node != payload.node):
             return
+        row = self.columns.rows.get(payload.node)
+        topology = self.columns.topologies[row] if row is not None else None
+        limits = zone_limits(topology) if topology is not None else {}
+        subject, most = f"Pod {entry.pod.subject}", most_held(entry.pod)
+        problem = impossible_holding(payload.placement, subject=subject, most=most, zones=limits)
+        entry.disbelieved = str(problem or "")
+        if problem is not None:
+            add(self.tally.disbelieved, payload.node)
+            return
         if entry.predicted is not None:
             agreement = compare(entry.predicted, payload.placement)
             if entry.agreement is not None:
@@ -556,7 +567,7 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
             entry.predicted = entry.observed = None
-            entry.elsewhere = False
+            entry.elsewhere, entry.disbelieved = False, ""
             entry.volumes = {}
         self.charges.hold(entry, node, at=self.position)
         self._judge(entry)

@@ -58,6 +58,7 @@ class PodEntry(msgspec.Struct):
         started_at: when it was first seen running, by the record of that; 0 before.
         missed: what of its observed placement is not as its own NUMA policy asks; empty when nothing is.
         missed_at: when that was recorded.
+        disbelieved: why its last observation is not believed; empty when it is, or there is none.
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
         nomination: the room that is kept for it while it waits.
@@ -92,6 +93,7 @@ class PodEntry(msgspec.Struct):
     started_at: int = 0
     missed: str = ""
     missed_at: int = 0
+    disbelieved: str = ""
     healing: bool = False
     heal_failures: int = 0
     heal_failed_at: int = 0

@@ -14,6 +14,7 @@ class Tally(msgspec.Struct):
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
+        disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
         heal_requests: decisions to evict one of them.
@@ -29,6 +30,7 @@ class Tally(msgspec.Struct):
     reselections: int = 0
     agreement: dict[str, int] = {}
     misses: dict[str, dict[str, int]] = {}
+    disbelieved: dict[str, int] = {}
     cycles: int = 0
     missed: int = 0
     heal_requests: int = 0

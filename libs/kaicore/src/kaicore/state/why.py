@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 
 from kaicore.engine.reasons import render
+from kaicore.errors import InvalidObject
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.model.placement import Placement
 from kaicore.model.pod import Amounts, Pod
 from kaicore.model.quantity import format_amount
+from kaicore.numa.held import impossible_holding, most_held
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import is_unobserved
 from kaicore.state.healing import why_not
@@ -81,7 +83,9 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
             case payloads.PlacementObserved():
                 text = f"observed on {payload.node}{zones_text(payload.placement)}"
-                if predicted is not None:
+                if before is not None and (problem := _impossible(before, payload.placement)):
+                    text += f", which is not believed: {problem}"
+                elif predicted is not None:
                     text += f", {_COMPARED[compare(predicted, payload.placement)]}"
             case payloads.PredictionMissed(cause=cause):
                 text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
@@ -179,6 +183,8 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
         else:
             found.append("it is to be placed anew as soon as another node would keep its policy")
+    if entry.disbelieved:
+        found.append(f"its last observation is not believed: {entry.disbelieved}")
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
         found.append(
@@ -212,6 +218,10 @@ def zones_text(placement: Placement | None) -> str:
         for span in container.spans
     ]
     return " zones " + ", ".join(parts) if parts else ""
+
+
+def _impossible(pod: Pod, placement: Placement) -> InvalidObject | None:
+    return impossible_holding(placement, subject=f"Pod {pod.subject}", most=most_held(pod), zones={})
 
 
 def _pod_news(before: Pod | None, pod: Pod) -> str:
