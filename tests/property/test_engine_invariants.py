@@ -130,6 +130,7 @@ class Story:
 
     def cycle(self) -> CycleResult:
         before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
+        held = self.held()
         started = {key: workload.started_at for key, workload in self.state.roster.workloads.items()}
         going = sum(one.evicting for one in self.state.roster.leaving.values() if one.pod.labels["app"] == "a")
         kept = {uid for uid in self.state.nominated if self.state.pods[uid].nomination is not None}
@@ -137,7 +138,7 @@ class Story:
         check_accounts(self.state, observed=False)
         self.no_partial_gang(result, before)
         self.no_gang_left_below_its_minimum(result)
-        self.no_queue_beyond_its_limit()
+        self.no_queue_beyond_its_limit(held)
         self.no_budget_overdrawn(result, going)
         self.nobody_before_its_time(result, started)
         self.all_fits_once_they_are_gone(kept)
@@ -160,13 +161,19 @@ class Story:
                 needing = self.state.roster.needed_by.get(eviction.group, ())
                 assert not any(self.state.roster.workloads[key].active for key in needing)
 
-    def no_queue_beyond_its_limit(self) -> None:
-        for name, share in self.queues.items():
-            workloads = [
-                one for one in self.state.roster.workloads.values() if f"{one.group.queue}/".startswith(f"{name}/")
-            ]
-            held = [member.requests.get(GPU, 0) for one in workloads for member in one.active.values()]
-            assert share["limit"] == UNLIMITED or sum(held) <= share["limit"]
+    def held(self) -> dict[str, int]:
+        """GPUs that each queue's work holds, that of queues below it included."""
+        active = [
+            (f"{one.group.queue}/", sum(member.requests.get(GPU, 0) for member in one.active.values()))
+            for one in self.state.roster.workloads.values()
+        ]
+        return {name: sum(gpus for of, gpus in active if of.startswith(f"{name}/")) for name in self.queues}
+
+    def no_queue_beyond_its_limit(self, before: dict[str, int]) -> None:
+        """Who is not evicted after all may put a queue beyond it; then a cycle adds nothing."""
+        for name, now in self.held().items():
+            limit = self.queues[name]["limit"]
+            assert limit == UNLIMITED or now <= max(limit, before[name])
 
     def no_budget_overdrawn(self, result: CycleResult, going: int) -> None:
         if self.allowed is not None:

@@ -70,8 +70,8 @@ def check(cluster: Workloads) -> None:
 def test_what_is_said_to_help_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
     told = Story(layout, queues)
     for added, happened in story:
-        for count, least, spec in added:
-            told.group(count, least, spec)
+        for count, least, others, spec in added:
+            told.group(count, least, others, spec)
         told.cycle()
         check(told.cluster)
         for step in happened:

@@ -85,6 +85,25 @@ def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
     assert not cluster.cycle().evictions, "both have their due"
 
 
+def test_a_limit_is_not_promised_twice() -> None:
+    """Room that is kept counts below a limit from the next cycle on, though whoever it is for does not run yet."""
+    cluster = cluster_of(
+        queue("d", quota=8, limit=4), queue("a", "d", quota=4), queue("b", "d", quota=4), queue("e", quota=2), nodes=1
+    )
+    cluster.full([cluster.add_pod(of(f"e{number}", "e", 1, created_at=number)) for number in range(8)])
+    cluster.add_pod(of("a0", "a", 2, created_at=9))
+    first = cluster.cycle()
+    assert len(first.evictions) == 2
+    cluster.add_pod(of("b0", "b", 4, created_at=10, priority=-1))
+    second = cluster.cycle()
+    assert not second.evictions
+    assert QueueRefusal.OVER_LIMIT in {
+        one.code for alone in second.pending for told in alone.alone for one in told.reasons
+    }
+    cluster.go(first)
+    assert set(cluster.placed(cluster.cycle())) == {"a0"}
+
+
 def test_whoever_lifts_no_limit_stays() -> None:
     """d is full, and so are the nodes: e uses more than its quota, too, and costs less, but is no help below d."""
     cluster = cluster_of(

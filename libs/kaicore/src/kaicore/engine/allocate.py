@@ -56,9 +56,7 @@ class _Order:
             heapq.heappush(self._queues, (self._place(queue), queue))
 
     def _place(self, queue: str) -> tuple[tuple[Any, ...], str]:
-        session = self._session
-        turn = session.turns[self._groups[queue][0][1]]
-        return session.accounts.turn(queue, session.requests_of_step(turn)), queue
+        return self._session.queue_turn(self._session.turns[self._groups[queue][0][1]])
 
 
 def allocate(session: Session) -> None:
@@ -106,41 +104,51 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
     """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
     members = [member for _, step in steps for member in step.members]
     kinds = Counter(session.key_of(member) for member in members)
+    own, below = session.room_for(steps)
+    known = not own and not below and failures.known(kinds)
+    placed: int | None = None
+    refusal: tuple[Reason, ...] = ()
+    for lower in ([], below) if below else ([],):
+        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
+        lifted = session.lift([*own, *lower])
+        refusal = _refusal(session, steps)
+        if not refusal and not known:
+            spots, stuck = session.place_all(members, session.placer)
+            if stuck is None:
+                if session.has_future:
+                    session.lift([*own, *lower], future=True)
+                session.started(steps, spots, lifted)
+                return True
+            placed = len(spots)
+            pod_class = session.class_of(stuck)
+            if pod_class.key not in session.class_reasons:
+                session.class_reasons[pod_class.key] = session.placer.outlook(pod_class).reasons()
+        session.trail.rollback(savepoint)
+        session.accounts.undo(accounts)
+    if refusal:
+        for turn, _ in steps:
+            turn.reasons = refusal
+        return False
+    lasting = placed is not None and not own
+    if lasting and not any(session.placer.outlook(session.classes[key]).may_change for key in kinds):
+        failures.add(kinds)
+    _leave(session, steps, placed=placed)
+    return False
+
+
+def _refusal(session: Session, steps: Sequence[tuple[Turn, Step]]) -> tuple[Reason, ...]:
+    """Say why queues do not let steps start together; empty if they do."""
     before = session.accounts.savepoint()
+    refusal: tuple[Reason, ...] = ()
     for turn, _ in steps:
         request = session.requests_of_step(turn)
         refusal = session.accounts.refusal(turn.workload.group, request)
         if refusal:
-            session.accounts.undo(before)
-            for other, _ in steps:
-                other.reasons = refusal
-            return False
+            break
         if len(steps) > 1:
             session.accounts.charge(turn.workload.group, request)
     session.accounts.undo(before)
-    own, below = session.room_for(steps)
-    if not own and failures.known(kinds) and not below:
-        _leave(session, steps, placed=None)
-        return False
-    placed = 0
-    for lower in ([], below) if below else ([],):
-        savepoint = session.trail.savepoint()
-        lifted = session.lift([*own, *lower])
-        spots, stuck = session.place_all(members, session.placer)
-        if stuck is None:
-            if session.has_future:
-                session.lift([*own, *lower], future=True)
-            session.started(steps, spots, lifted)
-            return True
-        placed = len(spots)
-        known = session.class_of(stuck)
-        if known.key not in session.class_reasons:
-            session.class_reasons[known.key] = session.placer.outlook(known).reasons()
-        session.trail.rollback(savepoint)
-    if not own and not any(session.placer.outlook(session.classes[key]).may_change for key in kinds):
-        failures.add(kinds)
-    _leave(session, steps, placed=placed)
-    return False
+    return refusal
 
 
 def _leave(session: Session, steps: Sequence[tuple[Turn, Step]], *, placed: int | None) -> None:

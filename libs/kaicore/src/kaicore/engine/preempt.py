@@ -115,7 +115,7 @@ class _Action:
             if session.steps_left <= 0:
                 self._tell(turn, (_SEARCH_ENDED,))
                 return False
-            if refusal := rule.refusal(session.accounts, asked_of(session, steps)):
+            if refusal := _refusal(session, rule, steps):
                 self._tell(turn, refusal)
                 return False
             pool = self._pools.get((queue, group.priority))
@@ -229,14 +229,30 @@ def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
     return Candidates(session, workloads, protected=protected)
 
 
+def _lower(session: Session, steps: Steps) -> list[Turn]:
+    """Return the groups whose room steps may take."""
+    return session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
+
+
+def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
+    """Say why an action may not be taken for steps, whoever there is to be evicted."""
+    accounts = session.accounts.savepoint()
+    session.off_accounts(_lower(session, steps))
+    refusal = rule.refusal(session.accounts, asked_of(session, steps))
+    session.accounts.undo(accounts)
+    return refusal
+
+
 def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> Refusing | None:
     """Look for victims, and decide on what is found; otherwise return the budgets that kept any of them."""
     budgets: Refusing = set()
-    lower = session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
+    lower = _lower(session, steps)
     trail = session.future.trail
-    savepoint = trail.savepoint()
+    savepoint, accounts = trail.savepoint(), session.accounts.savepoint()
     session.lift(lower, future=True)
+    session.off_accounts(lower)
     found, places = _search(session, rule, steps, pool, kept=session.kept_besides(lower), budgets=budgets)
+    session.accounts.undo(accounts)
     if found is None:
         trail.rollback(savepoint)
         return budgets

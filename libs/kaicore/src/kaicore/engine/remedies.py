@@ -75,7 +75,7 @@ class Remedies:
 
     def __init__(self, given: CycleInput, config: EngineConfig) -> None:
         """Args:
-        given: what a cycle would decide on; nothing of it is changed.
+        given: what a cycle would decide on; room that is kept is on its accounts afterwards, and nothing else changed.
         config: the shard's settings.
         """
         self._given = given
@@ -134,6 +134,8 @@ class Remedies:
         """Place all that is to start, as a cycle does it; it stays on the trail, the accounts are put back."""
         session = self._session
         before = session.accounts.savepoint()
+        own, others = session.room_for(steps)
+        session.lift([*own, *others])
         try:
             for turn, step in steps:
                 request = session.requests(step.members, placer.class_of)
@@ -143,8 +145,6 @@ class Remedies:
                 session.accounts.charge(turn.workload.group, request)
         finally:
             session.accounts.undo(before)
-        own, others = session.room_for(steps)
-        session.lift([*own, *others])
         members = [member for _, step in steps for member in step.members]
         self._effort -= 1 + len(members)
         spots, stuck = session.place_all(members, placer)
@@ -244,12 +244,13 @@ class Remedies:
             return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
         own = {turn.workload.group.key for turn, _ in steps}
         classes = Counter(session.key_of(member) for _, step in steps for member in step.members)
-        savepoint = session.trail.savepoint()
+        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
         kept, others = session.room_for(steps)
         session.lift([*kept, *others])
         outlooks = [(session.placer.outlook(session.classes[key]), count) for key, count in sorted(classes.items())]
         promising = self._ending.promising(outlooks, anywhere=refused)
         session.trail.rollback(savepoint)
+        session.accounts.undo(accounts)
         tried = 0
         for workload in promising:
             group = workload.group

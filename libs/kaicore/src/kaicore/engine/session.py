@@ -110,9 +110,21 @@ class Session:
             elif turn.step().missing or not self._keep_room(turn, spots):
                 self._clear(turn, spots, ClearReason.NO_LONGER_FITS)
 
-    def lift(self, turns: Iterable[Turn], *, future: bool = False) -> list[tuple[Turn, list[Spot]]]:
-        """Take the room that is kept for groups off one of the columns; returns it."""
+    def off_accounts(self, turns: Iterable[Turn]) -> None:
+        """Take the room that is kept for groups off their queues' accounts."""
+        for turn in turns:
+            spots = self._reserved.get(turn.workload.group.key, ())
+            self.accounts.release(turn.workload.group, self.requests(spot.member for spot in spots))
+
+    def lift(self, turns: Sequence[Turn], *, future: bool = False) -> list[tuple[Turn, list[Spot]]]:
+        """Take the room that is kept for groups off the columns and the accounts, or off the future's columns.
+
+        Returns:
+            the room.
+        """
         lifted = []
+        if not future:
+            self.off_accounts(turns)
         trail = self.future.trail if future else self.trail
         for turn in turns:
             spots = self._reserved.get(turn.workload.group.key)
@@ -173,9 +185,12 @@ class Session:
 
     def _keep_room(self, turn: Turn, spots: list[Spot]) -> bool:
         """Charge nominated pods, if all of it fits once those who leave are gone, and is allowed by then."""
-        columns = self.trail.columns
+        columns, group = self.trail.columns, turn.workload.group
         turn.nominated = False
         if any(spot.row < 0 or not columns.present[spot.row] for spot in spots):
+            return False
+        request = self.requests(spot.member for spot in spots)
+        if self.accounts.refusal(group, request):
             return False
         ruled = any(self.placer.outlook(self.class_of(spot.member)).may_change for spot in spots)
         future = self.future if ruled else self._future
@@ -195,7 +210,8 @@ class Session:
                 future.trail.place(spot.tenancy)
             kept.append(spot)
         else:
-            self._reserved[turn.workload.group.key] = kept
+            self._reserved[group.key] = kept
+            self.accounts.charge(group, request)
             turn.nominated = True
             return True
         self.trail.rollback(savepoint[0])
@@ -253,13 +269,14 @@ class Session:
         if self._future is not None:
             for spot in spots:
                 self._future.trail.place(spot.tenancy)
+        for turn, _ in steps:
+            self.accounts.charge(turn.workload.group, self.requests_of_step(turn))
         cleared = self.settle(lifted, spots)
         by_group: dict[str, list[Spot]] = {}
         for spot in spots:
             by_group.setdefault(spot.member.group, []).append(spot)
         stands_on = steps[0][0].start
         for turn, step in steps:
-            self.accounts.charge(turn.workload.group, self.requests_of_step(turn))
             turn.take(step.members)
             if step.gang:
                 turn.start = len(self._units)
@@ -461,9 +478,12 @@ class Session:
         return CycleResult(tuple(self._units), pending, groups, tuple(self.healings), self._due)
 
     def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
-        """Return the place of a group's queue among queues, by what the group asks for next."""
+        """Return the place of a group's queue among queues, by what the group asks for next.
+
+        Room that is kept for it is on the queue's account already.
+        """
         queue = self.accounts.queue_of(turn.workload.group)
-        return self.accounts.turn(queue, self.requests_of_step(turn)), queue
+        return self.accounts.turn(queue, {} if turn.nominated else self.requests_of_step(turn)), queue
 
     def requests_of_step(self, turn: Turn) -> Amounts:
         """Return what a group asks for next; not to be changed."""
