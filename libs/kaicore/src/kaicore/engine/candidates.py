@@ -81,9 +81,13 @@ class Candidates:
                 else:
                     self._gone(workload, member)
 
-    def begin(self) -> None:
-        """Another search begins: whoever was decided to go meanwhile is no candidate any more."""
-        self._banned.clear()
+    def begin(self, keep: Iterable[str]) -> None:
+        """Another search begins: whoever was decided to go meanwhile is no candidate any more.
+
+        Args:
+            keep: keys of groups of which nothing may be evicted in it.
+        """
+        self._banned = set(keep)
         evicted = list(self._session.evicted.values())[self._synced :]
         self._synced += len(evicted)
         for eviction in evicted:
@@ -104,15 +108,19 @@ class Candidates:
         """Return what is evicted with a pod, as things stand; None if it may not be."""
         if self._is_kept(member.group):
             return None
-        known = self._units.setdefault(member.group, {})
-        uid = member.pod.uid
-        if uid not in known:
-            known[uid] = self._unit(member)
-        unit = known[uid]
+        unit = self._of(member)
         if unit is None or unit.shrinks or member.group not in self._session.given.needed_by:
             return unit
         # One of those may be about to start, and has nothing yet that could be evicted.
         return None if any(self._is_kept(other.group.key) for other in self._needing(member.group)) else unit
+
+    def _of(self, member: Member) -> Unit | None:
+        """Return what would be evicted with a pod, whoever must be kept at the moment."""
+        known = self._units.setdefault(member.group, {})
+        uid = member.pod.uid
+        if uid not in known:
+            known[uid] = self._unit(member)
+        return known[uid]
 
     def _is_kept(self, group: str) -> bool:
         """Whether nothing may be taken from a group, as things stand."""
@@ -215,12 +223,8 @@ class Candidates:
         Of those some may have been asked about for its sake.
         """
         self._sums = None
-        keys = [group]
-        for key in keys:
+        for key in self._session.started_with([group]):
             self._units.pop(key, None)
-            workload = self._session.given.workloads.get(key)
-            if workload is not None:
-                keys += [other for other in workload.group.together if other not in keys]
 
     def sums(self) -> tuple[Ints, Ints, Ints]:
         """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
@@ -238,7 +242,8 @@ class Candidates:
                 unit_key = (member.group, self.workloads[member.group].leaf(member))
                 known = costs.get(unit_key)
                 if known is None:
-                    unit = self.unit(member)
+                    # Another search may keep others, so whoever may ever go counts.
+                    unit = self._of(member)
                     known = costs[unit_key] = -1 if unit is None else unit.cost - min(unit.cost % POD_COST, _MINUTES)
                 if known < 0:
                     continue

@@ -109,8 +109,11 @@ class _Action:
         if refusal := _own_refusal(session, steps):
             self._tell(turn, refusal)
             return False
-        # Of one queue, who comes later has no more victims than who came before.
-        attempt = (queue, tuple(sorted(kinds.items())), group.preemptible)
+        # Of one queue, who comes later has no more victims than who came before, but for those whom that one kept.
+        workloads = session.given.workloads
+        own = session.started_with([turn.workload.group.key for turn, _ in steps])
+        kept = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
+        attempt = (queue, tuple(sorted(kinds.items())), group.preemptible, kept)
         if attempt not in self._failed:
             if session.steps_left <= 0:
                 self._tell(turn, (_SEARCH_ENDED,))
@@ -210,9 +213,8 @@ def _own_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
 
 def _eligible(session: Session, rule: _Rule, turn: Turn) -> Iterator[Workload]:
     """Return who might make way for a group, by what both are."""
-    group = turn.workload.group
-    for key, workload in session.given.workloads.items():
-        if not workload.active or not workload.group.preemptible or key == group.key or key in group.together:
+    for workload in session.given.workloads.values():
+        if not workload.active or not workload.group.preemptible:
             continue
         first = next(iter(workload.active.values()))
         if first.pod.scheduler_name == session.config.scheduler_name and rule.eligible(session, turn, workload):

@@ -95,7 +95,7 @@ class Session:
     def reserve(self) -> None:
         """Keep the room that earlier cycles nominated pods for, higher priority first; give up what cannot be kept."""
         nominated = [turn for turn in self.turns.values() if turn.nominated]
-        for turn in sorted(nominated, key=self._rank):
+        for turn in sorted(nominated, key=self.rank):
             spots, gave_up = [], False
             for member in turn.left:
                 nomination = member.nomination
@@ -166,11 +166,9 @@ class Session:
         turns = [self.turns[key] for key in self._reserved if key not in self._fresh]
 
         def may_be_taken(turn: Turn) -> bool:
-            return turn.workload.group.priority < below or (
-                behind is not None and self._rank(turn) > self._rank(behind)
-            )
+            return turn.workload.group.priority < below or (behind is not None and self.rank(turn) > self.rank(behind))
 
-        return sorted(filter(may_be_taken, turns), key=self._rank)
+        return sorted(filter(may_be_taken, turns), key=self.rank)
 
     def room_for(self, steps: Sequence[tuple[Turn, Step]]) -> tuple[list[Turn], list[Turn]]:
         """Return the groups of steps for which room is kept, and the others whose room they may take."""
@@ -458,6 +456,15 @@ class Session:
             needed += other.workload.group.together
         return steps, ()
 
+    def started_with(self, groups: Sequence[str]) -> list[str]:
+        """Return groups, all that they start together with, and all that those do."""
+        found = list(groups)
+        for key in found:
+            workload = self.given.workloads.get(key)
+            if workload is not None:
+                found += [other for other in workload.group.together if other not in found]
+        return found
+
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
         pods: dict[str, int] = {}
@@ -497,7 +504,8 @@ class Session:
         started = bool(turn.counts) and turn.workload.satisfied(turn.counts)
         return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
 
-    def _rank(self, turn: Turn) -> tuple[int, int, str, str, str]:
+    def rank(self, turn: Turn) -> tuple[int, int, str, str, str]:
+        """Return a group's place among those for which room is kept: priority, age, name."""
         group = turn.workload.group
         return -group.priority, group.created_at, group.namespace, group.name, group.key
 

@@ -92,6 +92,7 @@ class Search:
         self._most_groups = most_groups
         self._groups: set[str] = set()
         self._asked = asked_of(session, steps)
+        self._own = session.started_with([turn.workload.group.key for turn, _ in steps])
         #: The limits that what is to start would exceed, as things stand.
         self._bounds: tuple[Reason, ...] = ()
         self._members = in_order((member for _, step in steps for member in step.members), session.class_of)
@@ -113,7 +114,7 @@ class Search:
         """
         session = self._session
         placer = session.future
-        self._candidates.begin()
+        self._candidates.begin(self._own)
         if not self._conceivable(placer):
             return None
         accounts = session.accounts.savepoint()
@@ -132,7 +133,7 @@ class Search:
                 placer.trail.rollback(savepoint)
                 self._put_back(self._units)
                 self._units, self._groups, self._rows = [], set(), {}
-                self._candidates.begin()
+                self._candidates.begin(self._own)
         session.accounts.undo(accounts)
         return None
 
@@ -405,12 +406,14 @@ class Search:
     # Who can stay after all.
 
     def _rules_admit(self, placer: Placer, spots: Sequence[Spot]) -> bool:
-        """Tell whether the rules about other pods let the spots be taken in their order, as the nodes are now.
+        """Tell whether the rules about other pods let the spots be taken, as the nodes are now.
 
         A spot was good when it was found. Since then pods have gone that it needs near it, or are to stay that it must
-        not be near. The same goes for room that is kept for others.
+        not be near. The same goes for room that is kept for others. The order is that in which the next cycle will
+        keep the room.
         """
-        spots = [*self._kept, *spots]
+        session = self._session
+        spots = sorted([*self._kept, *spots], key=lambda spot: session.rank(session.turns[spot.member.group]))
         outlooks = [placer.outlook(self._session.class_of(spot.member)) for spot in spots]
         if not any(outlook.may_change for outlook in outlooks):
             return True
