@@ -242,7 +242,7 @@ class Remedies:
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
             return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
-        own = {turn.workload.group.key for turn, _ in steps}
+        own = session.started_with([turn.workload.group.key for turn, _ in steps])
         classes = Counter(session.key_of(member) for _, step in steps for member in step.members)
         savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
         kept, others = session.room_for(steps)
