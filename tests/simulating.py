@@ -28,7 +28,7 @@ def document_of(
     *,
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
-    wait: bool = True,
+    wait: bool = False,
 ) -> dict[str, Any]:
     """What `kai simulate -o json` prints of a world."""
     assert not world.problems, [str(problem) for problem in world.problems]

@@ -1,5 +1,6 @@
 """Whom a cycle evicts so that something else can start, and whom never."""
 
+import msgspec
 import pytest
 from kaicore.engine.config import Action, EngineConfig
 from kaicore.engine.decisions import ClearReason, EvictionReason
@@ -236,6 +237,20 @@ def test_what_is_moved_has_another_place_and_somebody_to_make_it_again() -> None
     assert eviction.fits_on
     assert eviction.fits_on != eviction.node
     assert cluster.nominated(result) == {"whole": eviction.node}
+
+
+def test_where_the_cheapest_cannot_move_another_does() -> None:
+    cluster = Workloads()
+    for node in ("n0", "n1"):
+        cluster.add_node(node, cpu=64, gpu=8, labels={"host": node})
+    half = {"cpu": 1, "gpu": 4, "phase": "Running"}
+    cluster.add_pod(pod("pinned", owner=OWNER, node_name="n0", node_selector={"host": "n0"}, **half))
+    other = msgspec.structs.replace(OWNER, name="other", uid="uid-other")
+    cluster.add_pod(pod("movable", owner=other, node_name="n1", priority=1, **half))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle()
+    assert cluster.evicted(result) == {"movable": EvictionReason.CONSOLIDATED}
+    assert cluster.nominated(result) == {"whole": "n1"}
 
 
 def test_bare_pods_are_not_moved_and_actions_can_be_left_out() -> None:

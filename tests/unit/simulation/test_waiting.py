@@ -73,7 +73,7 @@ TERMINATING = (
 
 def run(text: str, folder: Path, config: EngineConfig | None = None, **kwargs: Any) -> tuple[dict[str, str], int, int]:
     """Pods as `brief` has them, the simulated seconds, and the cycles."""
-    document = document_of(world_of(text, folder), config, **kwargs)
+    document = document_of(world_of(text, folder), config, **({"wait": True} | kwargs))
     return brief(document), document["seconds"], document["cycles"]
 
 
@@ -101,7 +101,7 @@ def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
     ("text", "name", "code"), [(DELAYED, "high", Code.PREEMPTION_DELAY), (PROTECTED, "owed", Code.MINIMUM_RUNTIME)]
 )
 def test_who_is_not_to_wait_is_told_until_when_it_would_be(text: str, name: str, code: str, tmp_path: Path) -> None:
-    document = document_of(world_of(text, tmp_path), wait=False)
+    document = document_of(world_of(text, tmp_path))
     (found,) = [one for one in document["pods"] if one["name"] == name]
     (said,) = [reason["message"] for reason in found["reasons"] if reason["code"] == code]
     assert "2026-01-01T0" in said
@@ -119,6 +119,13 @@ def test_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("kaicore.simulation.run.MOST_WAITS", 0)
     assert run(STALE, tmp_path)[1] == 1
     assert run(STALE, tmp_path, cycles=5)[1] == 90, "unless it is said how many cycles to run"
+
+
+def test_so_many_cycles_are_run_whether_or_not_anything_changes(tmp_path: Path) -> None:
+    assert run(STALE, tmp_path, wait=False)[1:] == (1, 1)
+    found, seconds, cycles = run(STALE, tmp_path, wait=False, cycles=89)
+    assert (found, seconds, cycles) == ({"a0": "n1", "a1": "n1"}, 89, 89)
+    assert run(STALE, tmp_path, wait=False, cycles=90)[0] == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
 
 
 def test_cycles_count_also_where_time_is_waited_for(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def simulate_command(
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     cycles: int | None = None,
-    wait: bool = True,
+    wait: Annotated[bool, Parameter(negative="")] = False,
     kubelet: bool = False,
     fleet: str | None = None,
     config: Path | None = None,
@@ -39,8 +39,8 @@ def simulate_command(
 
     Args:
         files: YAML or JSON, folders of them, or - for standard input.
-        cycles: how many scheduling cycles to run at most; by default until nothing changes.
-        wait: then go on with what only waits for time (graces, delays, minimum runtimes), or not.
+        cycles: how many scheduling cycles to run, a second apart; by default until nothing changes.
+        wait: when nothing changes, go on with what only waits for time: graces, delays, minimum runtimes.
         kubelet: let a model of the nodes' kubelets answer each bind.
         fleet: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
         config: the scheduler's settings, the same YAML file that kai-scheduler takes.

@@ -30,6 +30,8 @@ Refusing = set[tuple[str, ...]]
 
 #: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
 _HOPE = 4
+#: How many sets of victims are looked at until some can all move elsewhere.
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,14 @@ def _search(
     queues, trail = session.accounts, session.future.trail
     asked = asked_of(session, steps)
     refused: list[Reason] = []
+    unmovable: set[str] = set()
 
     def may_evict(victim: Workload) -> bool:
-        return rule.may_evict(queues, asked, victim) and not (refused and queues.is_about(refused, victim.group))
+        if victim.group.key in unmovable or (refused and queues.is_about(refused, victim.group)):
+            return False
+        return rule.may_evict(queues, asked, victim)
 
+    tries = 1
     while True:
         accounts, savepoint = queues.savepoint(), trail.savepoint()
         search = Search(
@@ -305,19 +311,19 @@ def _search(
             return None, {}
         victims = [part for unit in found.units for part in unit.held_by(session)]
         again = rule.exchange(queues, asked, victims)
+        stuck: set[str] = set()
         if not again:
-            break
-        # Without those that it is refused for, if that is not all the same.
+            places, stuck = _replace(session, asked, found)
+            if not rule.replaced or not (stuck or _too_many(session, found)):
+                return found, places
         search.give_up(found)
-        if not any(queues.is_about(again, group) for group, _ in victims):
-            return None, {}
         trail.rollback(savepoint)
+        # Once more without those for whom it will not do, if that is not all the same.
+        if not (stuck and tries < _TRIES) and not any(queues.is_about(again, group) for group, _ in victims):
+            return None, {}
+        unmovable |= stuck
         refused.extend(again)
-    places, everywhere = _replace(session, asked, found)
-    if rule.replaced and not (everywhere and _few_enough(session, found)):
-        search.give_up(found)
-        return None, {}
-    return found, places
+        tries += 1
 
 
 def _eviction(
@@ -343,15 +349,15 @@ def _eviction(
     )
 
 
-def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Spot], bool]:
-    """Look where the victims' successors would fit, if their queues let them start.
+def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Spot], set[str]]:
+    """Look where the victims' successors would fit, if their queues let them start; and of which groups one does not.
 
     The room is charged, so that nobody else counts on it.
 
     The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
     """
     places: dict[str, Spot] = {}
-    everywhere = True
+    without: set[str] = set()
     queues = session.accounts
     accounts = queues.savepoint()
     for group, request in asked:
@@ -364,7 +370,7 @@ def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Sp
         savepoint, before = trail.savepoint(), queues.savepoint()
         if not charge_all(queues, unit.held_by(session)):
             queues.undo(before)
-            everywhere = False
+            without.update(unit.groups)
             continue
         spots, stuck = session.place_all(unit.members, session.future)
         if stuck is None:
@@ -375,14 +381,14 @@ def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Sp
         else:
             trail.rollback(savepoint)
             queues.undo(before)
-            everywhere = False
+            without.update(unit.groups)
     queues.undo(accounts)
-    return places, everywhere
+    return places, without
 
 
-def _few_enough(session: Session, found: Found) -> bool:
+def _too_many(session: Session, found: Found) -> bool:
     groups = {key for unit in found.units for key in unit.groups}
-    return len(groups) <= session.config.consolidate_groups
+    return len(groups) > session.config.consolidate_groups
 
 
 def _same_queue_and_lower(session: Session, turn: Turn, victim: Workload) -> bool:

@@ -2,8 +2,8 @@
 
 Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends by
 itself here: a running pod goes on, a terminating one keeps what it holds. A pod that a cycle has evicted is gone before
-the next one, and its controller has made another. When nothing changes any more, the clock is put on to when something
-has waited long enough: a grace, a delay, a minimum runtime.
+the next one, and its controller has made another. When nothing changes any more, the clock can be put on to when
+something has waited long enough: a grace, a delay, a minimum runtime.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ async def simulate(
     *,
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
-    wait: bool = True,
+    wait: bool = False,
 ) -> Outcome:
     """Simulate a world.
 
@@ -83,8 +83,8 @@ async def simulate(
         world: without problems; warnings are added to it.
         config: the shard's settings.
         kubelets: answer each bind; without them every bind succeeds.
-        cycles: how many at most; by default until nothing changes.
-        wait: whether to go on then with what only waits for time.
+        cycles: how many; by default until nothing changes.
+        wait: when nothing changes, go on with what only waits for time, until that is none either.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
@@ -97,7 +97,8 @@ async def simulate(
         if await run.cycle():
             continue
         waits += 1
-        if not wait or (cycles is None and waits > MOST_WAITS) or not run.wait():
+        more = wait and (cycles is not None or waits <= MOST_WAITS) and run.wait()
+        if not more and (wait or cycles is None):
             break
     return outcome_of(run.state, cycles=count, config=config, evicted=run.evicted, seconds=run.elapsed_us // 1_000_000)
 
