@@ -200,7 +200,8 @@ class Story:
             nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
             groups = [then.state.pods[uid].group for uid in nominated]
             for key in groups:
-                groups += [other for other in then.state.groups[key].together if other not in groups]
+                group = then.state.groups.get(key)
+                groups += [other for other in (group.together if group else ()) if other not in groups]
             others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
             for uid in sorted({*then.state.roster.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
