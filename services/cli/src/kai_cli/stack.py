@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.log.migrate import upgrade
 
+from kai_cli.directory_lock import DirectoryLock
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
@@ -52,6 +52,7 @@ class Stack:
         self,
         directory: DataDirectory,
         *,
+        lock: DirectoryLock,
         tell: Callable[[str], None],
         database_url: str | None = None,
         nats_url: str | None = None,
@@ -59,6 +60,7 @@ class Stack:
     ) -> None:
         """Args:
         directory: data, logs, kubeconfigs.
+        lock: on the directory, held until the stack has stopped; every process inherits it.
         tell: is told what an operator should see.
         database_url: of an existing Postgres, instead of the embedded one.
         nats_url: of an existing NATS, instead of the embedded one.
@@ -66,6 +68,7 @@ class Stack:
         """
         self.directory = directory
         self.clusters: dict[str, RunningCluster] = {}
+        self._lock = lock
         self._tell = tell
         self._given_database_url = database_url
         self._given_nats_url = nats_url
@@ -85,14 +88,14 @@ class Stack:
 
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
-        if self.directory.running() is not None:
-            raise ConfigurationError(f"{self.directory.root}: another `kai up` is running here")
         self.directory.claim()
+        self._tell_running()
         self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:
             self.directory.root.chmod(0o755)
-        postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"))
-        nats = EmbeddedNats(self.directory.nats, port=self._ports.port("nats"))
+        inherit = (self._lock.fd,)
+        postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"), inherit=inherit)
+        nats = EmbeddedNats(self.directory.nats, port=self._ports.port("nats"), inherit=inherit)
         starting = []
         if self._given_database_url is None:
             self._servers.append(postgres)
@@ -104,6 +107,7 @@ class Stack:
         self.database_url = self._given_database_url or postgres.url
         self.nats_url = self._given_nats_url or nats.url
         await asyncio.to_thread(upgrade, self.database_url)
+        self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
         await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
@@ -120,7 +124,6 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people, False)
-        self.clusters[spec.name] = cluster
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
@@ -153,7 +156,8 @@ class Stack:
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs)
-        self._write_running()
+        self.clusters[spec.name] = cluster
+        self._tell_running()
         return cluster
 
     async def stop(self) -> None:
@@ -169,12 +173,10 @@ class Stack:
         for server in reversed(self._servers):
             await server.stop()
 
-    def _write_running(self) -> None:
-        running = RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
-        partial = self.directory.running_file.with_suffix(".new")
-        partial.touch(mode=0o600)
-        partial.write_bytes(msgspec.json.encode(running))
-        partial.rename(self.directory.running_file)
+    def _tell_running(self) -> None:
+        self.directory.tell_running(
+            RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
+        )
 
     async def _run(self, *specs: ProcessSpec) -> None:
         """Start processes and wait until all are ready."""
@@ -182,7 +184,7 @@ class Stack:
         self._groups.append(started)
         for spec in specs:
             log_file = self.directory.logs / f"{spec.name}.log"
-            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell)
+            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell, inherit=(self._lock.fd,))
             started.append(process)
             process.start()
         for process in started:

@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from kai_cli.directory_lock import lock
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.stack import ClusterSpec, Stack
@@ -42,20 +43,22 @@ def up(
         log_level: of the services.
     """
     directory = data_directory(data_dir)
-    stack = Stack(
-        directory,
-        tell=tell,
-        database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
-        nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
-        log_level=log_level,
-    )
     spec = ClusterSpec(
         name=cluster,
         kubeconfigs=Kubeconfigs.read(kubeconfig) if kubeconfig else None,
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
     )
-    return asyncio.run(_up(stack, spec))
+    with lock(directory) as held:
+        stack = Stack(
+            directory,
+            lock=held,
+            tell=tell,
+            database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
+            nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
+            log_level=log_level,
+        )
+        return asyncio.run(_up(stack, spec))
 
 
 async def _up(stack: Stack, spec: ClusterSpec) -> int:

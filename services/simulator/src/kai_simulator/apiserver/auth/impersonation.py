@@ -1,4 +1,4 @@
-"""Impersonation (`kubectl --as`, `--as-group`, `--as-uid`), for whoever may: apiserver's filters/impersonation, 1.36."""
+"""Impersonation (`kubectl --as`, `--as-group`, `--as-uid`), for whoever may: apiserver's filters/impersonation."""
 
 from collections.abc import Iterator
 from urllib.parse import unquote
