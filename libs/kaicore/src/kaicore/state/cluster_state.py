@@ -209,7 +209,7 @@ class ClusterState:
         topology = payload.topology
         row = self.columns.row(topology.node)
         before = self.columns.topologies[row]
-        if before is not None and _shape(before) == _shape(topology):
+        if before is not None and before.lasting() == topology.lasting():
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
             return
@@ -649,21 +649,6 @@ class ClusterState:
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
         self._stirred += 1
-
-
-def _shape(topology: NodeTopology) -> tuple[Any, ...]:
-    """What of a topology matters besides what the exporter saw free."""
-    zones = tuple(
-        (
-            zone.name,
-            zone.numa_id,
-            tuple(sorted(zone.costs.items())),
-            tuple(sorted((name, item.capacity, item.allocatable) for name, item in zone.resources.items())),
-        )
-        for zone in topology.zones
-    )
-    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
-    return topology.policy, topology.scope, options, zones
 
 
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {

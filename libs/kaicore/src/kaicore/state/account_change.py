@@ -1,0 +1,53 @@
+"""Whether an observation changes what a pod's node is accounted to hold: only then it moves the node's stream.
+
+Most observations are what was predicted, and a decision that was taken without them is as good as with them. So the
+charge of a pod is compared as the state makes it of what is known before and after; memory, which is drawn from the
+zones in the order in which pods came, is compared by its blocks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kaicore.model.node import NodeTopology
+from kaicore.model.placement import Placement
+from kaicore.model.pod import Pod
+from kaicore.numa.columns import ZoneCharge, ZoneColumns
+from kaicore.state.contradiction import MissCause, contradiction
+from kaicore.state.resolve import zone_charge
+
+
+def observation_charges(
+    topology: NodeTopology | None,
+    pod: Pod,
+    *,
+    predicted: Placement | None,
+    before: Placement | None,
+    observed: Placement,
+    resources: Iterable[str] = (),
+) -> bool:
+    """Tell whether an observation changes what a pod is charged with.
+
+    Args:
+        topology: of its node; None where it has none.
+        pod: the pod.
+        predicted: its zones as predicted.
+        before: as they were observed the last time, None where they were not.
+        observed: as they are observed now.
+        resources: those that zones of any node are known to have.
+    """
+    columns = ZoneColumns()
+    own = (name for zone in (topology.zones if topology else ()) for name in zone.resources)
+    columns.reserve(rows=0, resources=(*resources, *own))
+
+    def charge(seen: Placement | None) -> ZoneCharge | None:
+        elsewhere = predicted is not None and seen is not None and contradiction(predicted, seen) is MissCause.ZONES
+        return zone_charge(columns, topology, pod=pod, predicted=predicted, observed=seen, elsewhere=elsewhere)
+
+    return _told(charge(before)) != _told(charge(observed))
+
+
+def _told(charge: ZoneCharge | None) -> object:
+    if charge is None:
+        return None
+    blocks = Counter((block.resource, block.mask, block.size, block.init) for block in charge.blocks)
+    return charge.amounts, blocks
