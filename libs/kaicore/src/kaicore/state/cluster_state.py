@@ -529,6 +529,11 @@ class ClusterState:
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
 
+    def _pods_left_waiting(self, payload: payloads.PodsLeftWaiting, _: Event) -> None:
+        for pod in payload.pods:
+            if pod.uid in self.waiting:
+                self.pods[pod.uid].reported = pod
+
     def _config_recorded(self, payload: payloads.ConfigRecorded, _: Event) -> None:
         self.configs[payload.digest] = payload.config
 
@@ -616,6 +621,7 @@ class ClusterState:
             self._stirred += 1
         else:
             self.waiting.discard(entry.pod.uid)
+            entry.reported = None
             if entry.nomination is not None:
                 self._nominate(entry, None)
         self._seat(entry)
@@ -698,5 +704,6 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PodEvicted: ClusterState._pod_evicted,  # noqa: SLF001
     payloads.EvictionFailed: ClusterState._eviction_failed,  # noqa: SLF001
     payloads.CycleCompleted: ClusterState._cycle_completed,  # noqa: SLF001
+    payloads.PodsLeftWaiting: ClusterState._pods_left_waiting,  # noqa: SLF001
     payloads.ConfigRecorded: ClusterState._config_recorded,  # noqa: SLF001
 }

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.engine.workload import Nomination
-from kaicore.events.payloads import Reason
+from kaicore.events.payloads import Reason, WaitingPod
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
@@ -68,6 +68,7 @@ class PodEntry(msgspec.Struct):
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
         group_problem: why its group cannot be decided on with it (`kaicore.groups.problems`); None if it can.
+        reported: as what it was last recorded to be left waiting; None while it does not wait.
         bill: what it is counted under in the accounts of queues; None while it neither runs nor can start.
     """
 
@@ -103,6 +104,7 @@ class PodEntry(msgspec.Struct):
     group_problem: Reason | None = None
     bill: Bill | None = None
     nomination: Nomination | None = None
+    reported: WaitingPod | None = None
     evicting: bool = False
     volumes: dict[str, str] = {}
 
