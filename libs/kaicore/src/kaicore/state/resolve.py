@@ -1,8 +1,8 @@
 """Placement records, which name zones, into charges on a node's columns.
 
 An observation wins over a prediction. What podresources never shows, what ordinary init containers leave with the pod,
-is taken from the prediction also then. A record that names a zone that the node does not have is of no use as a whole,
-and the next best one is taken.
+is taken from the prediction also then, or from the one that was made again where the first was contradicted. A record
+that names a zone that the node does not have is of no use as a whole, and the next best one is taken.
 """
 
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ def zone_charge(
     pod: Pod,
     predicted: Placement | None,
     observed: Placement | None,
-    elsewhere: bool = False,
+    kept: tuple[ContainerPlacement, ...] | None = None,
 ) -> ZoneCharge | None:
     """Return what a pod's placement records charge to its node; None where there is no usable record.
 
@@ -105,8 +105,8 @@ def zone_charge(
         pod: the pod.
         predicted: its zones as predicted.
         observed: its zones as observed.
-        elsewhere: the observation is of other zones than predicted: so what was predicted of init containers, which no
-            exporter shows, is not where it was predicted either, and nobody knows where it is.
+        kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
+            prediction stands.
 
     The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
     their CPUs and devices are its own to the end.
@@ -120,9 +120,10 @@ def zone_charge(
     seen = observed if observed is not None and account.known(observed) else None
     if usable is None and seen is None:
         return None
-    for container in usable.containers if usable else ():
-        if container.container in init and elsewhere:
-            continue
+    predicted_of = usable.containers if usable else ()
+    if seen is None:
+        kept = None
+    for container in predicted_of if kept is None else kept:
         if container.container in init:
             account.add(container, init=True, memory=starting)
         elif seen is None:
