@@ -125,7 +125,7 @@ def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leave
     assert ((gap.pods, gap.unrecorded) if gap else None) == ((1, 0) if open_to_the_kubelet else None)
     zones = cluster.state.columns.zones
     used = zones.used[cluster.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
-    assert used == ([3000, 2000] if open_to_the_kubelet else [2000, 0])
+    assert used == ([2000, 2000] if open_to_the_kubelet else [2000, 0])
 
 
 def test_pods_may_wait_for_the_observation() -> None:

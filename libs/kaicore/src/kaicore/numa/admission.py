@@ -249,7 +249,7 @@ class _Walk:
         shared = self._node.devices.get(resource)
         from_lent = _ascending(lent, range(len(lent)), need)
         left = need - sum(from_lent)
-        whole = shared.free if shared is not None else sum(free)
+        whole = shared.free if shared is not None else self._node.whole(resource)
         if left > whole:
             raise _unexpected(
                 f"requested number of devices unavailable for {resource}. Requested: {left}, Available: {whole}"
@@ -303,7 +303,7 @@ class _Walk:
             if need // 1000 % threads:
                 text = f"requested {need // 1000} cpus not multiple cpus per core = {threads}"
                 raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
-            whole = sum(free) // 1000
+            whole = self._node.whole(CPU) // 1000
             if need // 1000 > whole:
                 text = f"not enough free physical CPUs: available physical CPUs = {whole}"
                 text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
@@ -313,9 +313,10 @@ class _Walk:
         if self._settings.aligns_by_socket:
             sockets = {zone // self._settings.zones_per_socket for zone in inside}
             inside = [zone for zone in range(len(free)) if zone // self._settings.zones_per_socket in sockets]
-        aligned = min(need, sum(available[zone] for zone in inside))
-        if need - aligned > sum(available) - aligned:
-            count = f"requested={(need - aligned) // 1000}, available={(sum(available) - aligned) // 1000}"
+        aligned = max(min(need, sum(available[zone] for zone in inside)), 0)
+        whole = self._node.whole(CPU) + sum(lent)
+        if need > whole:
+            count = f"requested={(need - aligned) // 1000}, available={(whole - aligned) // 1000}"
             raise _unexpected(f"not enough cpus available to satisfy request: {count}")
         drawn = self._drawn(holding, CPU, need)
         taken = drawn or [0] * len(free)
@@ -324,6 +325,8 @@ class _Walk:
             self._note_choice(holding, CPU, room, part)
             for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
                 taken[zone] += amount
+        # The whole has it, and only what may be on one zone or another leaves no zone enough.
+        taken[0] += need - sum(taken)
         from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)

@@ -5,14 +5,14 @@ the containers that were seen held to what they hold. What an init container len
 later container that asks for the same resource, so where those are known there is hardly a choice: under
 `single-numa-node` and `restricted` the kubelet's own preference settles what is left of it. Under `none` and
 `best-effort` CPUs and devices may come from outside of any mask. Where more than one answer agrees with what was seen,
-what is kept may be on each zone.
+what is kept may be on each zone: the likeliest answer is told as `zones`, what a zone may hold beyond it as `spans`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount
-from kaicore.model.pod import Amounts, ContainerKind
+from kaicore.model.pod import ContainerKind
 from kaicore.numa.admission import Admitted, Seen, admit
 from kaicore.numa.masks import MaskTable
 from kaicore.numa.prediction import predicted_placement
@@ -129,42 +129,34 @@ def _of_inits(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...])
 
 def _told(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[tuple[str, str, int], ...]:
     """CPUs and devices that init containers keep, by zone: what tells two worlds apart."""
-    held: dict[tuple[str, str], int] = {}
+    return tuple((zone, resource, amount) for (zone, resource), amount in _sums(admitted, inits, zone_names).items())
+
+
+def _sums(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> dict[tuple[str, str], int]:
+    kept: dict[tuple[str, str], int] = {}
     for container in _of_inits(admitted, inits, zone_names):
         for zone in container.zones:
             for resource, amount in zone.amount.items():
                 if not is_memory(resource):
-                    held[zone.zone, resource] = held.get((zone.zone, resource), 0) + amount
-    return tuple((zone, resource, amount) for (zone, resource), amount in sorted(held.items()))
+                    kept[zone.zone, resource] = kept.get((zone.zone, resource), 0) + amount
+    return dict(sorted(kept.items()))
 
 
 def _anywhere(worlds: list[Admitted], inits: list[str], zone_names: tuple[str, ...]) -> tuple[ContainerPlacement, ...]:
-    """Return what is kept in any of some worlds, as lying somewhere in all zones that it can lie in."""
-    most: Amounts = {}
-    zones: dict[str, set[str]] = {}
+    """Return what is kept in the first of some worlds, and under the last container what may be kept besides."""
+    likely = _of_inits(worlds[0], inits, zone_names)
+    first, most = _sums(worlds[0], inits, zone_names), dict[tuple[str, str], int]()
     for world in worlds:
-        total: Amounts = {}
-        for zone, resource, amount in _told(world, inits, zone_names):
-            total[resource] = total.get(resource, 0) + amount
-            zones.setdefault(resource, set()).add(zone)
-        for resource, amount in total.items():
-            most[resource] = max(most.get(resource, 0), amount)
-    spans: Mapping[tuple[str, ...], Amounts] = _by_zones(most, zones, zone_names)
-    return (
-        ContainerPlacement(
-            inits[-1],
-            spans=tuple(SpanAmount(names, amounts) for names, amounts in sorted(spans.items())),
-            blocks=tuple(block for item in _of_inits(worlds[0], inits, zone_names) for block in item.blocks),
-            uncertain=tuple(sorted(most)),
-        ),
+        for key, amount in _sums(world, inits, zone_names).items():
+            most[key] = max(most.get(key, 0), amount)
+    besides = {
+        zone: {name: amount - first.get((zone, name), 0) for (at, name), amount in sorted(most.items()) if at == zone}
+        for zone in zone_names
+    }
+    spans = tuple(
+        SpanAmount((zone,), more)
+        for zone, amounts in besides.items()
+        if (more := {name: amount for name, amount in amounts.items() if amount})
     )
-
-
-def _by_zones(
-    most: Amounts, zones: Mapping[str, set[str]], zone_names: tuple[str, ...]
-) -> dict[tuple[str, ...], Amounts]:
-    spans: dict[tuple[str, ...], Amounts] = {}
-    for resource in sorted(most):
-        names = tuple(name for name in zone_names if name in zones[resource])
-        spans.setdefault(names, {})[resource] = most[resource]
-    return spans
+    unsure = ContainerPlacement(inits[-1], spans=spans, uncertain=tuple(sorted({name for _, name in most})))
+    return (*likely, unsure)

@@ -24,6 +24,7 @@ class _Account:
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
     uncertain: set[str] = field(default_factory=set)
+    repeated: dict[str, int] = field(default_factory=dict)
 
     def known(self, placement: Placement) -> bool:
         index, resources = self.index, self.columns.resources
@@ -39,7 +40,8 @@ class _Account:
     def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
         """Add a container's holdings; of what is known to be in several zones, each counts in full.
 
-        So does a device of several zones in the kubelet's and the exporters' figures.
+        So does a device of several zones in the kubelet's and the exporters' figures. What may be on a zone, and if it is
+        there is not on another (`kaicore.numa.init_remains`), is noted as repeated.
         """
         self.uncertain.update(name for name in container.uncertain if name in self.columns.resources)
         for zone in container.zones:
@@ -51,6 +53,8 @@ class _Account:
                 if not is_memory(resource):
                     for name in span.zones:
                         self._put(self.index[name], resource, amount)
+                    if resource in container.uncertain:
+                        self.repeated[resource] = self.repeated.get(resource, 0) + len(span.zones) * amount
         if memory:
             self._add_blocks(container, init=init)
 
@@ -85,7 +89,8 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)))
+        repeated = tuple((resource, amount) for resource, amount in sorted(self.repeated.items()) if amount)
+        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)), repeated)
 
 
 def zone_charge(
