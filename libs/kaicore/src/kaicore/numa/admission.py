@@ -245,7 +245,6 @@ class _Walk:
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
         lent = self._lent.setdefault(resource, [0] * self._table.zones)
-        free = self._node.free[resource]
         shared = self._node.devices.get(resource)
         from_lent = _ascending(lent, range(len(lent)), need)
         left = need - sum(from_lent)

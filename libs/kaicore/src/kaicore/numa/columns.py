@@ -37,7 +37,7 @@ class ZoneCharge:
         amounts: zone index, resource and amount of CPUs and devices, in canonical units.
         blocks: its memory, in the order of its containers.
         uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
-        repeated: resource and amount that `amounts` has on more zones than it can be held of: it may be on each of them.
+        repeated: resource and amount that `amounts` has on more zones than it can be held of: it may be on each.
     """
 
     amounts: tuple[tuple[int, str, int], ...] = ()

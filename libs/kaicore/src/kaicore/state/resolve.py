@@ -40,7 +40,7 @@ class _Account:
     def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
         """Add a container's holdings; of what is known to be in several zones, each counts in full.
 
-        So does a device of several zones in the kubelet's and the exporters' figures. What may be on a zone, and then is
+        So does a device of several zones in the kubelet's and the exporters' figures. What may be on a zone, and then
         on no other (`kaicore.numa.init_remains`), is noted as repeated.
         """
         self.uncertain.update(name for name in container.uncertain if name in self.columns.resources)
