@@ -15,6 +15,7 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.log.migrate import upgrade
 
 from kai_cli.directory_lock import DirectoryLock
+from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
 from kai_cli.processes import ProcessSpec, SupervisedProcess
@@ -31,14 +32,14 @@ class ClusterSpec:
 
     Attributes:
         name: in the log and on the bus.
-        kubeconfig: of an existing API server; None for a simulated one.
+        kubeconfigs: of an existing API server; None for a simulated one.
         profile: of the simulated fleet, a name or a file; None for no fleet.
         scheduler_config: YAML file with the shard's settings, None for the defaults.
         exporter: whether placements are observed.
     """
 
     name: str
-    kubeconfig: Path | None = None
+    kubeconfigs: Kubeconfigs | None = None
     profile: str | None = None
     scheduler_config: Path | None = None
     exporter: bool = True
@@ -117,27 +118,35 @@ class Stack:
         """Start a cluster's processes and wait until all are ready."""
         home = self.directory.cluster(spec.name)
         home.mkdir(parents=True, exist_ok=True)
-        if spec.kubeconfig is None:
+        if spec.kubeconfigs is None:
             cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"), True)
             await self._run(self._api_server(spec, home, cluster))
         else:
-            cluster = RunningCluster(str(spec.kubeconfig), str(spec.kubeconfig), False)
+            for_people = str(spec.kubeconfigs.of_people)
+            cluster = RunningCluster(for_people, for_people, False)
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
             node_secret.write_text(secrets.token_urlsafe(32))
         ingest_url = self._address(f"{spec.name}-ingest")
-        common = {"KAI_CLUSTER": spec.name, "KAI_KUBECONFIG": cluster.service_kubeconfig, **self._bus_and_log()}
+        common = {"KAI_CLUSTER": spec.name, **self._bus_and_log()}
+
+        def access(service: str) -> dict[str, str]:
+            own = cluster.service_kubeconfig if spec.kubeconfigs is None else spec.kubeconfigs.of(service)
+            return {**common, "KAI_KUBECONFIG": str(own)}
+
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster))
-        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", common)]
+        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", access("watcher"))]
         config = {} if spec.scheduler_config is None else {"KAI_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
-        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", common))
+        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
-            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", common | ingest))
+            if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:
+                ingest = {"KAI_TOKEN_REVIEW": "true"}
+            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", access("ingest") | ingest))
             if spec.profile is not None:
                 exporter = {
                     "KAI_CLUSTER": spec.name,

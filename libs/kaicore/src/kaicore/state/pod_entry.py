@@ -48,7 +48,8 @@ class PodEntry(msgspec.Struct):
         charged: whether `requests` and `zone_charge` are charged to `node`.
         releasing: whether they are charged as being released.
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
-        elsewhere: it was observed on other zones than predicted.
+        kept: what its ordinary init containers keep, predicted again given the zones on which the others were
+            observed; None while the first prediction stands.
         charged_at: position of the event that charged it: the order in which pods came to a node.
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
@@ -82,7 +83,7 @@ class PodEntry(msgspec.Struct):
     predicted: Placement | None = None
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
-    elsewhere: bool = False
+    kept: tuple[ContainerPlacement, ...] | None = None
     charged_at: int = 0
     unrecorded: bool = False
     agreement: Agreement | None = None
