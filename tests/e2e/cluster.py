@@ -29,6 +29,18 @@ Json = dict[str, Any]
 #: Seconds that anything may take on a busy machine.
 PATIENCE_S = 120.0
 
+#: A fleet whose kubelets align what they can, and reject nothing for it.
+TWO_GPU_NODES = """
+groups:
+  - name: gpu
+    count: 2
+    zones: 2
+    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
+    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
+    timing: {terminationSeconds: 100ms}
+"""
+
 SYSTEM = "kai-system"
 DEPLOY = Path(__file__).parents[2] / "deploy/k8s"
 _ACCESS_KINDS = {

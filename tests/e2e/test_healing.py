@@ -8,23 +8,12 @@ import pytest
 from kaicore.log.port import Filter
 from kaicore.state.cluster_state import ClusterState
 
-from tests.e2e.cluster import Cluster, real_nodes
+from tests.e2e.cluster import TWO_GPU_NODES, Cluster, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
 
 pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
-
-PROFILE = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
 
 CONFIG = """
 heal_after_us: 100000
@@ -33,7 +22,7 @@ heal_after_us: 100000
 
 @pytest.fixture
 def cluster_profile() -> str:
-    return PROFILE
+    return TWO_GPU_NODES
 
 
 @pytest.fixture

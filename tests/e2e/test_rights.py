@@ -19,7 +19,7 @@ from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.resources import OptionalResource
 
-from tests.e2e.cluster import DEPLOY, PATIENCE_S, Cluster, foreign_kubeconfig
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
 from tests.e2e.rights import Right, granted, rights_of, used
 
@@ -36,21 +36,11 @@ POD_GROUP_PATHS = {
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 #: What every user may do on a real API server (the roles system:basic-user and system:discovery).
 _EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
-_PROFILE = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 10s}
-    timing: {terminationSeconds: 100ms}
-"""
 
 
 @pytest.fixture
 def cluster_profile() -> str:
-    return _PROFILE
+    return TWO_GPU_NODES
 
 
 @pytest.fixture
