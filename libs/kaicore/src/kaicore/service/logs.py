@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 import structlog
 
@@ -84,7 +84,8 @@ def configure_logging(service: str, *, level: str = "info", pretty: bool | None 
     """
     numeric = logging.getLevelNamesMapping()[level.upper()]
     human = sys.stderr.isatty() if pretty is None else pretty
-    same_lines, standard_error = SameLines(), _StandardError()
+    same_lines = SameLines()
+    standard_error: Any = _StandardError()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -99,12 +100,12 @@ def configure_logging(service: str, *, level: str = "info", pretty: bool | None 
     structlog.configure(
         processors=[same_lines, *shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", standard_error)),
+        logger_factory=structlog.PrintLoggerFactory(standard_error),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(service=service)
-    handler = logging.StreamHandler(cast("TextIO", standard_error))
+    handler = logging.StreamHandler(standard_error)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
