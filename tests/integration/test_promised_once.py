@@ -1,4 +1,4 @@
-"""A zone is promised once: what a kubelet did, told while a cycle runs, makes that cycle's decision for the node late."""
+"""A zone is promised once: what a kubelet did while a cycle ran makes that cycle's decision for the node late."""
 
 from collections.abc import AsyncIterator
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kaicore.model.node import NodeTopology
 from kaicore.model.placement import Placement
-from kaicore.model.pod import Pod
+from kaicore.model.pod import ContainerKind, Pod
 from kaicore.numa.columns import ZoneCharge, ZoneColumns
 from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.resolve import zone_charge
@@ -40,10 +40,17 @@ def observation_charges(
     columns.reserve(rows=0, resources=(*resources, *own))
 
     def charge(seen: Placement | None) -> ZoneCharge | None:
-        elsewhere = predicted is not None and seen is not None and contradiction(predicted, seen) is MissCause.ZONES
-        return zone_charge(columns, topology, pod=pod, predicted=predicted, observed=seen, elsewhere=elsewhere)
+        return zone_charge(columns, topology, pod=pod, predicted=predicted, observed=seen)
 
-    return _told(charge(before)) != _told(charge(observed))
+    if _told(charge(before)) != _told(charge(observed)):
+        return True
+    keeps = any(container.kind is ContainerKind.INIT for container in pod.containers)
+    return keeps and (_foreseen(predicted, before) or _foreseen(predicted, observed))
+
+
+def _foreseen(predicted: Placement | None, seen: Placement | None) -> bool:
+    """Tell whether what init containers keep is predicted again, which depends on all that the node holds then."""
+    return seen is not None and (predicted is None or contradiction(predicted, seen) is MissCause.ZONES)
 
 
 def _told(charge: ZoneCharge | None) -> object:

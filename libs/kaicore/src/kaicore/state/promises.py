@@ -13,6 +13,7 @@ from enum import StrEnum
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.numa.columns import Ints
 from kaicore.state.cluster_state import ClusterState
 
 #: Entries that are kept of each kind; beyond them only their number is.
@@ -182,9 +183,14 @@ class PromiseCheck:
         zones, names = columns.zones, list(columns.resources)
         over = {(-1, names[column]) for column in (columns.used[row] > columns.allocatable[row]).nonzero()[0]}
         count, zone_names = int(zones.zone_count[row]), list(zones.resources)
-        cells = (zones.used[row, :count] > zones.allocatable[row, :count]).nonzero()
+        cells = (self._held(row)[:count] > zones.allocatable[row, :count]).nonzero()
         over.update((int(zone), zone_names[column]) for zone, column in zip(*cells, strict=True))
         return frozenset(over)
+
+    def _held(self, row: int) -> Ints:
+        """Return what is certainly held of each zone and resource: what may be elsewhere as well is no promise."""
+        zones = self.state.columns.zones
+        return zones.used[row] - zones.repeated[row]
 
     def _add(self, cell: _Cell, node: str, origin: Origin, event: Event) -> None:
         columns = self.state.columns
@@ -196,6 +202,6 @@ class PromiseCheck:
         else:
             topology, column = columns.topologies[row], columns.zones.resources[resource]
             name = topology.zones[zone].name if topology is not None else str(zone)
-            used, allocatable = columns.zones.used[row, zone, column], columns.zones.allocatable[row, zone, column]
+            used, allocatable = self._held(row)[zone, column], columns.zones.allocatable[row, zone, column]
         pod = event.subject if event.stream.startswith("pod/") else ""
         self.report.add(OverCommit(event.position, origin, pod, node, name, resource, int(used), int(allocatable)))
