@@ -9,7 +9,8 @@ from kaicore.state.account_change import observation_charges
 from tests.factory import GI, Cluster, amounts, container, pod, topology
 
 NODE = topology("n1", amounts(cpu=8, memory=32), amounts(cpu=8, memory=32))
-POD = pod("p", container("init", ContainerKind.INIT, cpu=2), container(cpu=4, memory=8))
+POD = pod("p", cpu=4, memory=8)
+WITH_INIT = pod("p", container("init", ContainerKind.INIT, cpu=2), container(cpu=4, memory=8))
 
 
 def placement(*zones: tuple[str, Amounts], name: str = "main", **more: object) -> Placement:
@@ -48,6 +49,12 @@ def test_an_observation_charges_the_node_when_the_account_changes(
 ) -> None:
     found = observation_charges(NODE, POD, predicted=predicted, before=before, observed=observed)
     assert found is charges
+
+
+def test_what_init_containers_keep_is_foreseen_anew_from_all_that_the_node_holds_so_it_counts_as_changed() -> None:
+    assert observation_charges(NODE, WITH_INIT, predicted=HERE, before=THERE, observed=HERE)
+    assert not observation_charges(NODE, WITH_INIT, predicted=HERE, before=None, observed=HERE)
+    assert observation_charges(NODE, WITH_INIT, predicted=None, before=HERE, observed=HERE)
 
 
 def test_a_node_without_zones_has_no_account_of_them() -> None:
