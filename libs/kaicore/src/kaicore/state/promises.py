@@ -190,7 +190,8 @@ class PromiseCheck:
     def _held(self, row: int) -> Ints:
         """Return what is certainly held of each zone and resource: what may be elsewhere as well is no promise."""
         zones = self.state.columns.zones
-        return zones.used[row] - zones.repeated[row]
+        held: Ints = zones.used[row] - zones.repeated[row]
+        return held
 
     def _add(self, cell: _Cell, node: str, origin: Origin, event: Event) -> None:
         columns = self.state.columns
