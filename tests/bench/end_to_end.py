@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from kai_cli.directory_lock import lock
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
@@ -30,8 +31,8 @@ def figures() -> Iterator[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    with scratch_directory() as root:
-        stack = Stack(DataDirectory(root), tell=lambda _: None, log_level="warning")
+    with scratch_directory() as root, lock(DataDirectory(root)) as held:
+        stack = Stack(DataDirectory(root), lock=held, tell=lambda _: None, log_level="warning")
         try:
             await stack.start()
             cluster = await stack.add_cluster(ClusterSpec(name=_CLUSTER, profile=_NODES_PROFILE))
