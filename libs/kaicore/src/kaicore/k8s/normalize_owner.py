@@ -7,6 +7,7 @@ pods where it counts them all together.
 from kaicore.errors import InvalidObject
 from kaicore.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
 from kaicore.groups.membership import SUBMITTER
+from kaicore.k8s.job_failures import ended_well, job_failures
 from kaicore.k8s.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.owner_objects import (
@@ -44,7 +45,11 @@ def normalize_job(wire: JobObject) -> GroupSource:
     text = (wire.metadata.annotations or {}).get(MIN_MEMBER_ANNOTATION, "1")
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
         raise InvalidObject(subject, f"metadata.annotations[{MIN_MEMBER_ANNOTATION}]", text, "is no count of 1 or more")
-    return group_source(wire, JOB, (GroupTemplate(sets=(PodSet(min_pods=int(text)),)),))
+    least = int(text)
+    # What starts one by one waits for none of the others, whatever became of them: that is no news.
+    ended = ended_well(wire.status.succeeded) if least > 1 else 0
+    sets = (PodSet(min_pods=least, ended=ended),)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), failures=job_failures(wire))
 
 
 def normalize_jobset(wire: JobSetObject) -> GroupSource:
@@ -58,21 +63,24 @@ def normalize_jobset(wire: JobSetObject) -> GroupSource:
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
     templates = []
+    done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
-        least = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        replicas, pods = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        least, ended = replicas * pods, min(done.get(one.name, 0), replicas) * pods
         if in_order or one.depends_on:
-            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least),)))
+            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least, ended=ended),)))
         else:
-            together.append(PodSet(one.name, min_pods=least))
+            together.append(PodSet(one.name, min_pods=least, ended=ended))
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
     return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates))
 
 
-def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> int:
+def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, int]:
+    """Return how many Jobs there are of a kind, and how many pods of each run at once."""
     replicas = count(one.replicas, 1, subject=subject, field=f"{field}.replicas")
-    return replicas * _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
+    return replicas, _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
 
 
 def _job_pods(spec: JobSpec, *, subject: str, field: str) -> int:
@@ -118,7 +126,11 @@ def normalize_kubeflow_job(wire: KubeflowJob, kind: str) -> GroupSource:
         # It is made when the workers run, so they cannot wait for it.
         counts["launcher"] = 0
         least = None
-    sets = (PodSet(min_pods=least or 0), *(PodSet(name, min_pods=number) for name, number in counts.items()))
+    ended = {name.lower(): ended_well(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()}
+    sets = (
+        PodSet(min_pods=least or 0),
+        *(PodSet(name, min_pods=number, ended=ended.get(name, 0)) for name, number in counts.items()),
+    )
     return group_source(
         wire,
         kind,
