@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from kai_api.app import make_app
+from kaicore.inquiry.asking import Inquiry
 from kaicore.log.port import EventLog
 from kaicore.service import Health
 from kaicore.service.http_server import HttpServer
@@ -36,7 +37,7 @@ async def api(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[Api]:
         await placed(postgres_log, cluster_name, 2)
     health = Health("log")
     health.met("log")
-    server = HttpServer(make_app(postgres_log, health), host="127.0.0.1", port=0)
+    server = HttpServer(make_app(Inquiry(postgres_log), health), host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     serving = asyncio.create_task(server.run(stopping))
     async with aiohttp.ClientSession() as session:

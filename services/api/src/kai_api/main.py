@@ -1,13 +1,19 @@
 """`kai-api`: the API as a process."""
 
+import asyncio
+import gc
 import sys
+from contextlib import suppress
 
+from kaicore.inquiry.asking import Inquiry
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.http_server import HttpServer
 from pydantic import Field
 
 from kai_api.app import make_app
+
+_GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class ApiSettings(ServiceSettings):
@@ -20,9 +26,18 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
-        server = HttpServer(make_app(log, context.health), host=settings.http_host, port=settings.http_port)
+        inquiry = Inquiry(log)
+        server = HttpServer(make_app(inquiry, context.health), host=settings.http_host, port=settings.http_port)
         context.log.info("listening", address=server.address)
-        await server.run(context.stopping)
+        # The states are long-lived and without cycles: collecting them again and again only delays answers.
+        gc.set_threshold(*_GC_THRESHOLDS)
+        following = asyncio.create_task(inquiry.follow())
+        try:
+            await server.run(context.stopping)
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
 
 
 def main() -> None:
