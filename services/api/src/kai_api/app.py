@@ -3,25 +3,26 @@
 import time
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse, Response
 from kaicore.errors import EventsRetired, LogUnavailable
 from kaicore.inquiry.asking import Inquiry
-from kaicore.inquiry.replaying import replay_log
-from kaicore.inquiry.reports import audit_answer, replay_answer
-from kaicore.log.audit import verify
 from kaicore.service import Health
-from prometheus_client import REGISTRY, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from kaicore.service.health import Asgi, with_health
+from prometheus_client import Histogram
 
+from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.questions import make_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 
 
-def make_app(inquiry: Inquiry, health: Health) -> FastAPI:
-    """Make the application that answers from a log."""
+#: Seconds after which a client may ask again what too many others are asking.
+_RETRY_AFTER = {"Retry-After": "10"}
+
+
+def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asgi:
+    """Make the application that answers from a log, what takes long by way of `long_answers`."""
     log = inquiry.log
     # No interactive pages: they would load their scripts from somebody else's server.
     app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None)
@@ -39,35 +40,36 @@ def make_app(inquiry: Inquiry, health: Health) -> FastAPI:
             route = request.scope.get("route")
             _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)
 
-    @app.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        return "ok\n"
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        return PlainTextResponse(health.report(), status_code=200 if health.ready else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
-
     async def known(cluster: str) -> None:
         if cluster not in await log.clusters():
             raise HTTPException(404, f"no cluster {cluster!r} in the log")
 
-    @app.get("/v1/clusters/{cluster}/replay")
-    async def replay(cluster: str) -> Response:
+    async def ask(question: Question, cluster: str, request: Request) -> Response:
         await known(cluster)
-        return _json(replay_answer(await replay_log(log, cluster)))
+        try:
+            body = await long_answers.ask(question, cluster, gone=_gone(request))
+        except Busy as error:
+            raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
+        except TookTooLong as error:
+            raise HTTPException(504, str(error)) from error
+        except NoAnswer as error:
+            raise HTTPException(error.status, str(error)) from error
+        except ClientGone:
+            return Response(status_code=499)
+        return Response(body, media_type="application/json")
+
+    @app.get("/v1/clusters/{cluster}/replay")
+    async def replay(cluster: str, request: Request) -> Response:
+        return await ask(Question.REPLAY, cluster, request)
 
     @app.get("/v1/clusters/{cluster}/audit")
-    async def audit(cluster: str) -> Response:
-        await known(cluster)
-        return _json(audit_answer(await verify(log, cluster)))
+    async def audit(cluster: str, request: Request) -> Response:
+        return await ask(Question.AUDIT, cluster, request)
 
     app.include_router(make_router(inquiry))
-    return app
+    return with_health(health, app=app)
 
 
-def _json(answer: object) -> Response:
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

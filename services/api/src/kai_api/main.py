@@ -12,6 +12,7 @@ from kaicore.service.http_server import HttpServer
 from pydantic import Field
 
 from kai_api.app import make_app
+from kai_api.long_answers import LongAnswers
 
 _GC_THRESHOLDS = (50_000, 20, 100)
 
@@ -20,6 +21,8 @@ class ApiSettings(ServiceSettings):
     """Settings of `kai-api`; `http_host` and `http_port` are where it answers."""
 
     database_url: str = Field(description="postgresql://… of the event log")
+    long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
+    long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
 
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
@@ -27,7 +30,9 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
         inquiry = Inquiry(log)
-        server = HttpServer(make_app(inquiry, context.health), host=settings.http_host, port=settings.http_port)
+        long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
+        app = make_app(inquiry, context.health, long_answers)
+        server = HttpServer(app, host=settings.http_host, port=settings.http_port)
         context.log.info("listening", address=server.address)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)

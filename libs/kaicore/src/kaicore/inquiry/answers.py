@@ -82,7 +82,7 @@ class PodRow(Answer, frozen=True, kw_only=True):
         status: in a word, as kubectl would: Pending, Placed, Running, Rejected, …
         stage: waiting, placed, bound or finished.
         zones: of its node, that it holds something of.
-        queue: that pays for it; empty for the default queue.
+        queue: that pays for it; empty where there is none.
         group: `<kind>/<namespace>/<name>`; empty for a pod of its own.
         message: why it waits or failed; empty when there is nothing to say.
     """

@@ -183,8 +183,11 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
     """Return in a line why a pod waits or failed; empty when there is nothing to say."""
     if entry.stage is Stage.WAITING:
         reasons = pending_reasons(entry, state)
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        return render(reasons[0]) + more if reasons else ""
+        if not reasons:
+            return ""
+        # What stands in the way on most nodes; of two, the one that got further.
+        first = max(reversed(reasons), key=lambda reason: reason.nodes)
+        return render(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 

@@ -31,7 +31,6 @@ from kaicore.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.numa.own_policy import missed
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.state.class_book import ClassBook
-from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.healing import HealingLedger
 from kaicore.state.node_charges import NodeCharges
 from kaicore.state.pod_entry import PodEntry, Stage, compare
@@ -413,8 +412,8 @@ class ClusterState:
                 add(self.tally.agreement, entry.agreement, -1)
             add(self.tally.agreement, agreement)
             entry.agreement = agreement
-            entry.elsewhere = contradiction(entry.predicted, payload.placement) is MissCause.ZONES
         entry.observed = payload.placement
+        self.charges.foresee(entry)
         if entry.charged:
             self._judge(entry)
         if entry.charged and self.charges.recharge(entry):
@@ -477,7 +476,7 @@ class ClusterState:
             return
         self._release(entry)
         self._changed(entry.node)
-        entry.stage, entry.node, entry.predicted, entry.elsewhere = Stage.WAITING, "", None, False
+        entry.stage, entry.node, entry.predicted, entry.kept = Stage.WAITING, "", None, None
         entry.volumes = {}
         entry.bind_failures += 1
         entry.failed_at = event.recorded_at
@@ -527,6 +526,11 @@ class ClusterState:
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
 
+    def _pods_left_waiting(self, payload: payloads.PodsLeftWaiting, _: Event) -> None:
+        for pod in payload.pods:
+            if pod.uid in self.waiting:
+                self.pods[pod.uid].reported = pod
+
     def _config_recorded(self, payload: payloads.ConfigRecorded, _: Event) -> None:
         self.configs[payload.digest] = payload.config
 
@@ -565,7 +569,7 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
             entry.predicted = entry.observed = None
-            entry.elsewhere, entry.disbelieved = False, ""
+            entry.kept, entry.disbelieved = None, ""
             entry.volumes = {}
         self.charges.hold(entry, node, at=self.position)
         self._judge(entry)
@@ -614,6 +618,7 @@ class ClusterState:
             self._stirred += 1
         else:
             self.waiting.discard(entry.pod.uid)
+            entry.reported = None
             if entry.nomination is not None:
                 self._nominate(entry, None)
         self._seat(entry)
@@ -696,5 +701,6 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PodEvicted: ClusterState._pod_evicted,  # noqa: SLF001
     payloads.EvictionFailed: ClusterState._eviction_failed,  # noqa: SLF001
     payloads.CycleCompleted: ClusterState._cycle_completed,  # noqa: SLF001
+    payloads.PodsLeftWaiting: ClusterState._pods_left_waiting,  # noqa: SLF001
     payloads.ConfigRecorded: ClusterState._config_recorded,  # noqa: SLF001
 }

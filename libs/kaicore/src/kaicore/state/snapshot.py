@@ -24,7 +24,7 @@ from kaicore.state.roster import WorkloadRecord
 from kaicore.state.tally import Tally
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-8-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-9-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
