@@ -12,7 +12,7 @@ from kaicore.numa.scoring import NumaScoring
 from kaicore.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "11"
+ENGINE_VERSION = "12"
 
 
 class PlacementStrategy(StrEnum):
