@@ -1,11 +1,16 @@
 """What kai deletes when it is told to begin anew: its own data, and nothing else."""
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kai_cli.demo import demo
+from kai_cli.directory_lock import lock, try_lock
 from kai_cli.paths import DataDirectory
+from kai_cli.up import up
 from kaicore.errors import ConfigurationError
 
 from tests.servers import scratch_directory
@@ -98,3 +103,71 @@ def test_beginning_anew_leaves_the_comparisons_own_folder_alone(tmp_path: Path) 
     kept = everything_below(once.root)
     directory.clear()
     assert everything_below(tmp_path) == {"once", *(f"once/{name}" for name in kept)}
+
+
+#: Locks a directory, says so, and stays until its standard input ends.
+HOLDER = """
+import sys
+from pathlib import Path
+from kai_cli.directory_lock import lock
+from kai_cli.paths import DataDirectory, RunningStack
+directory = DataDirectory(Path(sys.argv[1]))
+with lock(directory) as held:
+    import os
+    directory.claim()
+    directory.tell_running(RunningStack(os.getpid()))
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_kai(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has a directory."""
+    command = [sys.executable, "-c", HOLDER, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("flags", [{"once": True}, {"fresh": True}, {}])
+def test_a_directory_in_use_is_neither_cleared_nor_started_in(flags: dict[str, bool]) -> None:
+    with scratch_directory() as root, another_kai(root) as holder:
+        used_by_kai(root)
+        before = everything_below(root)
+        with pytest.raises(ConfigurationError, match=f"in use by another kai, process {holder.pid}"):
+            demo(data_dir=root, **flags)
+        with pytest.raises(ConfigurationError, match="in use by another kai"):
+            up(data_dir=root)
+        assert everything_below(root) == before
+        assert (root / "running.json").exists()
+
+
+def test_the_lock_ends_with_whoever_holds_it() -> None:
+    with scratch_directory() as root:
+        with another_kai(root):
+            assert try_lock(root) is None
+        with lock(DataDirectory(root)):
+            assert try_lock(root) is None
+        with lock(DataDirectory(root)):
+            pass
+
+
+def test_a_child_that_inherited_the_lock_keeps_it_after_its_parents_end() -> None:
+    with scratch_directory() as root:
+        held = lock(DataDirectory(root))
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(held.fd,))
+        held.release()
+        assert try_lock(root) is None
+        child.communicate()
+        lock(DataDirectory(root)).release()
+
+
+def test_a_data_directory_that_is_a_file_or_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
+        lock(DataDirectory(tmp_path / "file"))
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
+        lock(DataDirectory(tmp_path / "file" / "below"))

@@ -112,15 +112,20 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     assert cluster.state.charges.history_gap("n1") is None
 
 
-def test_what_init_containers_left_before_stays_unknown() -> None:
+@pytest.mark.parametrize(("policy", "open_to_the_kubelet"), [("restricted", False), ("none", True)])
+def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leaves_it_open(
+    policy: str, *, open_to_the_kubelet: bool
+) -> None:
     cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4), policy=policy)
     setup = container("setup", ContainerKind.INIT, cpu=2)
     cluster.add_pod(foreign("before", containers=(setup, container(cpu=1))))
     observe(cluster, "before", amounts(cpu=1))
     gap = cluster.state.charges.history_gap("n1")
-    assert gap is not None
-    assert (gap.pods, gap.unrecorded) == (1, 0)
+    assert ((gap.pods, gap.unrecorded) if gap else None) == ((1, 0) if open_to_the_kubelet else None)
+    zones = cluster.state.columns.zones
+    used = zones.used[cluster.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
+    assert used == ([2000, 2000] if open_to_the_kubelet else [2000, 0])
 
 
 def test_pods_may_wait_for_the_observation() -> None:

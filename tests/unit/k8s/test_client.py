@@ -198,3 +198,28 @@ async def test_a_watch_that_breaks_and_one_that_is_refused() -> None:
             assert await anext(chunks) == [b"{}"]
             with pytest.raises(ClusterUnavailable):
                 await anext(chunks)
+
+
+async def test_a_watch_that_is_quiet_for_as_long_as_asked_is_no_error() -> None:
+    release = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.path == "/ends":
+            await asyncio.sleep(float(request.query["timeoutSeconds"]) + 0.5)
+        else:
+            await release.wait()
+        return response
+
+    async with (
+        served(handler) as url,
+        KubeClient(plain_access(url), watch_grace_s=5.0) as client,
+        client.watch("/ends", resource_version="1", timeout_s=1) as chunks,
+    ):
+        assert [lines async for lines in chunks] == []
+    async with served(handler) as url, KubeClient(plain_access(url), watch_grace_s=0.2) as client:
+        with pytest.raises(ClusterUnavailable, match="WATCH /never-ends"):
+            async with client.watch("/never-ends", resource_version="1", timeout_s=1) as chunks:
+                assert [lines async for lines in chunks] == []
+        release.set()

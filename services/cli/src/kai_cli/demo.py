@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
+from kaicore.errors import KaiError, LogUnavailable
 from kaicore.feed import EventFeed
-from kaicore.inquiry import replay_log
+from kaicore.inquiry.replaying import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.audit import verify
@@ -23,6 +23,7 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 
+from kai_cli.directory_lock import lock
 from kai_cli.expectations import groups_of
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
@@ -81,12 +82,11 @@ def demo(
     own = once and data_dir is None
     if own:
         directory = DataDirectory(directory.root / ONCE)
-    if directory.running() is not None:
-        raise ConfigurationError(f"{directory.root}: another `kai up` is running here")
     workload = read_manifests([examples])
-    if once or fresh:
-        directory.clear(named_by_us=own)
-    return asyncio.run(_demo(Stack(directory, tell=tell), workload, once=once))
+    with lock(directory) as held:
+        if once or fresh:
+            directory.clear(named_by_us=own)
+        return asyncio.run(_demo(Stack(directory, lock=held, tell=tell), workload, once=once))
 
 
 async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:

@@ -7,16 +7,25 @@ from pathlib import Path
 
 import msgspec
 from kaicore.embedded import usable_directory
+from kaicore.embedded.process import alive
 from kaicore.errors import ConfigurationError
 
 
 class RunningStack(msgspec.Struct):
-    """How to reach a running `kai up`; written when everything is ready, removed when it ends."""
+    """How to reach a running `kai up`; written as soon as it has the directory, removed when it ends.
+
+    Attributes:
+        pid: its process.
+        database_url: of the log; empty until the database is up and of this version's schema.
+        nats_url: of the bus; empty until then.
+        clusters: those that are ready, by name.
+        api_url: of `kai-api`; empty until it is ready.
+    """
 
     pid: int
-    database_url: str
-    nats_url: str
-    clusters: dict[str, "RunningCluster"]
+    database_url: str = ""
+    nats_url: str = ""
+    clusters: dict[str, "RunningCluster"] = {}
     api_url: str = ""
 
 
@@ -123,13 +132,14 @@ class DataDirectory:
             stack = msgspec.json.decode(self.running_file.read_bytes(), type=RunningStack)
         except (OSError, msgspec.DecodeError):
             return None
-        try:
-            os.kill(stack.pid, 0)
-        except ProcessLookupError:
-            return None
-        except PermissionError:
-            pass
-        return stack
+        return stack if alive(stack.pid) else None
+
+    def tell_running(self, stack: RunningStack) -> None:
+        """Let other commands know of the stack that runs here; for whoever has locked the directory."""
+        partial = self.running_file.with_suffix(".new")
+        partial.touch(mode=0o600)
+        partial.write_bytes(msgspec.json.encode(stack))
+        partial.rename(self.running_file)
 
 
 def data_directory(path: Path | None) -> DataDirectory:

@@ -62,13 +62,17 @@ class _LogLine(msgspec.Struct):
 class SupervisedProcess:
     """One process, kept running."""
 
-    def __init__(self, spec: ProcessSpec, *, log_file: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, spec: ProcessSpec, *, log_file: Path, tell: Callable[[str], None], inherit: tuple[int, ...] = ()
+    ) -> None:
         """Args:
         spec: what to run.
         log_file: gets its output.
         tell: is told what an operator should see.
+        inherit: descriptors that it gets, such as a lock that is to last as long as it does.
         """
         self.spec = spec
+        self._inherit = inherit
         self.log_file = log_file
         self.restarts = 0
         self.ready = asyncio.Event()
@@ -154,6 +158,7 @@ class SupervisedProcess:
                 env={**os.environ, **self.spec.environment, "KAI_PARENT_PID": str(os.getpid())},
                 # A Ctrl-C on the terminal is for us, who then stop the processes in order.
                 start_new_session=True,
+                pass_fds=self._inherit,
             )
         watching = asyncio.create_task(self._watch())
         try:

@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.log.migrate import upgrade
 
+from kai_cli.directory_lock import DirectoryLock
+from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
 from kai_cli.processes import ProcessSpec, SupervisedProcess
@@ -31,14 +32,14 @@ class ClusterSpec:
 
     Attributes:
         name: in the log and on the bus.
-        kubeconfig: of an existing API server; None for a simulated one.
+        kubeconfigs: of an existing API server; None for a simulated one.
         profile: of the simulated fleet, a name or a file; None for no fleet.
         scheduler_config: YAML file with the shard's settings, None for the defaults.
         exporter: whether placements are observed.
     """
 
     name: str
-    kubeconfig: Path | None = None
+    kubeconfigs: Kubeconfigs | None = None
     profile: str | None = None
     scheduler_config: Path | None = None
     exporter: bool = True
@@ -51,6 +52,7 @@ class Stack:
         self,
         directory: DataDirectory,
         *,
+        lock: DirectoryLock,
         tell: Callable[[str], None],
         database_url: str | None = None,
         nats_url: str | None = None,
@@ -58,6 +60,7 @@ class Stack:
     ) -> None:
         """Args:
         directory: data, logs, kubeconfigs.
+        lock: on the directory, held until the stack has stopped; every process inherits it.
         tell: is told what an operator should see.
         database_url: of an existing Postgres, instead of the embedded one.
         nats_url: of an existing NATS, instead of the embedded one.
@@ -65,6 +68,7 @@ class Stack:
         """
         self.directory = directory
         self.clusters: dict[str, RunningCluster] = {}
+        self._lock = lock
         self._tell = tell
         self._given_database_url = database_url
         self._given_nats_url = nats_url
@@ -82,16 +86,21 @@ class Stack:
         """The supervised processes, in order of start."""
         return tuple(process for group in self._groups for process in group)
 
+    @property
+    def servers(self) -> tuple[EmbeddedServer, ...]:
+        """The embedded servers."""
+        return tuple(self._servers)
+
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
-        if self.directory.running() is not None:
-            raise ConfigurationError(f"{self.directory.root}: another `kai up` is running here")
         self.directory.claim()
+        self._tell_running()
         self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:
             self.directory.root.chmod(0o755)
-        postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"))
-        nats = EmbeddedNats(self.directory.nats, port=self._ports.port("nats"))
+        inherit = (self._lock.fd,)
+        postgres = EmbeddedPostgres(self.directory.postgres, port=self._ports.port("postgres"), inherit=inherit)
+        nats = EmbeddedNats(self.directory.nats, port=self._ports.port("nats"), inherit=inherit)
         starting = []
         if self._given_database_url is None:
             self._servers.append(postgres)
@@ -103,6 +112,7 @@ class Stack:
         self.database_url = self._given_database_url or postgres.url
         self.nats_url = self._given_nats_url or nats.url
         await asyncio.to_thread(upgrade, self.database_url)
+        self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
         await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
@@ -113,28 +123,35 @@ class Stack:
         """Start a cluster's processes and wait until all are ready."""
         home = self.directory.cluster(spec.name)
         home.mkdir(parents=True, exist_ok=True)
-        if spec.kubeconfig is None:
+        if spec.kubeconfigs is None:
             cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"), True)
             await self._run(self._api_server(spec, home, cluster))
         else:
-            cluster = RunningCluster(str(spec.kubeconfig), str(spec.kubeconfig), False)
-        self.clusters[spec.name] = cluster
+            for_people = str(spec.kubeconfigs.of_people)
+            cluster = RunningCluster(for_people, for_people, False)
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
             node_secret.write_text(secrets.token_urlsafe(32))
         ingest_url = self._address(f"{spec.name}-ingest")
-        common = {"KAI_CLUSTER": spec.name, "KAI_KUBECONFIG": cluster.service_kubeconfig, **self._bus_and_log()}
+        common = {"KAI_CLUSTER": spec.name, **self._bus_and_log()}
+
+        def access(service: str) -> dict[str, str]:
+            own = cluster.service_kubeconfig if spec.kubeconfigs is None else spec.kubeconfigs.of(service)
+            return {**common, "KAI_KUBECONFIG": str(own)}
+
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster))
-        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", common)]
+        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", access("watcher"))]
         config = {} if spec.scheduler_config is None else {"KAI_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
-        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", common))
+        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
-            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", common | ingest))
+            if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:
+                ingest = {"KAI_TOKEN_REVIEW": "true"}
+            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", access("ingest") | ingest))
             if spec.profile is not None:
                 exporter = {
                     "KAI_CLUSTER": spec.name,
@@ -144,7 +161,8 @@ class Stack:
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs)
-        self._write_running()
+        self.clusters[spec.name] = cluster
+        self._tell_running()
         return cluster
 
     async def stop(self) -> None:
@@ -160,12 +178,10 @@ class Stack:
         for server in reversed(self._servers):
             await server.stop()
 
-    def _write_running(self) -> None:
-        running = RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
-        partial = self.directory.running_file.with_suffix(".new")
-        partial.touch(mode=0o600)
-        partial.write_bytes(msgspec.json.encode(running))
-        partial.rename(self.directory.running_file)
+    def _tell_running(self) -> None:
+        self.directory.tell_running(
+            RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
+        )
 
     async def _run(self, *specs: ProcessSpec) -> None:
         """Start processes and wait until all are ready."""
@@ -173,7 +189,7 @@ class Stack:
         self._groups.append(started)
         for spec in specs:
             log_file = self.directory.logs / f"{spec.name}.log"
-            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell)
+            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell, inherit=(self._lock.fd,))
             started.append(process)
             process.start()
         for process in started:

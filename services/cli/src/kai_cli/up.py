@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+from kai_cli.directory_lock import lock
+from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.stack import ClusterSpec, Stack
 
@@ -20,7 +22,7 @@ def up(
     *,
     data_dir: Path | None = None,
     cluster: str = "kai",
-    kubeconfig: Path | None = None,
+    kubeconfig: list[str] | None = None,
     profile: str | None = "demo24",
     scheduler_config: Path | None = None,
     database_url: str | None = None,
@@ -32,7 +34,8 @@ def up(
     Args:
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
         cluster: the cluster's name in the log.
-        kubeconfig: schedule on this API server, instead of a simulated cluster.
+        kubeconfig: schedule on this API server, instead of a simulated cluster: FILE for all services, or SERVICE=FILE,
+            repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
         profile: the simulated fleet: a profile's name or file.
         scheduler_config: YAML file with the scheduler's settings.
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
@@ -40,20 +43,22 @@ def up(
         log_level: of the services.
     """
     directory = data_directory(data_dir)
-    stack = Stack(
-        directory,
-        tell=tell,
-        database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
-        nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
-        log_level=log_level,
-    )
     spec = ClusterSpec(
         name=cluster,
-        kubeconfig=kubeconfig,
-        profile=profile if kubeconfig is None else None,
+        kubeconfigs=Kubeconfigs.read(kubeconfig) if kubeconfig else None,
+        profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
     )
-    return asyncio.run(_up(stack, spec))
+    with lock(directory) as held:
+        stack = Stack(
+            directory,
+            lock=held,
+            tell=tell,
+            database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
+            nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
+            log_level=log_level,
+        )
+        return asyncio.run(_up(stack, spec))
 
 
 async def _up(stack: Stack, spec: ClusterSpec) -> int:

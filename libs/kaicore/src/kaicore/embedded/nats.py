@@ -43,12 +43,13 @@ class EmbeddedNats(EmbeddedServer):
     name = "NATS"
     stop_signal = signal.SIGTERM
 
-    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
         """Args:
         directory: of the server's data, password and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
+        inherit: descriptors that the server gets.
         """
-        super().__init__(directory, port=port)
+        super().__init__(directory, port=port, inherit=inherit)
         self._password_file = self._directory / "password"
         # By its name we know that it is our server that answers on the port.
         self._server_name = f"kai-{secrets.token_hex(8)}"

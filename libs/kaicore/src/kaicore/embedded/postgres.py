@@ -13,8 +13,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psycopg
-
 from kaicore.embedded.places import ServerUser, blocked_at, reachable_programs, unprivileged_user
 from kaicore.embedded.process import EmbeddedServer, Lock, alive
 from kaicore.errors import ConfigurationError, EmbeddedServerError
@@ -41,13 +39,16 @@ class EmbeddedPostgres(EmbeddedServer):
     #: Fast shutdown: sessions are ended, everything is written.
     stop_signal = signal.SIGINT
 
-    def __init__(self, directory: Path, *, port: int | None = None, durable: bool = True) -> None:
+    def __init__(
+        self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = (), durable: bool = True
+    ) -> None:
         """Args:
         directory: of the server's data, password and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
+        inherit: descriptors that the server gets.
         durable: False lets a crash of the machine lose data, for speed in tests.
         """
-        super().__init__(directory, port=port)
+        super().__init__(directory, port=port, inherit=inherit)
         self._settings = _SETTINGS if durable else _SETTINGS | _CARELESS
         self._durable = durable
         self._data = self._directory / "data"
@@ -122,7 +123,7 @@ class EmbeddedPostgres(EmbeddedServer):
             text=True,
             cwd="/",
             env={"LC_ALL": "C"},
-            pass_fds=(lock.fd,),
+            pass_fds=(lock.fd, *self._inherit),
             **self._user.popen(),  # type: ignore[call-overload]
         )
         if done.returncode != 0:
@@ -144,6 +145,9 @@ class EmbeddedPostgres(EmbeddedServer):
         # Line 1 is the pid and line 8 the state: see "Database File Layout" in Postgres' manual.
         if len(lines) < 8 or lines[0] != str(self.pid) or lines[7].strip() != "ready":
             return False
+        # Most commands start no Postgres, and its driver takes a fifth of a second to import.
+        import psycopg  # noqa: PLC0415
+
         try:
             async with await psycopg.AsyncConnection.connect(
                 self._url(port, "postgres"), autocommit=True

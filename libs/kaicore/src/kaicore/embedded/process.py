@@ -96,11 +96,13 @@ class EmbeddedServer(ABC):
     #: Signals: stop in order, and what the server gets when we die.
     stop_signal: ClassVar[signal.Signals]
 
-    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
         """Args:
         directory: of the server's data and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
+        inherit: descriptors that the server gets, such as a lock that is to last as long as it does.
         """
+        self._inherit = inherit
         self._directory = directory.absolute()
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -239,7 +241,7 @@ class EmbeddedServer(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(lock.fd,),
+                pass_fds=(lock.fd, *self._inherit),
                 env={"PATH": os.defpath, "LC_ALL": "C"},
             )
 

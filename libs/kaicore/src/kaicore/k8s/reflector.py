@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
-from kaicore.errors import ApiStatus, ClusterError
+from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
 from kaicore.k8s.client import KubeClient
-from kaicore.k8s.reflector_core import Backoff, Change, ListPage, ObjectKey, ReflectorCore, Relist
+from kaicore.k8s.reflector_core import WORKED_S, Backoff, Change, ListPage, ObjectKey, ReflectorCore, Relist
 from kaicore.k8s.resources import ObjectT, Resource
 
 _NOT_FOUND = 404
@@ -115,6 +115,11 @@ class Reflector(Generic[ObjectT]):
             self._observer.listed(core.resource.kind, core.relisting, len(core.known))
 
     async def _watch(self, resource_version: str) -> None:
+        """Watch until the server ends it.
+
+        A connection that is cut after the watch has worked is resumed like one that was ended in order: load balancers
+        cut connections on which nothing happens. If the server is really away, the next request fails.
+        """
         core, clock = self.core, asyncio.get_running_loop().time
         self._observer.watching(core.resource.kind)
         seconds = int(self._options.watch_s * (1 + self._jitter()))
@@ -123,7 +128,15 @@ class Reflector(Generic[ObjectT]):
             core.resource.path, resource_version=resource_version, timeout_s=seconds
         ) as chunks:
             self._observer.answered(core.resource.kind)
-            async for lines in chunks:
+            while True:
+                try:
+                    lines = await anext(chunks)
+                except StopAsyncIteration:
+                    break
+                except ClusterUnavailable:
+                    if clock() - begun < WORKED_S:
+                        raise
+                    break
                 changes = core.take_lines(lines)
                 if changes:
                     await self._take(changes)

@@ -15,7 +15,7 @@ from kaicore.model.quantity import CPU
 from kaicore.numa.cpu_packing import CoreCounts, pack
 from kaicore.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.numa.masks import lowest_place, zones_of
-from kaicore.numa.memory_manager import MemoryBlock
+from kaicore.numa.memory_manager import MemoryBlock, redrawn, shrink
 from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
 from kaicore.numa.zones import NodeDevices, NodeZones
 
@@ -77,27 +77,45 @@ class Refused:
     lent: dict[str, list[int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a container that was admitted already.
+
+    Attributes:
+        masks: the affinity masks that it can have got, as a set of places.
+        amounts: its CPUs and devices by resource and zone, lent ones included; those of other resources are worked out.
+    """
+
+    masks: int
+    amounts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+_UNSEEN = Seen(-1)
+
+
 class _Rejected(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason, self.message = reason, message
 
 
-def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Refused:
+def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Refused:
     """Tell what a node's kubelet makes of a pod.
 
     Args:
         node: its zones; used up.
         request: what is aligned of the pod.
+        seen: by container, what the kubelet is known to have made of it.
     """
-    return _Walk(node, request).run()
+    return _Walk(node, request, seen or {}).run()
 
 
 class _Walk:
     """One pod on one node."""
 
-    def __init__(self, node: NodeZones, request: AlignedRequest) -> None:
+    def __init__(self, node: NodeZones, request: AlignedRequest, seen: Mapping[str, Seen]) -> None:
         self._node = node
+        self._seen = seen
         self._table = node.table
         self._settings = node.settings
         self._evaluator = EVALUATORS[node.settings.policy]
@@ -117,13 +135,13 @@ class _Walk:
             common = None
             if self._settings.pod_scope:
                 hints = self._hints(asking.amounts)
-                common = self._merge(hints)
+                common = self._merge(hints, *self._seen.values())
             for container in self._request.containers:
                 merged = common
                 asking = container
                 if merged is None:
                     hints = self._hints(container.amounts)
-                    merged = self._merge(hints)
+                    merged = self._merge(hints, self._seen.get(container.name, _UNSEEN))
                 hints = []
                 self._allocate(container, merged)
         except _Rejected as error:
@@ -132,7 +150,12 @@ class _Walk:
         self._shrink_lenders()
         return Admitted(tuple(self._holdings), {name: zones for name, zones in self._lent.items() if any(zones)})
 
-    def _merge(self, hints: Sequence[Hints]) -> Merged:
+    def _merge(self, hints: Sequence[Hints], *seen: Seen) -> Merged:
+        masks = -1
+        for known in seen:
+            masks &= known.masks
+        if masks != -1:
+            hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
         if merged is None:
             raise _Rejected(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
@@ -222,15 +245,27 @@ class _Walk:
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
         lent = self._lent.setdefault(resource, [0] * self._table.zones)
-        free = self._node.free[resource]
         shared = self._node.devices.get(resource)
         from_lent = _ascending(lent, range(len(lent)), need)
         left = need - sum(from_lent)
-        whole = shared.free if shared is not None else sum(free)
+        whole = shared.free if shared is not None else self._node.whole(resource)
         if left > whole:
             raise _unexpected(
                 f"requested number of devices unavailable for {resource}. Requested: {left}, Available: {whole}"
             )
+        drawn = self._drawn(holding, resource, need)
+        if drawn is None:
+            taken = self._choose_devices(holding, resource, need=need, left=left)
+        else:
+            from_lent = [min(amount, lent[zone]) for zone, amount in enumerate(drawn)]
+            left = need - sum(from_lent)
+            taken = [amount - again for amount, again in zip(drawn, from_lent, strict=True)]
+        self._settle(holding, resource, taken, from_lent)
+        if shared is not None:
+            self._node.devices[resource] = NodeDevices(shared.total, shared.free - left)
+
+    def _choose_devices(self, holding: Holding, resource: str, *, need: int, left: int) -> list[int]:
+        lent, free = self._lent[resource], self._node.free[resource]
         inside = zones_of(holding.mask)
         taken = _ascending(free, inside, left)
         others = [zone for zone in range(len(free)) if zone not in inside]
@@ -238,10 +273,17 @@ class _Walk:
         self._note_choice(holding, resource, {zone: lent[zone] for zone in range(len(lent))}, need - left)
         self._note_choice(holding, resource, {zone: free[zone] for zone in inside}, sum(taken))
         self._note_choice(holding, resource, {zone: free[zone] for zone in others}, left - sum(taken))
-        taken = [one + other for one, other in zip(taken, more, strict=True)]
-        self._settle(holding, resource, taken, from_lent)
-        if shared is not None:
-            self._node.devices[resource] = NodeDevices(shared.total, shared.free - left)
+        return [one + other for one, other in zip(taken, more, strict=True)]
+
+    def _drawn(self, holding: Holding, resource: str, need: int) -> list[int] | None:
+        """Return from which zones a container is known to have drawn a resource, None if that is not known."""
+        drawn = self._seen.get(holding.container.name, _UNSEEN).amounts.get(resource)
+        if drawn is None or sum(drawn) != need:
+            return None
+        room = zip(drawn, self._node.free[resource], self._lent[resource], strict=True)
+        if any(amount > max(free, 0) + lent for amount, free, lent in room):
+            raise _unexpected(f"the zones have not as much {resource} as was drawn from them")
+        return list(drawn)
 
     def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
         """Note when the kubelet may take a part from one zone or another, or once did in this pod."""
@@ -260,7 +302,7 @@ class _Walk:
             if need // 1000 % threads:
                 text = f"requested {need // 1000} cpus not multiple cpus per core = {threads}"
                 raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
-            whole = sum(free) // 1000
+            whole = self._node.whole(CPU) // 1000
             if need // 1000 > whole:
                 text = f"not enough free physical CPUs: available physical CPUs = {whole}"
                 text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
@@ -270,16 +312,20 @@ class _Walk:
         if self._settings.aligns_by_socket:
             sockets = {zone // self._settings.zones_per_socket for zone in inside}
             inside = [zone for zone in range(len(free)) if zone // self._settings.zones_per_socket in sockets]
-        aligned = min(need, sum(available[zone] for zone in inside))
-        if need - aligned > sum(available) - aligned:
-            count = f"requested={(need - aligned) // 1000}, available={(sum(available) - aligned) // 1000}"
+        aligned = max(min(need, sum(available[zone] for zone in inside)), 0)
+        whole = self._node.whole(CPU) + sum(lent)
+        if need > whole:
+            count = f"requested={(need - aligned) // 1000}, available={(whole - aligned) // 1000}"
             raise _unexpected(f"not enough cpus available to satisfy request: {count}")
-        taken = [0] * len(free)
-        for zones, part in ((inside, aligned), (range(len(free)), need - aligned)):
+        drawn = self._drawn(holding, CPU, need)
+        taken = drawn or [0] * len(free)
+        for zones, part in () if drawn else ((inside, aligned), (range(len(free)), need - aligned)):
             room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
             self._note_choice(holding, CPU, room, part)
             for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
                 taken[zone] += amount
+        # The whole has it, and only what may be on one zone or another leaves no zone enough.
+        taken[0] += need - sum(taken)
         from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)
@@ -346,31 +392,8 @@ class _Walk:
                     block = holding.blocks[index]
                     reused = block.size - sum(amount for _, amount in block.drawn)
                     if reused:
-                        moved = _shrink(lender.blocks, block, reused)
-                        holding.blocks[index] = _redrawn(block, block.size, moved, sign=1)
-
-
-def _shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:
-    """Take a part of a lending block away, from its zones in ascending order; returns what came from which zone."""
-    for index, block in enumerate(blocks):
-        if (block.resource, block.mask) == (by.resource, by.mask):
-            moved = []
-            for zone, amount in block.drawn:
-                part = min(amount, most)
-                moved.append((zone, part))
-                most -= part
-            size = block.size - sum(part for _, part in moved)
-            blocks[index] = _redrawn(block, size, tuple(moved), sign=-1)
-            return tuple(moved)
-    return ()
-
-
-def _redrawn(block: MemoryBlock, size: int, moved: tuple[tuple[int, int], ...], *, sign: int) -> MemoryBlock:
-    drawn = dict(block.drawn)
-    for zone, part in moved:
-        drawn[zone] = drawn.get(zone, 0) + sign * part
-    held = tuple(sorted((zone, amount) for zone, amount in drawn.items() if amount))
-    return MemoryBlock(block.resource, block.mask, size, block.init, held)
+                        moved = shrink(lender.blocks, block, reused)
+                        holding.blocks[index] = redrawn(block, block.size, moved, sign=1)
 
 
 def _ascending(free: Sequence[int], zones: Sequence[int], need: int) -> list[int]:

@@ -8,7 +8,7 @@ known placements hold, for memory as the memory manager counts it. `releasing` i
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -37,11 +37,13 @@ class ZoneCharge:
         amounts: zone index, resource and amount of CPUs and devices, in canonical units.
         blocks: its memory, in the order of its containers.
         uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
+        repeated: resource and amount that `amounts` has on more zones than it can be held of: it may be on each.
     """
 
     amounts: tuple[tuple[int, str, int], ...] = ()
     blocks: tuple[MemoryBlock, ...] = ()
     uncertain: tuple[str, ...] = ()
+    repeated: tuple[tuple[str, int], ...] = ()
 
     @property
     def split(self) -> tuple[tuple[int, str, int], ...]:
@@ -63,6 +65,7 @@ class RowMark:
     assignments: Ints
     cells: Ints
     uncertain: Ints
+    repeated: Ints
 
 
 class ZoneColumns:
@@ -93,6 +96,8 @@ class ZoneColumns:
         self.cells: Ints = np.zeros((0, 0), np.int64)
         #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
         self.uncertain: Ints = np.zeros((0, 0), np.int64)
+        #: What `used` counts on more zones than it can be held of; shape (rows, resources).
+        self.repeated: Ints = np.zeros((0, 0), np.int64)
         self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
         self._shapes: dict[bytes, int] = {}
@@ -119,6 +124,7 @@ class ZoneColumns:
             setattr(self, name, _resized(getattr(self, name), shape))
         self.reported = _resized(self.reported, (new_rows, new_resources))
         self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
+        self.repeated = _resized(self.repeated, (new_rows, new_resources))
 
     def set_topology(self, row: int, topology: NodeTopology | None, settings: KubeletSettings) -> None:
         """Set a row's zones; what its pods hold must be charged again afterwards."""
@@ -162,7 +168,7 @@ class ZoneColumns:
             self.kubelets.append(settings)
         self.kubelet[row] = found
 
-    def likeness(self, row: int, *, published: bool = False) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]:
+    def likeness(self, row: int, *, published: bool = False) -> tuple[int | bytes, ...]:
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
 
         Args:
@@ -178,6 +184,7 @@ class ZoneColumns:
             self.assignments[row].tobytes(),
             self.cells[row].tobytes(),
             self.uncertain[row].tobytes(),
+            self.repeated[row].tobytes(),
         )
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
@@ -198,7 +205,7 @@ class ZoneColumns:
 
     def clear_charges(self, row: int) -> None:
         """Forget all that is charged to a row's zones."""
-        for array in (self.used, self.releasing, self.assignments, self.cells, self.uncertain):
+        for array in (self.used, self.releasing, self.assignments, self.cells, self.uncertain, self.repeated):
             array[row] = 0
 
     def charge(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
@@ -220,7 +227,7 @@ class ZoneColumns:
                 )
                 for block in charge.blocks
             )
-            charge = ZoneCharge(charge.amounts, blocks, charge.uncertain)
+            charge = replace(charge, blocks=blocks)
             self._set_memory(row, memory)
             if releasing:
                 self._add_releasing(row, blocks, 1)
@@ -249,13 +256,11 @@ class ZoneColumns:
         kept, _ = _shared(before.blocks, after.blocks)
         if len(kept) < len(after.blocks):
             return None
-        same = (before.amounts, before.uncertain) == (after.amounts, after.uncertain)
-        if same and len(kept) == len(before.blocks):
+        if replace(before, blocks=()) == replace(after, blocks=()) and len(kept) == len(before.blocks):
             return before
-        gone = ZoneCharge(before.amounts, _shared(before.blocks, kept)[1], before.uncertain)
-        self.release(row, gone, releasing=releasing)
+        self.release(row, replace(before, blocks=_shared(before.blocks, kept)[1]), releasing=releasing)
         self._add(row, after, 1, releasing=releasing)
-        return ZoneCharge(after.amounts, kept, after.uncertain)
+        return replace(after, blocks=kept)
 
     def restore_charge(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
         """Count a pod's holdings again on a row whose memory is as it was saved already."""
@@ -304,7 +309,7 @@ class ZoneColumns:
 
     def lasts(self, row: int) -> bool:
         """Tell whether a row's zones have what is charged to them as soon as all that is being released is gone."""
-        return bool((self.used[row] - self.releasing[row] <= self.allocatable[row]).all())
+        return bool((self.used[row] - self.releasing[row] - self.repeated[row] <= self.allocatable[row]).all())
 
     def distances(self, row: int) -> tuple[tuple[int, ...], ...]:
         """Return the distances between a row's zones, zone by zone; empty where they are not all known."""
@@ -319,6 +324,7 @@ class ZoneColumns:
             self.assignments[row].copy(),
             self.cells[row].copy(),
             self.uncertain[row].copy(),
+            self.repeated[row].copy(),
         )
 
     def restore(self, row: int, mark: RowMark) -> None:
@@ -329,6 +335,7 @@ class ZoneColumns:
         self.assignments[row] = mark.assignments
         self.cells[row] = mark.cells
         self.uncertain[row] = mark.uncertain
+        self.repeated[row] = mark.repeated
 
     def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
@@ -376,6 +383,7 @@ class ZoneColumns:
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
         uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
+        repeated = {name: int(self.repeated[row, column]) for name, column in counted} if not empty else {}
         return NodeZones(
             zones,
             settings,
@@ -384,6 +392,7 @@ class ZoneColumns:
             memory,
             dict(devices or {}),
             frozenset(uncertain),
+            {name: amount for name, amount in repeated.items() if amount},
             self._distances.get(row, ()),
         )
 
@@ -405,7 +414,7 @@ class ZoneColumns:
     def copy(self) -> "ZoneColumns":
         """Return columns that can be charged without touching these."""
         other = copy(self)
-        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain"):
+        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain", "repeated"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -421,6 +430,8 @@ class ZoneColumns:
     def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
         for resource in charge.uncertain:
             self.uncertain[row, self.resources[resource]] += sign
+        for resource, amount in charge.repeated:
+            self.repeated[row, self.resources[resource]] += sign * amount
         for zone, resource, amount in charge.amounts:
             column = self.resources[resource]
             self.used[row, zone, column] += sign * amount

@@ -139,3 +139,27 @@ class MemoryZones:
             part = max(min(size, self.allocatable[resource][zone] - self.free[resource][zone]), 0)
             self.free[resource][zone] += part
             size -= part
+
+
+def shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:
+    """Take a part of a lending block away, from its zones in ascending order; returns what came from which zone."""
+    for index, block in enumerate(blocks):
+        if (block.resource, block.mask) == (by.resource, by.mask):
+            moved = []
+            for zone, amount in block.drawn:
+                part = min(amount, most)
+                moved.append((zone, part))
+                most -= part
+            size = block.size - sum(part for _, part in moved)
+            blocks[index] = redrawn(block, size, tuple(moved), sign=-1)
+            return tuple(moved)
+    return ()
+
+
+def redrawn(block: MemoryBlock, size: int, moved: tuple[tuple[int, int], ...], *, sign: int) -> MemoryBlock:
+    """Return a block of another size, to which a part by zone is added, or from which it is taken (`sign=-1`)."""
+    drawn = dict(block.drawn)
+    for zone, part in moved:
+        drawn[zone] = drawn.get(zone, 0) + sign * part
+    held = tuple(sorted((zone, amount) for zone, amount in drawn.items() if amount))
+    return MemoryBlock(block.resource, block.mask, size, block.init, held)

@@ -32,6 +32,7 @@ class NodeZones:
         memory: the memory manager's view of it.
         devices: totals of the resources whose zones do not add up.
         uncertain: resources of which it is not certain from which zones some pod took them.
+        repeated: by resource, what is missing in `free` of more zones than it can be held of.
         distances: from zone to zone, empty where unknown.
     """
 
@@ -42,12 +43,17 @@ class NodeZones:
     memory: MemoryZones
     devices: dict[str, NodeDevices] = field(default_factory=dict)
     uncertain: frozenset[str] = frozenset()
+    repeated: dict[str, int] = field(default_factory=dict)
     distances: tuple[tuple[int, ...], ...] = ()
 
     @property
     def table(self) -> MaskTable:
         """The masks over these zones."""
         return mask_table(self.zones)
+
+    def whole(self, resource: str) -> int:
+        """Return what is free of a resource on all zones together."""
+        return sum(self.free[resource]) + self.repeated.get(resource, 0)
 
     def distance(self, mask_zones: tuple[int, ...]) -> int:
         """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""

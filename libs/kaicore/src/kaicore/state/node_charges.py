@@ -4,13 +4,17 @@ Memory is drawn in the order in which pods came, as kubelets draw it: where an e
 another than was thought, all that came after it on that node are charged again.
 """
 
+from functools import partial
+
 import msgspec
 
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass
 from kaicore.model.node import NodeTopology
-from kaicore.model.pod import ContainerKind
 from kaicore.numa.columns import ZoneCharge
+from kaicore.numa.init_remains import init_remains
+from kaicore.numa.zones import NodeZones
+from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.pod_entry import PodEntry
 from kaicore.state.resolve import zone_charge
 from kaicore.state.surroundings import Surroundings
@@ -58,8 +62,8 @@ class NodeCharges:
     def history_gap(self, node: str) -> HistoryGap | None:
         """Return since when the log does not tell all that is held of a node's zones; None while it does.
 
-        Either no record tells what a pod holds there, or one that came before this log knew the node was observed, but
-        not what its init containers left with it, which no exporter shows.
+        Either no record tells what a pod holds there, or it was observed, but what its init containers left with it was
+        not, and may be on one zone or another.
         """
         gaps = [entry for entry in self.held_on(node) if self.partly_unknown(entry)]
         if not gaps:
@@ -70,14 +74,32 @@ class NodeCharges:
         """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
         if entry.unrecorded:
             return True
-        if not entry.charged or entry.observed is None or (entry.predicted is not None and not entry.elsewhere):
-            return False
-        row, aligned = self._columns.row(entry.node), self._classes[entry.class_key].aligned
-        return any(
-            container.kind is ContainerKind.INIT
-            and self._columns.zones.binds(row, [name for name, _ in container.amounts])
-            for container in aligned.containers
-        )
+        return entry.charged and any(container.spans for container in entry.kept or ())
+
+    def foresee(self, entry: PodEntry) -> None:
+        """Predict again what a pod's init containers keep, where nothing told it or the prediction is contradicted."""
+        entry.kept = None
+        row = self._columns.row(entry.node) if entry.node else -1
+        topology = self._columns.topologies[row] if entry.node else None
+        if topology is None or entry.observed is None:
+            return
+        if entry.predicted is not None and contradiction(entry.predicted, entry.observed) is not MissCause.ZONES:
+            return
+        names = tuple(zone.name for zone in topology.zones)
+        aligned = self._classes[entry.class_key].aligned
+        nodes = partial(self._without, entry), partial(self._columns.node_zones, row, empty=True)
+        entry.kept = init_remains(nodes, aligned, entry.observed, names)
+
+    def _without(self, entry: PodEntry) -> NodeZones:
+        """Return the zones of a pod's node as if the pod were not there."""
+        row = self._columns.row(entry.node)
+        mark = self._columns.mark(row)
+        if entry.charged:
+            self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
+            self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
+        node = self._columns.node_zones(row)
+        self._columns.restore(row, mark)
+        return node
 
     def held_on(self, node: str) -> list[PodEntry]:
         """Return the pods that are charged to a node, in the order in which they came."""
@@ -95,6 +117,7 @@ class NodeCharges:
         entry.node = node
         row = self._columns.row(node)
         self._columns.charge(row, entry.requests)
+        self.foresee(entry)
         charge = self._resolve(entry)
         entry.zone_charge = self._columns.zones.charge(row, charge or ZoneCharge())
         entry.charged, entry.releasing, entry.charged_at = True, False, at
@@ -163,12 +186,16 @@ class NodeCharges:
 
     def set_topology(self, node: str, topology: NodeTopology | None) -> None:
         """Give a node other zones, or none, and charge its pods to them."""
-        self._columns.set_topology(topology, self._columns.row(node))
-        for entry in self.held_on(node):
-            charge = self._resolve(entry)
-            entry.zone_charge = charge or ZoneCharge()
-            self._set_unrecorded(entry, known=charge is not None)
-        self._charge_again(node)
+        row = self._columns.row(node)
+        self._columns.set_topology(topology, row)
+        pods = self.held_on(node)
+        for entry in pods:
+            entry.zone_charge = ZoneCharge()
+        for entry in pods:
+            self.foresee(entry)
+            charge = self._resolve(entry) or ZoneCharge()
+            entry.zone_charge = self._columns.zones.charge(row, charge, releasing=entry.releasing)
+        self.node_seen(node)
 
     def _resolve(self, entry: PodEntry) -> ZoneCharge | None:
         return zone_charge(
@@ -177,7 +204,7 @@ class NodeCharges:
             pod=entry.pod,
             predicted=entry.predicted,
             observed=entry.observed,
-            elsewhere=entry.elsewhere,
+            kept=entry.kept,
         )
 
     def _charge_again(self, node: str) -> None:

@@ -1,8 +1,8 @@
 """Placement records, which name zones, into charges on a node's columns.
 
 An observation wins over a prediction. What podresources never shows, what ordinary init containers leave with the pod,
-is taken from the prediction also then. A record that names a zone that the node does not have is of no use as a whole,
-and the next best one is taken.
+is taken from the prediction also then, or from the one that was made again where the first was contradicted. A record
+that names a zone that the node does not have is of no use as a whole, and the next best one is taken.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ class _Account:
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
     uncertain: set[str] = field(default_factory=set)
+    repeated: dict[str, int] = field(default_factory=dict)
 
     def known(self, placement: Placement) -> bool:
         index, resources = self.index, self.columns.resources
@@ -39,7 +40,8 @@ class _Account:
     def add(self, container: ContainerPlacement, *, init: bool = False, memory: bool = True) -> None:
         """Add a container's holdings; of what is known to be in several zones, each counts in full.
 
-        So does a device of several zones in the kubelet's and the exporters' figures.
+        So does a device of several zones in the kubelet's and the exporters' figures. What may be on a zone, and then
+        on no other (`kaicore.numa.init_remains`), is noted as repeated.
         """
         self.uncertain.update(name for name in container.uncertain if name in self.columns.resources)
         for zone in container.zones:
@@ -51,6 +53,8 @@ class _Account:
                 if not is_memory(resource):
                     for name in span.zones:
                         self._put(self.index[name], resource, amount)
+                    if resource in container.uncertain:
+                        self.repeated[resource] = self.repeated.get(resource, 0) + len(span.zones) * amount
         if memory:
             self._add_blocks(container, init=init)
 
@@ -85,7 +89,8 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)))
+        repeated = tuple((resource, amount) for resource, amount in sorted(self.repeated.items()) if amount)
+        return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)), repeated)
 
 
 def zone_charge(
@@ -95,7 +100,7 @@ def zone_charge(
     pod: Pod,
     predicted: Placement | None,
     observed: Placement | None,
-    elsewhere: bool = False,
+    kept: tuple[ContainerPlacement, ...] | None = None,
 ) -> ZoneCharge | None:
     """Return what a pod's placement records charge to its node; None where there is no usable record.
 
@@ -105,8 +110,8 @@ def zone_charge(
         pod: the pod.
         predicted: its zones as predicted.
         observed: its zones as observed.
-        elsewhere: the observation is of other zones than predicted: so what was predicted of init containers, which no
-            exporter shows, is not where it was predicted either, and nobody knows where it is.
+        kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
+            prediction stands.
 
     The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
     their CPUs and devices are its own to the end.
@@ -120,9 +125,10 @@ def zone_charge(
     seen = observed if observed is not None and account.known(observed) else None
     if usable is None and seen is None:
         return None
-    for container in usable.containers if usable else ():
-        if container.container in init and elsewhere:
-            continue
+    predicted_of = usable.containers if usable else ()
+    if seen is None:
+        kept = None
+    for container in predicted_of if kept is None else kept:
         if container.container in init:
             account.add(container, init=True, memory=starting)
         elif seen is None:

@@ -1,8 +1,8 @@
 """Why a pod is where it is, or nowhere: its story, from the log alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kaicore.engine.reasons import render
+from kaicore.engine.waiting_reasons import Kind, waiting_reasons
 from kaicore.errors import InvalidObject
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
@@ -30,30 +30,6 @@ class StoryLine:
     position: int
     recorded_at: int
     text: str
-
-
-@dataclass(slots=True)
-class Explanation:
-    """Why a pod is where it is.
-
-    Attributes:
-        verdict: one sentence.
-        reasons: why no node was for it, as last recorded; empty unless it waits.
-        remedies: what would help it to start, worked out for this answer.
-        notes: what is not as it should be about a pod that runs.
-        story: its events in order.
-    """
-
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
-    verdict: str
-    reasons: list[payloads.Reason] = field(default_factory=list)
-    reasons_position: int = 0
-    remedies: list[payloads.Reason] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    story: list[StoryLine] = field(default_factory=list)
 
 
 def tell(events: list[Event]) -> list[StoryLine]:
@@ -151,18 +127,12 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reaso
     if entry.group_problem is not None:
         return [entry.group_problem]
     workload = state.roster.workloads.get(entry.group)
-    by_group = state.group_reasons.get(entry.group, {})
-    by_class = state.reasons.get(state.class_of(entry).key, {})
-    found: list[payloads.Reason] = []
-    for shard in sorted(by_group):
-        found += by_group[shard].reasons
-    if not by_group and workload is not None and not workload.is_gang:
-        kind = workload.group.queue, workload.group.priority
-        for shard in sorted(by_class):
-            found += [r for item in by_class[shard].alone if (item.queue, item.priority) == kind for r in item.reasons]
-    for shard in sorted(by_class):
-        found += [reason for reason in by_class[shard].reasons if reason not in found]
-    return found
+    alone = None
+    if workload is not None and not workload.is_gang:
+        alone = Kind(workload.group.queue, workload.group.priority)
+    return waiting_reasons(
+        state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
+    )
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
@@ -191,20 +161,6 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
         )
     return found
-
-
-def render_text(explanation: Explanation) -> str:
-    """Write an explanation for a terminal."""
-    lines = [f"{explanation.namespace}/{explanation.name}: {explanation.verdict}"]
-    lines += [f"  - {render(reason)}" for reason in explanation.reasons]
-    if explanation.remedies:
-        lines.append("would help:")
-        lines += [f"  + {render(remedy)}" for remedy in explanation.remedies]
-    lines += [f"  ! {note}" for note in explanation.notes]
-    if explanation.story:
-        lines.append("story:")
-        lines += [f"  {line.position:>8}  {line.text}" for line in explanation.story]
-    return "\n".join(lines)
 
 
 def zones_text(placement: Placement | None) -> str:

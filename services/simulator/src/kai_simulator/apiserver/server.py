@@ -10,6 +10,7 @@ from typing import Self
 
 from kai_simulator.apiserver.auth.rbac import Authorizer
 from kai_simulator.apiserver.auth.reviews import Reviews
+from kai_simulator.apiserver.auth.rights_use import RightsUse
 from kai_simulator.apiserver.auth.tokens import Secrets, Tokens
 from kai_simulator.apiserver.bootstrap import bootstrap
 from kai_simulator.apiserver.builtin import BUILTIN_RESOURCES
@@ -87,6 +88,7 @@ class ApiServer:
         self.store.load(lambda definition: serve(registry, self.store, definition=definition.decode()))
         self.backend = Backend(registry, self.store, clock=self.options.clock)
         self.faults = Faults()
+        self.rights_use = RightsUse()
         self._watches = Watches(self.faults, self.options.bookmark_s)
         self._tokens = Tokens(
             self.backend, Secrets.kept_in(directory / "secrets") if directory is not None else Secrets.fresh()
@@ -101,7 +103,7 @@ class ApiServer:
     async def start(self) -> None:
         """Listen, and run the controllers."""
         options = self.options
-        authorizer = Authorizer(self.backend)
+        authorizer = Authorizer(self.backend, observer=self.rights_use)
         verbs = ResourceVerbs(
             self.backend,
             tokens=self._tokens,
@@ -113,6 +115,7 @@ class ApiServer:
             self.backend,
             tokens=self._tokens,
             authorizer=authorizer,
+            rights_use=self.rights_use,
             verbs=verbs,
             faults=self.faults,
             watches=self._watches,

@@ -173,12 +173,12 @@ class Fleet:
         if not self._touched:
             return
         for node in self._touched.values():
+            # The kubelet's files come first: the journal frees at once what a kubelet frees at its next occasion.
+            node.write_state_files()
             self._journal.note(node.agent)
             if node.agent.allocations_changed:
                 node.agent.allocations_changed = False
                 node.publisher.changed()
-                if node.state_files is not None:
-                    node.state_files.changed(node.agent.kubelet)
         self._touched.clear()
         self._journal.flush()
         for writer, write in self._outbox:

@@ -8,7 +8,7 @@ from kai_simulator.fleet.kubelet import Kubelet
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.publisher import Publisher
-from kai_simulator.fleet.state_files import StateFiles
+from kai_simulator.fleet.state_files import RECONCILE_PERIOD_S, StateFiles
 from kai_simulator.fleet.timers import Timers
 from kai_simulator.fleet.wire import NodeObject, PodObject
 from kai_simulator.fleet.writer import Writer
@@ -62,8 +62,9 @@ class NodeRuntime:
         self.has_lease = False
         #: No heartbeats are sent, as if the node had lost the network.
         self.silent = False
-        #: Where somebody can see that what pods hold has changed.
+        #: Where somebody can see what pods hold.
         self.state_files: StateFiles | None = None
+        self._reconcile_at: float | None = None
         self._synced = False
         self._execute = execute
         self._joined = joined
@@ -118,6 +119,24 @@ class NodeRuntime:
         self._synced = True
         self._execute(self, [*wakes, *self.agent.synced(self.api_pods.values(), now), *self.agent.due(now)])
 
+    # --- state files ----------------------------------------------------------------------------------------------
+
+    def write_state_files(self) -> None:
+        """Write what a kubelet would have written by now, and see to it that its reconcile loop comes round."""
+        if self.state_files is None or self.down:
+            return
+        to_reconcile = self.state_files.changed(self.agent.kubelet, in_admission=bool(self.agent.half_way))
+        if to_reconcile and self._reconcile_at is None:
+            now = self.timers.clock()
+            self._reconcile_at = now - now % RECONCILE_PERIOD_S + RECONCILE_PERIOD_S
+            self.timers.at(self._reconcile_at, self._reconcile)
+
+    def _reconcile(self) -> None:
+        self._reconcile_at = None
+        if self.state_files is not None and not self.down:
+            self.agent.kubelet.sweep()
+            self.state_files.reconciled(self.agent.kubelet)
+
     # --- faults ---------------------------------------------------------------------------------------------------
 
     def kubelet_stops(self) -> None:
@@ -129,6 +148,7 @@ class NodeRuntime:
         before, self.agent = self.agent, Agent(self.spec)
         restore(self.agent, snapshot(before))
         self.agent.kubelet.labels = before.kubelet.labels
+        self.agent.lag = before.lag
         self.down = False
         self._synced = False
         self._sync()
@@ -140,4 +160,5 @@ class NodeRuntime:
             KeyError: the node has no such device.
         """
         self.agent.kubelet.set_device_health(resource, device, healthy=healthy)
+        self.write_state_files()
         self.publisher.changed()

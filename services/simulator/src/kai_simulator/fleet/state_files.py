@@ -1,54 +1,183 @@
-"""The files in which a kubelet keeps what its resource managers gave: here only their times tell anything.
+"""The files in which a kubelet keeps what its resource managers gave, in the kubelet's own formats.
 
-A real kubelet writes `cpu_manager_state`, `memory_manager_state` and the device manager's `kubelet_internal_checkpoint`
-whenever what they hold changes, and who watches podresources looks at their times before it asks. What a simulated
-kubelet holds is in the fleet's journal (`checkpoint`); these files are empty.
+Written when a kubelet writes them: with each admission that changes them and when a container starts, before the API
+knows of it, and replaced as a whole. A pod that has ended stays in them for a while, as `kaicore.kubelet_checkpoints`
+says. What the fleet itself restarts from is its journal (`checkpoint`), not these files.
 """
 
-import os
-import time
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 
-from kai_simulator.fleet.kubelet import Kubelet
+from kaicore.kubelet_checkpoints import (
+    CPU_STATE,
+    DEVICE_CHECKPOINT,
+    MEMORY_STATE,
+    NO_NUMA_NODE,
+    CpuManagerState,
+    DeviceEntry,
+    DeviceManagerState,
+    MemoryBlock,
+    MemoryManagerState,
+    MemoryTable,
+    NumaNodeState,
+    encode_cpu_state,
+    encode_device_state,
+    encode_memory_state,
+)
 
-CPU_STATE = "cpu_manager_state"
-MEMORY_STATE = "memory_manager_state"
-DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
+from kai_simulator.fleet.kubelet import Kubelet
+from kai_simulator.fleet.kubelet.bitsets import members, to_cpulist
+from kai_simulator.fleet.kubelet.devices import DevicePool
+from kai_simulator.fleet.kubelet.memory import ZoneMemory
+
+#: How often a kubelet frees CPUs of pods that have ended (`cpuManagerReconcilePeriod`), in seconds.
+RECONCILE_PERIOD_S = 10.0
 
 
 class StateFiles:
     """The state files of one node, in what is the kubelet's root directory to those who look at them."""
 
     def __init__(self, directory: Path, kubelet: Kubelet) -> None:
-        """Write them for the first time; a kubelet whose managers have policy `none` has them too.
+        """Write them for the first time.
+
+        A kubelet whose managers have policy `none` has them too; one that no device plugin ever talked to has no
+        checkpoint of devices.
 
         Raises:
             OSError: they cannot be written.
         """
         self._directory = directory
         (directory / DEVICE_CHECKPOINT).parent.mkdir(exist_ok=True)
-        self._holders = _holders(kubelet)
-        for name in self._holders:
-            (directory / name).touch()
+        self._cpu_changes = self._memory_changes = kubelet.changes
+        self._cpus, self._memory = _cpu_holders(kubelet), _memory_holders(kubelet)
+        self._devices, self._healthy = _device_holders(kubelet), _healthy(kubelet)
+        self._replace(CPU_STATE, cpu_state(kubelet))
+        self._replace(MEMORY_STATE, memory_state(kubelet))
+        if kubelet.managers.devices.pools:
+            self._replace(DEVICE_CHECKPOINT, device_state(kubelet))
 
-    def changed(self, kubelet: Kubelet) -> None:
-        """Write the files of the managers that gave something, or took it back, since they were last written."""
-        before, self._holders = self._holders, _holders(kubelet)
-        now = time.time_ns()
-        for name, holders in self._holders.items():
-            if holders != before[name]:
-                # Who removes the files does not look at them.
-                with suppress(OSError):
-                    os.utime(self._directory / name, ns=(now, now))
+    def changed(self, kubelet: Kubelet, *, in_admission: bool = False) -> bool:
+        """Write what a kubelet would have written by now; tell whether its reconcile loop will have to free CPUs.
+
+        In the middle of an admission the memory manager, the last of the three, has not given anything yet.
+        """
+        devices, healthy = _device_holders(kubelet), _healthy(kubelet)
+        if devices - self._devices or healthy != self._healthy:
+            self._devices, self._healthy = devices, healthy
+            self._write(DEVICE_CHECKPOINT, kubelet, device_state)
+        if kubelet.changes != self._cpu_changes:
+            self._cpu_changes = kubelet.changes
+            self.reconciled(kubelet)
+        if kubelet.changes != self._memory_changes and not in_admission:
+            self._memory_changes = kubelet.changes
+            memory = _memory_holders(kubelet)
+            if memory != self._memory:
+                self._memory = memory
+                self._write(MEMORY_STATE, kubelet, memory_state)
+        return not self._cpus <= kubelet.pods.keys()
+
+    def reconciled(self, kubelet: Kubelet) -> None:
+        """Write the CPUs if they have changed."""
+        cpus = _cpu_holders(kubelet)
+        if cpus != self._cpus:
+            self._cpus = cpus
+            self._write(CPU_STATE, kubelet, cpu_state)
+
+    def _write(self, name: str, kubelet: Kubelet, content: Callable[[Kubelet], bytes]) -> None:
+        # Who removes the files, or fills the disk, does not look at them.
+        with suppress(OSError):
+            self._replace(name, content(kubelet))
+
+    def _replace(self, name: str, content: bytes) -> None:
+        path = self._directory / name
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_bytes(content)
+        temporary.replace(path)
 
 
-def _holders(kubelet: Kubelet) -> dict[str, frozenset[str]]:
-    """Which pods hold something, by file; what a pod holds does not change while it runs."""
-    kubelet.sweep()
-    managers = kubelet.managers
-    return {
-        CPU_STATE: frozenset(managers.cpus.assigned),
-        MEMORY_STATE: frozenset(managers.memory.assigned),
-        DEVICE_CHECKPOINT: frozenset(managers.devices.assigned),
+def cpu_state(kubelet: Kubelet) -> bytes:
+    """Return the contents of `cpu_manager_state`."""
+    if not kubelet.config.static_cpus:
+        return encode_cpu_state(CpuManagerState("none", ""))
+    cpus = kubelet.managers.cpus
+    strict = "strict-cpu-reservation" in kubelet.config.cpu_options
+    shared = cpus.free if strict else cpus.shared
+    entries = {
+        uid: {container: to_cpulist(held) for container, held in containers.items()}
+        for uid, containers in cpus.assigned.items()
     }
+    return encode_cpu_state(CpuManagerState("static", to_cpulist(shared), entries))
+
+
+def memory_state(kubelet: Kubelet) -> bytes:
+    """Return the contents of `memory_manager_state`."""
+    if not kubelet.config.static_memory:
+        return encode_memory_state(MemoryManagerState("None", {}))
+    memory = kubelet.managers.memory
+    entries = {
+        uid: {
+            container: [MemoryBlock(list(members(block.zones)), block.type, block.size) for block in blocks]
+            for container, blocks in containers.items()
+        }
+        for uid, containers in memory.assigned.items()
+    }
+    machine = {number: _numa_node(kubelet, number, zone) for number, zone in enumerate(memory.zones)}
+    return encode_memory_state(MemoryManagerState("Static", machine, entries))
+
+
+def _numa_node(kubelet: Kubelet, number: int, zone: ZoneMemory) -> NumaNodeState:
+    reserved = kubelet.config.reserved_memory
+    of_system = reserved[number] if number < len(reserved) else {}
+    tables = {
+        kind: MemoryTable(
+            total=kubelet.machine.zone_memory[number][kind],
+            system_reserved=of_system.get(kind, 0),
+            allocatable=allocatable,
+            reserved=allocatable - zone.free[kind],
+            free=zone.free[kind],
+        )
+        for kind, allocatable in zone.allocatable.items()
+    }
+    return NumaNodeState(zone.assignments, tables, list(members(zone.cells)))
+
+
+def device_state(kubelet: Kubelet) -> bytes:
+    """Return the contents of `kubelet_internal_checkpoint`; the plugins answered that containers need nothing else."""
+    devices = kubelet.managers.devices
+    entries = [
+        DeviceEntry(uid, container, resource, _by_numa_node(devices.pools[resource], numbers))
+        for uid, containers in sorted(devices.assigned.items())
+        for container, held in sorted(containers.items())
+        for resource, numbers in sorted(held.items())
+    ]
+    registered = {resource: pool.ids(pool.healthy) for resource, pool in devices.pools.items()}
+    return encode_device_state(DeviceManagerState(entries, registered))
+
+
+def _by_numa_node(pool: DevicePool, devices: int) -> dict[int, list[str]]:
+    result: dict[int, list[str]] = {}
+    for number in members(devices):
+        device = pool.devices[number]
+        for zone in members(device.zones) if device.zones else (NO_NUMA_NODE,):
+            result.setdefault(zone, []).append(device.id)
+    return result
+
+
+# What a container holds does not change while it holds it, so who holds something tells whether a file has changed.
+
+
+def _cpu_holders(kubelet: Kubelet) -> frozenset[str]:
+    return frozenset(kubelet.managers.cpus.assigned)
+
+
+def _memory_holders(kubelet: Kubelet) -> frozenset[tuple[str, int]]:
+    return frozenset((uid, len(containers)) for uid, containers in kubelet.managers.memory.assigned.items())
+
+
+def _device_holders(kubelet: Kubelet) -> frozenset[str]:
+    return frozenset(kubelet.managers.devices.assigned)
+
+
+def _healthy(kubelet: Kubelet) -> Hashable:
+    return tuple(pool.healthy for pool in kubelet.managers.devices.pools.values())

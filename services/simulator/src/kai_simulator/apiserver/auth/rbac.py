@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from kai_simulator.apiserver.objects import Object
 from kai_simulator.apiserver.rest.backend import Backend, User
+from kai_simulator.apiserver.store import Stored
 
 _REMEMBERED = 4096
 _GROUP = "rbac.authorization.k8s.io"
@@ -26,37 +28,53 @@ class Attributes:
     path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRule:
+    """A rule that holds for a user.
+
+    Attributes:
+        name: the role and the rule's number in it, such as `ClusterRole kai-watcher, rule 0`.
+        rule: the rule, as the role has it.
+    """
+
+    name: str
+    rule: Object
+
+
+class UseObserver(Protocol):
+    """Is told which rules requests need."""
+
+    def allowed(self, user: User, wanted: Attributes, rule: str) -> None:
+        """A request was allowed by the rule of that name."""
+        ...
+
+    def refused(self, user: User, wanted: Attributes) -> None:
+        """A request was refused."""
+        ...
+
+
 class Authorizer:
     """Decides who may do what."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, observer: UseObserver) -> None:
         self._backend = backend
+        self._observer = observer
         self._decoded: dict[tuple[str, str, int], Object] = {}
 
-    def allows(self, user: User, wanted: Attributes) -> bool:
-        """Whether the user may."""
-        if "system:masters" in user.groups:
+    def allows(self, user: User, wanted: Attributes, *, counted: bool = False) -> bool:
+        """Whether the user may; `counted` where it is wanted now, and not only asked about."""
+        if "system:masters" in user.groups or _every_such_user_may(user, wanted):
             return True
-        if wanted.path:
-            return self._allows_path(user, wanted)
-        if wanted.resource in _KNOWN_USERS_ASK and wanted.verb == "create" and "system:authenticated" in user.groups:
-            return True
-        return any(_permits(rule, wanted) for rule in self.rules(user, wanted.namespace))
+        permits = _permits_path if wanted.path else _permits
+        rules = self.rules(user, wanted.namespace)
+        name = next((held.name for held in rules if permits(held.rule, wanted)), None)
+        if counted and name is not None:
+            self._observer.allowed(user, wanted, name)
+        elif counted:
+            self._observer.refused(user, wanted)
+        return name is not None
 
-    def _allows_path(self, user: User, wanted: Attributes) -> bool:
-        known = "system:authenticated" in user.groups
-        if wanted.verb == "get" and wanted.path.startswith(_ANYBODY_READS + (_KNOWN_USERS_READ if known else ())):
-            return True
-        return any(
-            wanted.verb in rule.get("verbs", ()) or "*" in rule.get("verbs", ())
-            for rule in self.rules(user, "")
-            if any(
-                wanted.path == url or (url.endswith("*") and wanted.path.startswith(url[:-1]))
-                for url in rule.get("nonResourceURLs") or ()
-            )
-        )
-
-    def rules(self, user: User, namespace: str) -> Iterator[Object]:
+    def rules(self, user: User, namespace: str) -> Iterator[HeldRule]:
         """Every rule that holds for the user in a namespace (and, without one, in the whole cluster)."""
         for binding in self._all("clusterrolebindings"):
             if _binds(binding, user, ""):
@@ -68,20 +86,41 @@ class Authorizer:
 
     def _all(self, plural: str) -> Iterator[Object]:
         for stored in self._backend.all_of(f"{plural}.{_GROUP}"):
-            cached = (plural, stored.key, stored.rv)
-            if cached not in self._decoded:
-                if len(self._decoded) > _REMEMBERED:
-                    self._decoded.clear()
-                self._decoded[cached] = stored.decode()
-            yield self._decoded[cached]
+            yield self._decode(plural, stored)
 
-    def _role_rules(self, binding: Object, namespace: str) -> list[Object]:
+    def _decode(self, plural: str, stored: Stored) -> Object:
+        """An object, decoded once per version; not to be changed."""
+        cached = (plural, stored.key, stored.rv)
+        if cached not in self._decoded:
+            if len(self._decoded) > _REMEMBERED:
+                self._decoded.clear()
+            self._decoded[cached] = stored.decode()
+        return self._decoded[cached]
+
+    def _role_rules(self, binding: Object, namespace: str) -> Iterator[HeldRule]:
         reference = binding["roleRef"]
-        if reference["kind"] == "ClusterRole":
-            role = self._backend.find(f"clusterroles.{_GROUP}", reference["name"])
-        else:
-            role = self._backend.find(f"roles.{_GROUP}", f"{namespace}/{reference['name']}")
-        return list((role or {}).get("rules") or ())
+        kind, name = reference["kind"], reference["name"]
+        plural, key = ("clusterroles", name) if kind == "ClusterRole" else ("roles", f"{namespace}/{name}")
+        stored = self._backend.store.collection(f"{plural}.{_GROUP}").get(key)
+        if stored is not None:
+            for number, rule in enumerate(self._decode(plural, stored).get("rules") or ()):
+                yield HeldRule(f"{kind} {key}, rule {number}", rule)
+
+
+def _every_such_user_may(user: User, wanted: Attributes) -> bool:
+    """What needs no role: health for everybody, discovery and one's own reviews for everybody known."""
+    known = "system:authenticated" in user.groups
+    if wanted.path:
+        return wanted.verb == "get" and wanted.path.startswith(_ANYBODY_READS + (_KNOWN_USERS_READ if known else ()))
+    return known and wanted.verb == "create" and wanted.resource in _KNOWN_USERS_ASK
+
+
+def _permits_path(rule: Object, wanted: Attributes) -> bool:
+    verbs = rule.get("verbs") or ()
+    return (wanted.verb in verbs or "*" in verbs) and any(
+        wanted.path == url or (url.endswith("*") and wanted.path.startswith(url[:-1]))
+        for url in rule.get("nonResourceURLs") or ()
+    )
 
 
 def _binds(binding: Object, user: User, namespace: str) -> bool:

@@ -64,7 +64,7 @@ class Reviews:
         return {"allowed": self._authorizer.allows(user, wanted)}
 
     def _rules(self, user: User, namespace: str) -> Object:
-        rules = list(self._authorizer.rules(user, namespace))
+        rules = [held.rule for held in self._authorizer.rules(user, namespace)]
         if "system:masters" in user.groups:
             rules = [
                 {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},

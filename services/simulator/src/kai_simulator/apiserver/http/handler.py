@@ -10,8 +10,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kai_simulator.apiserver import discovery
+from kai_simulator.apiserver.auth.impersonation import acting_user
 from kai_simulator.apiserver.auth.rbac import Attributes, Authorizer
-from kai_simulator.apiserver.auth.tokens import Tokens
+from kai_simulator.apiserver.auth.rights_use import RightsUse
+from kai_simulator.apiserver.auth.tokens import ADMIN, Tokens
 from kai_simulator.apiserver.errors import (
     NamedResource,
     StatusError,
@@ -61,6 +63,7 @@ class Handler:
         *,
         tokens: Tokens,
         authorizer: Authorizer,
+        rights_use: RightsUse,
         verbs: ResourceVerbs,
         faults: Faults,
         watches: Watches,
@@ -70,6 +73,7 @@ class Handler:
         self._backend = backend
         self._tokens = tokens
         self._authorizer = authorizer
+        self._rights_use = rights_use
         self._verbs = verbs
         self._faults = faults
         self._watches = watches
@@ -105,6 +109,7 @@ class Handler:
         if health is not None:
             return self._health(health[1], request)
         user = self._tokens.authenticate(http.headers.get("Authorization"))
+        user = acting_user(http, user, self._authorizer)
         self._authorize(user, request)
         operation.user = user
         if not request.plural:
@@ -144,7 +149,11 @@ class Handler:
     def _authorize(self, user: User, request: RequestPath) -> None:
         if not request.plural:
             verb = {"head": "get"}.get(request.verb, request.verb)
-            if not self._authorizer.allows(user, Attributes(verb, path=request.path)):
+            if request.path.startswith(_CONTROL):
+                permitted = user == ADMIN  # no role gives it: who controls the simulation controls every object
+            else:
+                permitted = self._authorizer.allows(user, Attributes(verb, path=request.path), counted=True)
+            if not permitted:
                 raise StatusError(
                     403,
                     "Forbidden",
@@ -160,7 +169,7 @@ class Handler:
             namespace=request.namespace,
             name=request.name,
         )
-        if self._authorizer.allows(user, wanted):
+        if self._authorizer.allows(user, wanted, counted=True):
             return
         resource = f"{request.plural}/{request.subresource}" if request.subresource else request.plural
         where = f'in the namespace "{request.namespace}"' if request.namespace else "at the cluster scope"
@@ -232,7 +241,7 @@ class Handler:
         raise path_not_found()
 
     async def _control(self, http: web.BaseRequest, path: str) -> web.Response:
-        """The simulation's own endpoints: faults, and forgetting history."""
+        """The simulation's own endpoints: faults, use of rights, and forgetting history."""
         match http.method, path.split("/"):
             case "GET", ["faults"]:
                 return object_answer({"rules": self._faults.told()})
@@ -250,6 +259,11 @@ class Handler:
             case "DELETE", ["faults", rule_id] if rule_id.isdecimal():
                 self._faults.clear(int(rule_id))
                 return object_answer({"rules": self._faults.told()})
+            case "GET", ["rights"]:
+                return object_answer(self._rights_use.told())
+            case "DELETE", ["rights"]:
+                self._rights_use.clear()
+                return object_answer(self._rights_use.told())
             case "POST", ["compact"]:
                 for collection in self._backend.store.collections:
                     collection.compact(self._backend.store.rv)

@@ -32,6 +32,8 @@ class Kubelet:
     allocatable: dict[str, int] = field(init=False)
     #: The labels of the Node object.
     labels: Mapping[str, str] = field(init=False)
+    #: Counts the occasions on which the managers give or take, and so write their files.
+    changes: int = 0
     _stale: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class Kubelet:
         if pod.uid in self.pods:
             return None
         self.sweep()
+        self.changes += 1
         try:
             affinities = self.managers.admit(pod)
         except AdmissionError as error:
@@ -84,6 +87,7 @@ class Kubelet:
         pod = self.pods.get(uid)
         if pod is None:
             return
+        self.changes += 1
         finished: list[str] = []
         for container in pod.containers:
             for name in finished:

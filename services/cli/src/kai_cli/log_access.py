@@ -1,0 +1,58 @@
+"""Open the log itself for a question: of a running stack, of a named database, or of a data directory at rest."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from kaicore.embedded import EmbeddedPostgres
+from kaicore.errors import ConfigurationError
+from kaicore.log.migrate import upgrade
+from kaicore.log.port import EventLog
+from kaicore.log.postgres import PostgresLog
+
+from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
+from kai_cli.paths import DataDirectory, data_directory
+from kai_cli.source import Source
+
+
+@asynccontextmanager
+async def open_log(source: Source) -> AsyncIterator[EventLog]:
+    """Open the log that `source` means.
+
+    Raises:
+        ConfigurationError: there is none.
+        LogUnavailable: its server does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        url = source.database()
+        if url is None:
+            url = await _log_in(data_directory(source.data_dir), stack)
+        log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))
+        yield log
+
+
+async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
+    """Return the database of what runs in a directory, or is starting there; else start the one that rests there.
+
+    Raises:
+        ConfigurationError: there is no data, or what uses the directory does not get ready.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_S
+    while loop.time() < deadline:
+        running = directory.running()
+        if running is not None and running.database_url:
+            return running.database_url
+        if running is None and not (directory.postgres / "data").exists():
+            raise ConfigurationError(
+                f"no log: nothing runs in {directory.root} and it holds no data; "
+                "start `kai up`, or name --database-url ($KAI_DATABASE_URL) or --data-dir"
+            )
+        if running is None and (held := try_lock(directory.root)) is not None:
+            stack.enter_context(held)
+            server = EmbeddedPostgres(directory.postgres, inherit=(held.fd,))
+            await stack.enter_async_context(server)
+            upgrade(server.url)
+            return server.url
+        await asyncio.sleep(LOOK_S)
+    raise ConfigurationError(f"{directory.root}: another kai is using it, and does not get ready")
