@@ -17,6 +17,7 @@ KaiError
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
+├── UnknownSubject           the log knows nothing of what was asked about
 ├── ConfigurationError       settings that cannot work, said before anything is started
 └── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
@@ -126,6 +127,10 @@ class ApiStatus(ClusterError):
         self.code = code
         self.reason = reason
         self.message = message
+
+
+class UnknownSubject(KaiError):
+    """The log knows nothing of what was asked about."""
 
 
 class ConfigurationError(KaiError):

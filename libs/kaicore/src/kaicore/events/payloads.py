@@ -266,7 +266,13 @@ class PodPlaced(Payload, frozen=True):
 
 
 class NodeCharged(Payload, frozen=True):
-    """Decisions charged a node: what makes any other decision taken on an older state of that node stale."""
+    """What a node is accounted to hold has changed: any decision taken on an older state of that node is stale.
+
+    Attributes:
+        node: its name.
+        cycle: whose decisions charged it; empty where a fact did, which was recorded together with this.
+        pods: uids of those that it is accounted to hold otherwise.
+    """
 
     node: str
     cycle: str

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
-from kaicore.engine.config import EngineConfig
+from kaicore.engine.config import DAY_US, EngineConfig
+from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.flavor_demand import ANY_FLAVOR
+from kaicore.engine.moving import move_key
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key
 from kaicore.engine.workload import Nomination
@@ -97,6 +99,9 @@ class ClusterState:
         #: Uids of pods that run on zones which they did not ask for.
         self.missed: set[str] = set()
         self.healing = HealingLedger()
+        #: When pods were last decided to be moved to make room, by `move_key`: those of the last day, in microseconds
+        #: since the epoch.
+        self.moved_at: dict[str, int] = {}
         #: Digest of the configuration of the last recorded cycle.
         self.config_digest = ""
         self._stirred = 0
@@ -163,9 +168,7 @@ class ClusterState:
         Its own, or the variant that its labels, its volumes and the flavors of its queue make.
         """
         known = self.classes[entry.class_key]
-        flavors = (
-            self.queue_book.flavor_demand(*self._queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
-        )
+        flavors = self.queue_book.flavor_demand(*self.queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
         return self.surroundings.variant(known, entry.pod, flavors)
 
     def rejected_before(self, node: str, class_key: str) -> int:
@@ -208,7 +211,7 @@ class ClusterState:
         topology = payload.topology
         row = self.columns.row(topology.node)
         before = self.columns.topologies[row]
-        if before is not None and _shape(before) == _shape(topology):
+        if before is not None and before.lasting() == topology.lasting():
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
             return
@@ -307,9 +310,9 @@ class ClusterState:
             return None
         group = self.groups.get(entry.group)
         preemptible = group is None or group.preemptible
-        return bill_of(pod.scheduler_name, *self._queue_of(entry), preemptible, running)
+        return bill_of(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
 
-    def _queue_of(self, entry: PodEntry) -> tuple[str, str]:
+    def queue_of(self, entry: PodEntry) -> tuple[str, str]:
         """Return the queue that a pod names, or else an empty name and its namespace."""
         group = self.groups.get(entry.group)
         queue = queue_of(entry.pod) if group is None else group.queue
@@ -434,7 +437,7 @@ class ClusterState:
         if entry is None or entry.stage is not Stage.WAITING:
             return
         entry.predicted, entry.volumes = payload.placement, payload.volumes
-        entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
+        entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.occurred_at
         self._nominate(entry, None)
         self._hold(entry, payload.node)
         if entry.zone_charge != ZoneCharge():
@@ -460,6 +463,9 @@ class ClusterState:
             return
         entry.evicting = True
         self.roster.evicted(entry, at=event.recorded_at)
+        if payload.reason == EvictionReason.CONSOLIDATED:
+            lately = {key: at for key, at in self.moved_at.items() if event.recorded_at - at < DAY_US}
+            self.moved_at = lately | {move_key(entry.group, entry.pod): event.recorded_at}
         self._settle(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
@@ -654,21 +660,6 @@ class ClusterState:
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
         self._stirred += 1
-
-
-def _shape(topology: NodeTopology) -> tuple[Any, ...]:
-    """What of a topology matters besides what the exporter saw free."""
-    zones = tuple(
-        (
-            zone.name,
-            zone.numa_id,
-            tuple(sorted(zone.costs.items())),
-            tuple(sorted((name, item.capacity, item.allocatable) for name, item in zone.resources.items())),
-        )
-        for zone in topology.zones
-    )
-    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
-    return topology.policy, topology.scope, options, zones
 
 
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {
