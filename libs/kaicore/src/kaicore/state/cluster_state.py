@@ -175,9 +175,7 @@ class ClusterState:
         Its own, or the variant that its labels, its volumes and the flavors of its queue make.
         """
         known = self.classes[entry.class_key]
-        flavors = (
-            self.queue_book.flavor_demand(*self._queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
-        )
+        flavors = self.queue_book.flavor_demand(*self.queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
         return self.surroundings.variant(known, entry.pod, flavors)
 
     def rejected_before(self, node: str, class_key: str) -> int:
@@ -334,9 +332,9 @@ class ClusterState:
             return None
         group = self.groups.get(entry.group)
         preemptible = group is None or group.preemptible
-        return bill_of(pod.scheduler_name, *self._queue_of(entry), preemptible, running)
+        return bill_of(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
 
-    def _queue_of(self, entry: PodEntry) -> tuple[str, str]:
+    def queue_of(self, entry: PodEntry) -> tuple[str, str]:
         """Return the queue that a pod names, or else an empty name and its namespace."""
         group = self.groups.get(entry.group)
         queue = queue_of(entry.pod) if group is None else group.queue
