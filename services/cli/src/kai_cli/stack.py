@@ -116,8 +116,9 @@ class Stack:
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
         await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
-        self.api_url = self._address("api")
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
+        self.api_url = self._address("api")
+        self._tell_running()
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
@@ -180,7 +181,14 @@ class Stack:
 
     def _tell_running(self) -> None:
         self.directory.tell_running(
-            RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
+            RunningStack(
+                os.getpid(),
+                self.database_url,
+                self.nats_url,
+                self.clusters,
+                self.api_url,
+                {process.spec.name: process.spec.ready_url.removesuffix("/readyz") for process in self.processes},
+            )
         )
 
     async def _run(self, *specs: ProcessSpec) -> None:
@@ -192,6 +200,7 @@ class Stack:
             process = SupervisedProcess(spec, log_file=log_file, tell=self._tell, inherit=(self._lock.fd,))
             started.append(process)
             process.start()
+        self._tell_running()
         for process in started:
             outcomes = [asyncio.ensure_future(event.wait()) for event in (process.ready, process.hopeless)]
             await asyncio.wait(outcomes, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)

@@ -29,7 +29,7 @@ def up(
     nats_url: str | None = None,
     log_level: str = "info",
 ) -> int:
-    """Run Postgres, NATS, a cluster and every service, until Ctrl-C; a later `kai up` goes on where this one ended.
+    """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
 
     Args:
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
