@@ -5,46 +5,66 @@ The command line asks them, and so does the API.
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from kaicore.engine.reasons import render
+from kaicore.errors import EventsRetired
 from kaicore.events.envelope import Event
 from kaicore.log.port import EventLog, Filter
+from kaicore.log.snapshots import STATE_SNAPSHOT, content, newest
+from kaicore.log.state_snapshot import read_state
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.remedies import StateRemedies
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.state.why import Explanation, notes, pending_reasons, tell, verdict
-
-#: Under which the scheduler's snapshots are kept.
-SNAPSHOT_NAME = "state"
 
 #: Events read at once.
 _PAGE = 2000
 
 
 async def events_of(
-    log: EventLog, cluster: str, *, after: int = 0, where: Filter | None = None
+    log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
 ) -> AsyncIterator[Event]:
-    """Read events page by page, to the log's end."""
-    while page := await log.read(cluster, after=after, limit=_PAGE, where=where):
+    """Read events page by page, up to and including `upto`, by default to the log's end."""
+    while page := await log.read(cluster, after=after, upto=upto, limit=_PAGE, where=where):
         for event in page:
             yield event
         after = page[-1].position
 
 
 async def restored(log: EventLog, cluster: str) -> ClusterState:
-    """Return the newest state that was saved, or the empty one."""
-    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA)
-    if snapshot is None:
+    """Return the newest state that was saved, or the empty one.
+
+    Raises:
+        EventsRetired: there is none, and the log's first events are gone.
+    """
+    state = await newest(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=partial(read_state, cluster))
+    return await _from_the_beginning(log, cluster) if state is None else state
+
+
+async def first_state(log: EventLog, cluster: str) -> ClusterState:
+    """Return the state from which on the log has all events: the empty one, or the one kept with the last month.
+
+    Raises:
+        EventsRetired: the log's first events are gone, and no sound state was kept.
+    """
+    if not await log.retired(cluster):
         return ClusterState(cluster)
-    try:
-        return decode_state(snapshot.body)
-    except msgspec.DecodeError:
-        # A snapshot is a cache: one that cannot be read is one that is not there.
-        return ClusterState(cluster)
+    for snapshot in reversed(await log.kept_snapshots(cluster, name=STATE_SNAPSHOT)):
+        state = content(cluster, snapshot, partial(read_state, cluster), end=snapshot.position)
+        if state is not None:
+            return state
+    return await _from_the_beginning(log, cluster)
+
+
+async def _from_the_beginning(log: EventLog, cluster: str) -> ClusterState:
+    if position := await log.retired(cluster):
+        raise EventsRetired(cluster, position)
+    return ClusterState(cluster)
 
 
 async def folded(log: EventLog, cluster: str) -> ClusterState:
@@ -81,10 +101,20 @@ async def explain(log: EventLog, cluster: str, namespace: str, name: str) -> Exp
 
 
 async def replay_log(log: EventLog, cluster: str) -> ReplayReport:
-    """Fold a cluster's whole log again and run every recorded cycle again."""
-    known = [event async for event in events_of(log, cluster, where=Filter(types=KNOWN_BEFOREHAND))]
-    replay = Replay(ClusterState(cluster), known)
-    async for event in events_of(log, cluster):
+    """Fold a cluster's log again and run every recorded cycle again, up to where the log ends now.
+
+    Where months have been retired, it goes on from the state that was kept with them.
+
+    Raises:
+        EventsRetired: no sound state was kept.
+    """
+    # One end for both passes: what is appended meanwhile is no part of it.
+    head = (await log.head(cluster)).position
+    state = await first_state(log, cluster)
+    after, where = state.position, Filter(types=KNOWN_BEFOREHAND)
+    known = [event async for event in events_of(log, cluster, after=after, upto=head, where=where)]
+    replay = Replay(state, known)
+    async for event in events_of(log, cluster, after=after, upto=head):
         replay.take(event)
     return replay.finish()
 
