@@ -19,6 +19,7 @@ from kaicore.events.payloads import Payload, PlacementObserved
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter
 from kaicore.service import Health
+from kaicore.service.http_limits import HttpLimits
 from kaicore.service.http_server import HttpServer
 from kaicore.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
@@ -155,9 +156,14 @@ async def running_ingest(
         health=health,
         metrics=metrics,
         logger=logger,
-        max_body=max_body,
     )
-    server = HttpServer(create_app(routes, health, registry=registry), host="127.0.0.1", port=port, cert_file=cert_file)
+    server = HttpServer(
+        create_app(routes, health, registry=registry),
+        host="127.0.0.1",
+        port=port,
+        cert_file=cert_file,
+        limits=HttpLimits(body_bytes=max_body),
+    )
     running = RunningIngest(ingest, cluster, server.address, registry)
     running.logs = logs
     stopping = asyncio.Event()

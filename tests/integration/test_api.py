@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from kai_api.app import make_app
+from kai_api.long_answers import LongAnswers
 from kaicore.log.port import EventLog
 from kaicore.service import Health
 from kaicore.service.http_server import HttpServer
@@ -25,7 +26,7 @@ class Api:
 
 
 @pytest.fixture
-async def api(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[Api]:
+async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> AsyncIterator[Api]:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
     async with scheduling(postgres_log, cluster_name):
@@ -36,7 +37,8 @@ async def api(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[Api]:
         await placed(postgres_log, cluster_name, 2)
     health = Health("log")
     health.met("log")
-    server = HttpServer(make_app(postgres_log, health), host="127.0.0.1", port=0)
+    app = make_app(postgres_log, health, LongAnswers(database_url, at_once=1, most_s=300))
+    server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     serving = asyncio.create_task(server.run(stopping))
     async with aiohttp.ClientSession() as session:

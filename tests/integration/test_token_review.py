@@ -65,26 +65,26 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_the_token_of_an_exporters_pod_names_its_node(cluster: Cluster) -> None:
-    assert await cluster.authenticator().node_of(await cluster.token()) == "gpu-7"
+    assert await cluster.authenticator().node_of(await cluster.token(), client="10.0.0.1") == "gpu-7"
 
 
 async def test_other_tokens_do_not(cluster: Cluster) -> None:
     authenticator = cluster.authenticator()
     with pytest.raises(NotAuthenticated):
-        await authenticator.node_of("made-up")
+        await authenticator.node_of("made-up", client="10.0.0.1")
     with pytest.raises(NotAuthenticated):
-        await authenticator.node_of(await cluster.token(audience="others"))
+        await authenticator.node_of(await cluster.token(audience="others"), client="10.0.0.1")
     with pytest.raises(NotAllowed, match="is no exporter: 'system:serviceaccount:kai-system:other'"):
-        await authenticator.node_of(await cluster.token("other"))
+        await authenticator.node_of(await cluster.token("other"), client="10.0.0.1")
     with pytest.raises(NotAllowed, match="must name one node"):
-        await authenticator.node_of(await cluster.token(bound=False))
+        await authenticator.node_of(await cluster.token(bound=False), client="10.0.0.1")
 
 
 async def test_the_token_of_a_pod_that_is_gone(cluster: Cluster) -> None:
     token = await cluster.token()
     await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
     with pytest.raises(NotAuthenticated):
-        await cluster.authenticator().node_of(token)
+        await cluster.authenticator().node_of(token, client="10.0.0.1")
 
 
 async def test_an_api_server_that_does_not_answer() -> None:
@@ -93,4 +93,4 @@ async def test_an_api_server_that_does_not_answer() -> None:
             KubernetesReviewer(client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0
         )
         with pytest.raises(AuthenticationUnavailable, match=r"TokenReview: POST /apis/authentication\.k8s\.io/"):
-            await authenticator.node_of("t")
+            await authenticator.node_of("t", client="10.0.0.1")

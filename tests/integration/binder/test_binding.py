@@ -293,20 +293,6 @@ async def test_observed_placements_are_not_written_if_not_wanted(scene: Scene) -
     assert "annotations" not in (await scene.api.get(f"{PODS}/a"))["metadata"]
 
 
-async def test_bound_pods_are_told_of_by_events_if_wanted(scene: Scene) -> None:
-    (pod,) = await pods(scene, "a")
-    scene.start(scheduled_events=True)
-    await scene.decide((pod, "n1"))
-    events = "/api/v1/namespaces/default/events"
-    async with asyncio.timeout(PATIENCE_S):
-        while not (found := await scene.api.items(events)):
-            async with scene.api.client.watch(events, resource_version="0", timeout_s=1) as chunks:
-                async for _ in chunks:
-                    break
-    assert found[0]["message"] == "Successfully assigned default/a to n1"
-    assert (found[0]["reason"], found[0]["involvedObject"]["uid"]) == ("Scheduled", pod["metadata"]["uid"])
-
-
 @asynccontextmanager
 async def binder_process(
     api: Api, database_url: str, cluster: str, directory: Path

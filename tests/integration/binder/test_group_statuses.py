@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import Callable
 
+import aiohttp
 import msgspec
 import pytest
 from kaicore.engine.config import EngineConfig
-from kaicore.engine.pod_class import class_identity, pod_class
 from kaicore.events.payloads import (
     AlonePending,
     ClassPending,
@@ -16,7 +16,9 @@ from kaicore.events.payloads import (
     GroupPending,
     GroupSourceObserved,
     PodObserved,
+    PodsLeftWaiting,
     Reason,
+    WaitingPod,
 )
 from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.normalize_pod import normalize_pod
@@ -26,6 +28,9 @@ from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import PODS, Json
 
 SIGS, VOLCANO, KAI = "scheduling.sigs.k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
+
+#: Of all pods.
+_CLASS = "0123456789ab"
 
 
 class Groups:
@@ -54,6 +59,11 @@ class Groups:
         """Make a pod of a group, and record it."""
         made = await self.scene.api.pod(name, labels={"pod-group.scheduling.sigs.k8s.io": group, **labels})
         await self.saw(made)
+        meta = made["metadata"]
+        left = WaitingPod(
+            meta["uid"], "default", name, _CLASS, f"{self._kind.name}/default/{group}", alone=True, queue="", priority=0
+        )
+        await self.scene.append((meta["uid"], PodsLeftWaiting("default", (left,))))
         return made
 
     async def saw(self, made: Json, **status: str) -> None:
@@ -61,12 +71,10 @@ class Groups:
         told = POD_RESOURCE.decode(json.dumps({**made, "status": status} if status else made))
         await self.scene.append((made["metadata"]["uid"], PodObserved(normalize_pod(told))))
 
-    async def why(self, made: Json, reason: Reason, *, alone: Reason | None = None) -> None:
-        """A cycle left pods of this one's class unplaced."""
-        model = normalize_pod(POD_RESOURCE.decode(json.dumps(made)))
-        key = pod_class(model, class_identity(model)).key
+    async def why(self, reason: Reason, *, alone: Reason | None = None) -> None:
+        """A cycle left pods unplaced."""
         others = () if alone is None else (AlonePending("", 0, (alone,)),)
-        pending = (ClassPending(key, 1, (reason,), others),)
+        pending = (ClassPending(_CLASS, 1, (reason,), others),)
         cycle = CycleCompleted("default/1", "default", 0, "", "1", 0, "", 1, 0, pending)
         await self.scene.append(("cycle", cycle))
 
@@ -105,7 +113,7 @@ async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene
     status = await groups.until("g", lambda status: status.get("phase"))
     assert (status["phase"], condition(status)) == ("Pending", ("False", "NotEnoughPods"))
     b = await groups.pod("b", group="g")
-    await groups.why(b, Reason("InsufficientResource", nodes=3, example="n1", resource="nvidia.com/gpu", need=1))
+    await groups.why(Reason("InsufficientResource", nodes=3, example="n1", resource="nvidia.com/gpu", need=1))
     status = await groups.until("g", lambda status: "nvidia.com/gpu" in status["conditions"][0]["message"])
     assert (status["phase"], condition(status)) == ("PreScheduling", ("False", "Unschedulable"))
     assert status["conditions"][0]["message"].startswith(
@@ -129,10 +137,10 @@ async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods(group
     await groups.configured()
     await groups.group("g", minMember=2)
     for name in "ab":
-        made = await groups.pod(name, group="g")
+        await groups.pod(name, group="g")
     await groups.told_of(f"PodGroup.{SIGS}/default/g", Reason("OverLimit", resource="gpu", need=2, queue="team"))
     await groups.until("g", lambda status: "queue team would be 2 gpu over" in str(status.get("conditions")))
-    await groups.why(made, Reason("InsufficientResource", nodes=3, resource="nvidia.com/gpu", need=1))
+    await groups.why(Reason("InsufficientResource", nodes=3, resource="nvidia.com/gpu", need=1))
     await groups.told_of(f"PodGroup.{SIGS}/default/g")
     await groups.until("g", lambda status: "3 nodes short of" in str(status.get("conditions")))
 
@@ -141,8 +149,8 @@ async def test_what_keeps_a_queues_pods_that_start_one_by_one_is_told(groups: Gr
     scene.start()
     await groups.configured()
     await groups.group("g", minMember=1)
-    made = await groups.pod("a", group="g")
-    await groups.why(made, Reason("InsufficientResource", nodes=3), alone=Reason("NeverPreempts"))
+    await groups.pod("a", group="g")
+    await groups.why(Reason("InsufficientResource", nodes=3), alone=Reason("NeverPreempts"))
     await groups.until("g", lambda status: "policy is Never" in str(status.get("conditions")))
 
 
@@ -194,3 +202,38 @@ async def test_it_can_be_left_out(groups: Groups, scene: Scene) -> None:
     await binder.stop()
     assert "status" not in await scene.api.get(f"{groups.path}/g")
     assert binder.metric("side_writes_total", kind="group-status", result="written") == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "label", "phase"),
+    [
+        (SIGS, {"labels": {"pod-group.scheduling.sigs.k8s.io": "g"}}, "Pending"),
+        (VOLCANO, {"annotations": {"scheduling.k8s.io/group-name": "g"}}, "Inqueue"),
+        (KAI, {"annotations": {"pod-group-name": "g"}}, "Pending"),
+    ],
+)
+async def test_kubectl_get_podgroup_of_a_waiting_group_prints_phase_size_and_why(
+    scene: Scene, group: str, label: Json, phase: str
+) -> None:
+    groups = Groups(scene, group, await scene.api.install_pod_groups(group))
+    scene.start()
+    await groups.configured()
+    await groups.group("g", minMember=2)
+    pod = {"metadata": {"name": "a", **label}, "spec": {"schedulerName": "kai-ledger", "containers": [{"name": "m"}]}}
+    pod["spec"]["containers"][0]["image"] = "x"
+    await groups.saw(await scene.api.post(PODS, pod))
+    await groups.until("g", lambda status: status.get("conditions"))
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    headers = {"Accept": accept, "Authorization": f"Bearer {scene.api.server.admin_token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{scene.api.server.http_url}{groups.path}") as response,
+    ):
+        table = await response.json()
+    columns = [column["name"] for column in table["columnDefinitions"]]
+    (row,) = table["rows"]
+    printed = dict(zip(columns, row["cells"], strict=True))
+    assert printed.get("Phase", printed.get("Status")) == phase
+    assert printed["MinMember"] == 2
+    assert printed["Why"] == "1 pods are there, 2 must start together"
+    assert {"Running", "Succeeded", "Failed", "Age"} <= set(columns)

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from kai_binder.group_statuses import GroupStatuses
+from kai_binder.projection import Projection
 from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.queues.tree import UNLIMITED
 
@@ -37,12 +36,12 @@ def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool =
         )
     world.apply(group(spec) + PODS.replace("LABELS", labels))
     world.cycle()
-    statuses = GroupStatuses()
+    projection = Projection()
     for event in world.events:
-        statuses.fold(decode_payload(event), recorded_at=event.recorded_at)
+        projection.fold(event)
     if again:
-        statuses = GroupStatuses.restored(statuses.record(), empty_groups=False)
-    (found,) = statuses.news()
+        projection = Projection.restored(projection.snapshot())
+    (found,) = projection.groups.news()
     return found.status
 
 

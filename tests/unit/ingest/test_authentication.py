@@ -1,5 +1,6 @@
 """Who may report for which node."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kai_ingest.authentication import (
     NotAuthenticated,
     ReviewedToken,
     SharedSecret,
+    TooManyReviews,
 )
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.service.node_tokens import EVERY_NODE, node_token, read_secret
@@ -23,7 +25,7 @@ EXPORTER = "system:serviceaccount:kai-system:kai-exporter"
 @pytest.mark.parametrize("node", ["n1", "ip-10-0-0-1.eu-west-1.compute.internal", EVERY_NODE])
 async def test_a_node_token_tells_its_node(node: str) -> None:
     token = node_token(SECRET, cluster="c1", node=node)
-    assert await SharedSecret(SECRET, cluster="c1").node_of(token) == node
+    assert await SharedSecret(SECRET, cluster="c1").node_of(token, client="10.0.0.1") == node
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ async def test_a_node_token_tells_its_node(node: str) -> None:
 )
 async def test_what_is_no_node_token(token: str) -> None:
     with pytest.raises(NotAuthenticated):
-        await SharedSecret(SECRET, cluster="c1").node_of(token)
+        await SharedSecret(SECRET, cluster="c1").node_of(token, client="10.0.0.1")
 
 
 def test_secrets(tmp_path: Path) -> None:
@@ -94,12 +96,12 @@ def tokens(reviewer: Reviewer, clock: Clock, audience: str = "kai-ingest") -> Ku
 async def test_kubernetes_vouches() -> None:
     reviewer, clock = Reviewer(reviewed()), Clock()
     one = tokens(reviewer, clock)
-    assert [await one.node_of("t"), await one.node_of("t")] == ["n1", "n1"]
+    assert [await one.node_of("t", client="10.0.0.1"), await one.node_of("t", client="10.0.0.1")] == ["n1", "n1"]
     assert reviewer.asked == [("kai-ingest",)], "a review is believed for a while"
     clock.now += 61
     reviewer.answer = reviewed(authenticated=False)
     with pytest.raises(NotAuthenticated):
-        await one.node_of("t")
+        await one.node_of("t", client="10.0.0.1")
     assert len(reviewer.asked) == 2
 
 
@@ -121,31 +123,91 @@ async def test_kubernetes_does_not_vouch(
     one = tokens(Reviewer(answer), Clock())
     for _ in range(2):
         with pytest.raises(error, match=message):
-            await one.node_of("t")
+            await one.node_of("t", client="10.0.0.1")
 
 
 async def test_a_refusal_is_believed_for_a_shorter_while() -> None:
     reviewer, clock = Reviewer(reviewed(authenticated=False)), Clock()
     one = tokens(reviewer, clock)
     with pytest.raises(NotAuthenticated):
-        await one.node_of("t")
+        await one.node_of("t", client="10.0.0.1")
     reviewer.answer = reviewed()
     with pytest.raises(NotAuthenticated):
-        await one.node_of("t")
+        await one.node_of("t", client="10.0.0.1")
     clock.now += 11
-    assert await one.node_of("t") == "n1"
+    assert await one.node_of("t", client="10.0.0.1") == "n1"
 
 
 async def test_that_nobody_answered_is_not_kept() -> None:
     reviewer = Reviewer(ClusterUnavailable("no answer"))
     one = tokens(reviewer, Clock())
     with pytest.raises(AuthenticationUnavailable):
-        await one.node_of("t")
+        await one.node_of("t", client="10.0.0.1")
     reviewer.answer = reviewed()
-    assert await one.node_of("t") == "n1"
+    assert await one.node_of("t", client="10.0.0.1") == "n1"
 
 
 async def test_without_an_audience_the_api_servers_own_is_meant() -> None:
     reviewer = Reviewer(reviewed(audience="https://kubernetes.default.svc"))
-    assert await tokens(reviewer, Clock(), audience="").node_of("t") == "n1"
+    assert await tokens(reviewer, Clock(), audience="").node_of("t", client="10.0.0.1") == "n1"
     assert reviewer.asked == [()]
+
+
+class MadeUp(Reviewer):
+    """Knows the tokens that begin with `good`."""
+
+    def __init__(self) -> None:
+        super().__init__(reviewed())
+
+    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
+        await super().review(token, audiences=audiences)
+        await asyncio.sleep(0)
+        return reviewed(authenticated=token.startswith("good"), nodes=(token,))
+
+
+async def test_made_up_tokens_ask_for_a_few_reviews_only_and_keep_no_other_client_out() -> None:
+    reviewer, clock = MadeUp(), Clock()
+    one = tokens(reviewer, clock)
+    outcomes = await asyncio.gather(
+        *(one.node_of(f"bad-{number}", client="10.0.0.66") for number in range(500)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [NotAuthenticated] * 20 + [TooManyReviews] * 480
+    assert len(reviewer.asked) == 20
+    assert await one.node_of("good-1", client="10.0.0.1") == "good-1"
+    clock.now += 2
+    assert await one.node_of("good-2", client="10.0.0.66") == "good-2", "refusals are forgiven by and by"
+    assert await one.node_of("good-3", client="10.0.0.66") == "good-3"
+    assert await one.node_of("good-4", client="10.0.0.66") == "good-4", "and what is genuine costs none"
+
+
+async def test_made_up_tokens_do_not_push_out_the_genuine_ones_that_are_remembered() -> None:
+    reviewer, clock = MadeUp(), Clock()
+    one = tokens(reviewer, clock)
+    await one.node_of("good", client="10.0.0.1")
+    for number in range(2100):
+        clock.now += 0.01
+        with pytest.raises(NotAuthenticated):
+            await one.node_of(f"bad-{number}", client=f"10.0.{number % 256}.{number // 256}")
+    asked = len(reviewer.asked)
+    assert await one.node_of("good", client="10.0.0.1") == "good"
+    assert len(reviewer.asked) == asked
+
+
+async def test_the_reviews_of_all_clients_together_are_limited() -> None:
+    reviewer, clock = MadeUp(), Clock()
+    one = tokens(reviewer, clock)
+    outcomes = await asyncio.gather(
+        *(one.node_of(f"good-{number}", client=f"10.0.0.{number % 100}") for number in range(1100)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(outcome, TooManyReviews) for outcome in outcomes) == 100
+    assert len(reviewer.asked) == 1000
+    clock.now += 1
+    assert await one.node_of("good-again", client="10.0.0.1") == "good-again"
+
+
+async def test_requests_that_come_together_with_one_token_are_one_review() -> None:
+    reviewer = MadeUp()
+    one = tokens(reviewer, Clock())
+    assert await asyncio.gather(*(one.node_of("good", client="10.0.0.1") for _ in range(50))) == ["good"] * 50
+    assert len(reviewer.asked) == 1

@@ -8,22 +8,28 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from kaicore.errors import EventsRetired, LogUnavailable
-from kaicore.inquiry import document, explain, folded, replay_log, time_text
-from kaicore.log.audit import verify
+from kaicore.inquiry import document, explain, folded, time_text
 from kaicore.log.port import EventLog, Filter
 from kaicore.service import Health
+from kaicore.service.health import Asgi, with_health
 from kaicore.state.pod_entry import Stage
-from prometheus_client import REGISTRY, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import Histogram
+
+from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 
 #: Most events in one answer.
 _MOST_EVENTS = 1000
 
+#: Seconds after which a client may ask again what too many others are asking.
+_RETRY_AFTER = {"Retry-After": "10"}
 
-def make_app(log: EventLog, health: Health) -> FastAPI:
-    """Make the application that answers from a log."""
+_LARGEST_POSITION = 2**63 - 1
+
+
+def make_app(log: EventLog, health: Health, long_answers: LongAnswers) -> Asgi:
+    """Make the application that answers from a log, what takes long by way of `long_answers`."""
     # No interactive pages: they would load their scripts from somebody else's server.
     app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None)
 
@@ -37,18 +43,6 @@ def make_app(log: EventLog, health: Health) -> FastAPI:
         finally:
             route = request.scope.get("route")
             _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)
-
-    @app.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        return "ok\n"
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        return PlainTextResponse(health.report(), status_code=200 if health.ready else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
 
     async def known(cluster: str) -> None:
         if cluster not in await log.clusters():
@@ -82,7 +76,7 @@ def make_app(log: EventLog, health: Health) -> FastAPI:
     async def events(
         cluster: str,
         *,
-        after: Annotated[int, Query(ge=0)] = 0,
+        after: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
         limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 100,
         stream: str | None = None,
         subject: str | None = None,
@@ -106,17 +100,31 @@ def make_app(log: EventLog, health: Health) -> FastAPI:
             raise HTTPException(404, f"the log has never heard of a pod {namespace}/{name}")
         return document(found)
 
-    @app.get("/v1/clusters/{cluster}/replay")
-    async def replay(cluster: str) -> dict[str, Any]:
+    async def ask(question: Question, cluster: str, request: Request) -> Response:
         await known(cluster)
-        report: dict[str, Any] = msgspec.to_builtins(await replay_log(log, cluster))
-        return report
+        try:
+            body = await long_answers.ask(question, cluster, gone=_gone(request))
+        except Busy as error:
+            raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
+        except TookTooLong as error:
+            raise HTTPException(504, str(error)) from error
+        except NoAnswer as error:
+            raise HTTPException(error.status, str(error)) from error
+        except ClientGone:
+            return Response(status_code=499)
+        return Response(body, media_type="application/json")
+
+    @app.get("/v1/clusters/{cluster}/replay")
+    async def replay(cluster: str, request: Request) -> Response:
+        return await ask(Question.REPLAY, cluster, request)
 
     @app.get("/v1/clusters/{cluster}/audit")
-    async def audit(cluster: str) -> Response:
-        await known(cluster)
-        report = await verify(log, cluster)
-        body = {**msgspec.to_builtins(report), "ok": report.ok}
-        return Response(msgspec.json.encode(body), media_type="application/json")
+    async def audit(cluster: str, request: Request) -> Response:
+        return await ask(Question.AUDIT, cluster, request)
 
-    return app
+    return with_health(health, app=app)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -8,19 +8,24 @@ from kaicore.service.http_server import HttpServer
 from pydantic import Field
 
 from kai_api.app import make_app
+from kai_api.long_answers import LongAnswers
 
 
 class ApiSettings(ServiceSettings):
     """Settings of `kai-api`; `http_host` and `http_port` are where it answers."""
 
     database_url: str = Field(description="postgresql://… of the event log")
+    long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
+    long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
 
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
-        server = HttpServer(make_app(log, context.health), host=settings.http_host, port=settings.http_port)
+        long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
+        app = make_app(log, context.health, long_answers)
+        server = HttpServer(app, host=settings.http_host, port=settings.http_port)
         context.log.info("listening", address=server.address)
         await server.run(context.stopping)
 

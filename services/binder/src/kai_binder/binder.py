@@ -60,9 +60,11 @@ from kai_binder.projection import (
 )
 from kai_binder.side_writes import (
     SideWrites,
+    failed_scheduling_event,
     group_status,
     nominated_node,
     observed_annotation,
+    pod_condition,
     queue_status,
     scheduled_event,
 )
@@ -88,8 +90,10 @@ class BinderOptions:
         group_statuses: whether it is written into PodGroups how they fare.
         queue_statuses: whether it is written into Queues how they stand.
         empty_groups: whether into those without any pods too, which might be another scheduler's.
+        pod_conditions: whether it is written into waiting pods why they wait.
+        failed_scheduling_events: whether a Kubernetes event tells of it, too.
         scheduled_events: whether each bound pod is told of by a Kubernetes event.
-        side_writes_per_s: such annotations and events per second at most.
+        side_writes_per_s: such annotations, conditions, statuses and events per second at most.
         snapshot_events: events between two snapshots.
         retry_s: how long a log or API server that did not answer at the start is left alone.
         flush_s: how long the log is given, in the end, to take the last outcomes.
@@ -104,7 +108,9 @@ class BinderOptions:
     group_statuses: bool = True
     queue_statuses: bool = True
     empty_groups: bool = False
-    scheduled_events: bool = False
+    pod_conditions: bool = True
+    failed_scheduling_events: bool = True
+    scheduled_events: bool = True
     side_writes_per_s: float = 100.0
     snapshot_events: int = 20_000
     retry_s: float = 1.0
@@ -255,6 +261,12 @@ class Binder:
                 self._side_writes.add(queue_status(figures, then=partial(queues.told, figures)))
             else:
                 queues.told(figures)
+        waiting = self._projection.waiting
+        for pod in waiting.news():
+            if self._options.pod_conditions:
+                self._side_writes.add(pod_condition(pod, waiting))
+            if self._options.failed_scheduling_events:
+                self._side_writes.add(failed_scheduling_event(pod, waiting, now=self._clock))
 
     def _give_out(self, turn: Decision | None) -> None:
         if turn is not None:
@@ -304,6 +316,8 @@ class Binder:
         """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
         clock = asyncio.get_running_loop().time
         attempt = Attempt(decision, patience_s=self._options.give_up_s)
+        # A condition that says that it waits must not arrive after the binding has said that it is scheduled.
+        await self._side_writes.settled(decision.uid)
         begun = clock()
         while attempt.outcome is None and self._projection.is_open(decision):
             if delay_s := attempt.delay_s(self._jitter()):

@@ -4,21 +4,20 @@ Told are the PodGroups that have pods of ours: with a `schedulerName` that a sch
 status is worked out when it is asked for, once for all that happened since.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Self
 
 import msgspec
-from kaicore.engine.pod_class import class_identity, pod_class
 from kaicore.engine.reasons import render
+from kaicore.engine.waiting_reasons import reasons_in_short
 from kaicore.events import payloads
-from kaicore.events.payloads import ClassPending, GroupPending, Payload, Reason
+from kaicore.events.payloads import Payload, Reason
 from kaicore.groups.kinds import POD_GROUPS
 from kaicore.groups.membership import named_membership
 from kaicore.groups.status import PodState, census, status_document, verdict
 from kaicore.groups.table import GroupTable
-from kaicore.groups.tree import is_gang
 from kaicore.model.group import Group
 from kaicore.model.group_source import GroupSource, source_key
 from kaicore.model.pod import Pod
@@ -29,7 +28,6 @@ from kai_binder.kai_explanations import explanations
 EVENT_TYPES = (
     "BindFailed",
     "ConfigRecorded",
-    "CycleCompleted",
     "GroupSourceDeleted",
     "GroupSourceObserved",
     "PodDeleted",
@@ -37,8 +35,7 @@ EVENT_TYPES = (
     "PodPlaced",
 )
 
-#: So many reasons are told; the first ones are of most nodes.
-_MOST_REASONS = 3
+ReasonsOf = Callable[[str], list[Reason]]
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -60,7 +57,6 @@ class _Known(msgspec.Struct):
 
     pod: Pod
     node: str = ""
-    pod_class: str = ""
 
 
 class _Standing(msgspec.Struct):
@@ -77,26 +73,23 @@ class Record(msgspec.Struct):
     sources: list[GroupSource] = []
     pods: list[_Known] = []
     names: list[str] = []
-    reasons: dict[str, ClassPending] = {}
-    own_reasons: dict[str, tuple[Reason, ...]] = {}
     standings: dict[str, _Standing] = {}
 
 
 class GroupStatuses:
     """The statuses of a cluster's PodGroups."""
 
-    def __init__(self, *, empty_groups: bool = False) -> None:
-        """Args: empty_groups: whether PodGroups without any pods are ours too."""
+    def __init__(self, reasons_of: ReasonsOf, *, empty_groups: bool = False) -> None:
+        """Args:
+        reasons_of: returns why the waiting pods of a group wait, by its key.
+        empty_groups: whether PodGroups without any pods are ours too.
+        """
+        self._reasons_of = reasons_of
         self._empty_groups = empty_groups
         self._table = GroupTable()
         self._pods: dict[str, _Known] = {}
         #: `schedulerName`s that are ours.
         self._names: set[str] = set()
-        #: Why pods of a class were last not placed.
-        self._reasons: dict[str, ClassPending] = {}
-        #: Why groups were last not placed, by key, where that was told of a group by itself.
-        self._own_reasons: dict[str, tuple[Reason, ...]] = {}
-        self._of_class: dict[str, set[str]] = {}
         self._standings: dict[str, _Standing] = {}
         #: Groups of which something has changed.
         self._due: set[str] = set()
@@ -120,12 +113,6 @@ class GroupStatuses:
                 self._due.add(source.key)
             case payloads.GroupSourceDeleted(kind, uid, namespace, name):
                 self._table.source_gone(source_key(kind, namespace, name), uid)
-            case payloads.CycleCompleted(pending=pending, groups=groups):
-                for item in pending:
-                    self._reasons[item.pod_class] = item
-                    self._due.update(map(self._group_of, self._of_class.get(item.pod_class, ())))
-                for group in groups:
-                    self._told_of(group)
             case payloads.ConfigRecorded(config=config):
                 name = str(config.get("scheduler_name", ""))
                 if name not in self._names:
@@ -136,6 +123,10 @@ class GroupStatuses:
         self._due |= self._table.changed
         self._table.changed.clear()
 
+    def reasons_changed(self, groups: Iterable[str]) -> None:
+        """Take note that the reasons of groups may be others."""
+        self._due.update(groups)
+
     def news(self) -> Iterator[GroupStatus]:
         """Yield the statuses that are to be written, each of them until it was `told`."""
         due, self._due = self._due, set()
@@ -143,7 +134,6 @@ class GroupStatuses:
             group = self._table.groups.get(key)
             if group is None or not group.uid:
                 self._standings.pop(key, None)
-                self._own_reasons.pop(key, None)
             elif self._is_ours(key):
                 found = self._status(key, group)
                 if found.digest != self._standings[key].told:
@@ -160,8 +150,8 @@ class GroupStatuses:
     def _status(self, key: str, group: Group) -> GroupStatus:
         pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
         counted = census(PodState(self._set_of(known), known.pod.phase, bool(known.node)) for known in pods)
-        problem, reasons = self._problem(pods), self._reasons_of(key, group, pods)
-        why = "; ".join(map(render, reasons[:_MOST_REASONS]))
+        problem, reasons = self._problem(pods), self._reasons_of(key)
+        why = reasons_in_short(reasons)
         found = verdict(group, counted, why=why, problem=problem)
         standing = self._standings.get(key)
         if standing is None or standing.scheduled != found.scheduled:
@@ -173,32 +163,11 @@ class GroupStatuses:
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
-    def _told_of(self, item: GroupPending) -> None:
-        """A cycle told of a group by itself, or took back what had been told; of bare pods nobody wants to know."""
-        if not item.pods:
-            self._own_reasons.pop(item.group, None)
-        elif item.group in self._table.groups:
-            self._own_reasons[item.group] = item.reasons
-        self._due.add(item.group)
-
     def _problem(self, pods: list[_Known]) -> str:
         """Say why it cannot be told with whom one of the pods starts."""
         places = (self._table.place_of(known.pod.uid) for known in pods)
         problems = (render(place.problem) for place in places if place is not None and place.problem is not None)
         return min(problems, default="")
-
-    def _reasons_of(self, key: str, group: Group, pods: list[_Known]) -> list[Reason]:
-        """Return why pods of a group were not placed: what keeps it, or those like it, as a whole; then its pods."""
-        found = list(self._own_reasons.get(key, ()))
-        classes = sorted({known.pod_class for known in pods if not known.node} - {""})
-        items = [self._reasons[name] for name in classes if name in self._reasons]
-        if not found and not is_gang(group):
-            kind = group.queue, group.priority
-            likewise = [alone for item in items for alone in item.alone if (alone.queue, alone.priority) == kind]
-            found += [reason for alone in likewise for reason in alone.reasons]
-        for item in items:
-            found += [reason for reason in item.reasons if reason not in found]
-        return found
 
     def _is_ours(self, key: str) -> bool:
         uids = self._table.pods_of(key)
@@ -221,41 +190,22 @@ class GroupStatuses:
             return
         before = self._pods.get(pod.uid)
         known = _Known(pod, pod.node_name or (before.node if before is not None else ""))
-        self._put(known)
+        self._pods[pod.uid] = known
         self._table.pod_seen(pod)
         self._due.add(place.group)
-
-    def _put(self, known: _Known) -> None:
-        uid = known.pod.uid
-        before = self._pods.get(uid)
-        if before is not None:
-            self._unclass(before)
-        self._pods[uid] = known
-        if not known.node and not known.pod.finished:
-            known.pod_class = pod_class(known.pod, class_identity(known.pod)).key
-            self._of_class.setdefault(known.pod_class, set()).add(uid)
 
     def _node(self, uid: str, node: str) -> None:
         known = self._pods.get(uid)
         if known is not None:
-            self._put(_Known(known.pod, node))
+            self._pods[uid] = _Known(known.pod, node)
             self._due.add(self._group_of(uid))
 
     def _forget(self, uid: str) -> None:
         known = self._pods.get(uid)
         if known is not None:
             self._due.add(self._group_of(uid))
-            self._unclass(known)
             del self._pods[uid]
             self._table.pod_gone(uid)
-
-    def _unclass(self, known: _Known) -> None:
-        uids = self._of_class.get(known.pod_class)
-        if uids is not None:
-            uids.discard(known.pod.uid)
-            if not uids:
-                del self._of_class[known.pod_class]
-                self._reasons.pop(known.pod_class, None)
 
     # For snapshots.
 
@@ -265,22 +215,19 @@ class GroupStatuses:
             list(self._table.sources.values()),
             list(self._pods.values()),
             sorted(self._names),
-            self._reasons,
-            self._own_reasons,
             self._standings,
         )
 
     @classmethod
-    def restored(cls, record: Record, *, empty_groups: bool) -> Self:
+    def restored(cls, record: Record, reasons_of: ReasonsOf, *, empty_groups: bool) -> Self:
         """Return what was recorded; everything is due, for nobody knows what was written since."""
-        found = cls(empty_groups=empty_groups)
+        found = cls(reasons_of, empty_groups=empty_groups)
         for source in record.sources:
             found._table.source_seen(source)
         for known in record.pods:
-            found._put(known)
+            found._pods[known.pod.uid] = known
             found._table.pod_seen(known.pod)
-        found._names, found._reasons, found._standings = set(record.names), record.reasons, record.standings
-        found._own_reasons = record.own_reasons
+        found._names, found._standings = set(record.names), record.standings
         found._table.changed.clear()
         found._due.update(found._table.groups)
         return found

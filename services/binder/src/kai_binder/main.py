@@ -47,6 +47,8 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     group_statuses=settings.group_statuses,
                     queue_statuses=settings.queue_statuses,
                     empty_groups=settings.empty_groups,
+                    pod_conditions=settings.pod_conditions,
+                    failed_scheduling_events=settings.failed_scheduling_events,
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,
                     snapshot_events=settings.snapshot_events,

@@ -28,14 +28,14 @@ class BinderMetrics:
         self._retries = counter("retries", "Requests that were not answered, by status code", "code")
         self._side_writes = counter(
             "side_writes",
-            "Annotations, statuses and events: written, refused, given-up",
+            "Annotations, conditions, statuses and events: written, refused, given-up",
             "kind",
             "result",
         )
         self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
         self._pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
-        self._delayed = gauge("waiting_side_writes", "Annotations, statuses and events that wait")
+        self._delayed = gauge("waiting_side_writes", "Annotations, conditions, statuses and events that wait")
         self._seconds = Histogram(
             "kai_binder_bind_seconds",
             "From a decision's recording to its binding",

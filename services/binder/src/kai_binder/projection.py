@@ -13,14 +13,15 @@ from kaicore.events.envelope import Event
 from kaicore.log.port import Snapshot
 from kaicore.model.placement import encode_annotation
 
-from kai_binder import group_statuses, queue_statuses
+from kai_binder import group_statuses, queue_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
 from kai_binder.queue_statuses import QueueStatuses
+from kai_binder.waiting_pods import WaitingPods
 
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-8"
+SNAPSHOT_SCHEMA = "binder-9"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -39,6 +40,7 @@ EVENT_TYPES = tuple(
             "PodPlaced",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
+            *waiting_pods.EVENT_TYPES,
         }
     )
 )
@@ -121,6 +123,7 @@ class _Record(msgspec.Struct):
     groups: group_statuses.Record
     queues: list[payloads.QueueFigures]
     nominations: list[Nomination]
+    waiting: waiting_pods.Record
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -132,8 +135,10 @@ class Projection:
 
     def __init__(self, *, empty_groups: bool = False) -> None:
         """Args: empty_groups: whether PodGroups without any pods are ours too."""
+        #: The pods that schedulers left waiting, and why.
+        self.waiting = WaitingPods()
         #: How PodGroups fare.
-        self.groups = GroupStatuses(empty_groups=empty_groups)
+        self.groups = GroupStatuses(self._reasons_of_group, empty_groups=empty_groups)
         #: How queues stand.
         self.queues = QueueStatuses()
         #: Decisions without an outcome.
@@ -153,6 +158,9 @@ class Projection:
         if event.type not in EVENT_TYPES:
             return None
         payload = decode_payload(event)
+        if event.type in waiting_pods.EVENT_TYPES:
+            changed = self.waiting.fold(payload, position=event.position, recorded_at=event.recorded_at)
+            self.groups.reasons_changed(changed)
         if event.type in group_statuses.EVENT_TYPES:
             self.groups.fold(payload, recorded_at=event.recorded_at)
         if event.type in queue_statuses.EVENT_TYPES:
@@ -224,6 +232,9 @@ class Projection:
         elif self.is_last(written):
             del self.observations[written.uid]
 
+    def _reasons_of_group(self, group: str) -> list[payloads.Reason]:
+        return self.waiting.reasons_of_group(group)
+
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
         record = _Record(
@@ -233,6 +244,7 @@ class Projection:
             self.groups.record(),
             self.queues.record(),
             list(self.nominations.values()),
+            self.waiting.record(),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -248,7 +260,10 @@ class Projection:
             projection.decisions = {decision.uid: decision for decision in record.decisions}
             projection.observations = {observation.uid: observation for observation in record.observations}
             projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
-            projection.groups = GroupStatuses.restored(record.groups, empty_groups=empty_groups)
+            projection.waiting = WaitingPods.restored(record.waiting)
+            projection.groups = GroupStatuses.restored(
+                record.groups, projection._reasons_of_group, empty_groups=empty_groups
+            )
             projection.queues = QueueStatuses(record.queues)
             projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
             projection.position = snapshot.position

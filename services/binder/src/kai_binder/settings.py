@@ -22,6 +22,10 @@ class BinderSettings(ServiceSettings):
     empty_groups: bool = Field(
         False, description="also into those without pods; set it where no other scheduler uses PodGroups"
     )
-    scheduled_events: bool = Field(False, description="tell of each bound pod by a Kubernetes event")
-    side_writes_per_s: float = Field(100.0, gt=0, description="such annotations and events per second at most")
+    pod_conditions: bool = Field(True, description="write into waiting pods why they wait (condition PodScheduled)")
+    failed_scheduling_events: bool = Field(True, description="tell why a pod waits by a Kubernetes event")
+    scheduled_events: bool = Field(True, description="tell of each bound pod by a Kubernetes event")
+    side_writes_per_s: float = Field(
+        100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
+    )
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")

@@ -1,7 +1,8 @@
-"""Writes that can wait: observed placements, nominations, statuses of groups, and events for people who ask kubectl.
+"""Writes that can wait: observed placements, nominations, conditions, statuses, and events for people who ask kubectl.
 
 They tell what the log knows anyway, so they give way to bindings, keep to a rate, and are given up rather than piled
-up. Of several of one kind about one object only the last is written.
+up. Of several of one kind about one object only the last is written, and the kinds take turns, so that many events do
+not hold up a condition.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.events.payloads import QueueFigures
-from kaicore.k8s.client import KubeClient
+from kaicore.events.payloads import QueueFigures, WaitingPod
+from kaicore.k8s.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.queue_kinds import KAI_QUEUES
 from kaicore.model.placement import OBSERVED_ANNOTATION
@@ -21,14 +22,26 @@ from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
 from kai_binder.projection import Decision, Nomination, Observation
 from kai_binder.queue_statuses import status_document as queue_document
+from kai_binder.waiting_pods import PodCondition, WaitingPods
 
-#: Most writes that wait; further ones push out the oldest.
+#: Most writes of a kind that wait; further ones push out the oldest.
 MAX_WAITING = 100_000
 
 #: Seconds until a write is tried again that was not answered.
 _RETRY_S = 1.0
 
+#: While bindings wait, this part of the rate is left for other writes.
+_SHARE_WHEN_BUSY = 10
+
+#: Longest note of an event, bytes (Kubernetes 1.36, `pkg/apis/core/validation/events.go`).
+_LONGEST_NOTE = 1024
+
+#: Who tells, in events.
+_CONTROLLER = "kai-ledger"
+
 _NOT_FOUND = 404
+
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +49,11 @@ class SideWrite:
     """A write about an object.
 
     Attributes:
-        kind: `annotation`, `nomination`, `event`, `group-status` or `queue-status`.
+        kind: `annotation`, `nomination`, `condition`, `event`, `group-status` or `queue-status`.
         uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
-        body: what.
+        body: what; a function is asked when it is the write's turn, and returns None when there is nothing to write.
         then: called when it is done with, however.
         otherwise: where else, one after the other, if there is no such place.
     """
@@ -49,9 +62,10 @@ class SideWrite:
     uid: str
     method: str
     path: str
-    body: dict[str, Any]
+    body: Document | Callable[[], Document | None]
     then: Callable[[], None] = lambda: None
     otherwise: tuple[str, ...] = ()
+    content_type: str = MERGE_PATCH
 
 
 def observed_annotation(observation: Observation, *, then: Callable[[], None]) -> SideWrite:
@@ -68,27 +82,95 @@ def nominated_node(nomination: Nomination, *, then: Callable[[], None]) -> SideW
     return SideWrite("nomination", nomination.uid, "PATCH", path, body, then)
 
 
+def pod_condition(pod: WaitingPod, waiting: WaitingPods) -> SideWrite:
+    """Return the write of the condition PodScheduled of a pod that waits, as it is to be when it is written.
+
+    It is cleared by the binding: the API server then sets the condition to True.
+    """
+    written: list[PodCondition] = []
+
+    def body() -> Document | None:
+        condition = waiting.condition(pod.uid)
+        if condition is None or not waiting.is_new(condition):
+            return None
+        written[:] = [condition]
+        told = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastProbeTime": None,
+            "lastTransitionTime": _time(condition.since),
+        }
+        return {"metadata": {"uid": pod.uid}, "status": {"conditions": [told]}}
+
+    def then() -> None:
+        for condition in written:
+            waiting.condition_written(condition)
+
+    path = f"{pod_path(pod.namespace, pod.name)}/status"
+    return SideWrite("condition", pod.uid, "PATCH", path, body, then, content_type=STRATEGIC_MERGE_PATCH)
+
+
+def failed_scheduling_event(pod: WaitingPod, waiting: WaitingPods, *, now: Callable[[], int]) -> SideWrite:
+    """Return the write of the event that tells why a pod waits, once for each set of reasons."""
+    written: list[PodCondition] = []
+
+    def body() -> Document | None:
+        condition = waiting.condition(pod.uid)
+        if condition is None or not waiting.is_new_event(condition):
+            return None
+        written[:] = [condition]
+        where = f" (log position {condition.position}; kai why {pod.namespace}/{pod.name})"
+        note = _cut(condition.message, _LONGEST_NOTE - len(where.encode())) + where
+        return _event(pod, "Warning", "FailedScheduling", action="Scheduling", note=note, now=now())
+
+    def then() -> None:
+        for condition in written:
+            waiting.event_written(condition)
+
+    return SideWrite("event", pod.uid, "POST", _events_path(pod.namespace), body, then)
+
+
 def scheduled_event(decision: Decision, *, now: int) -> SideWrite:
     """Return the write of the event that a scheduler tells of a bound pod; `now` in microseconds since the epoch."""
-    at = datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    body = {
-        "metadata": {"generateName": f"{decision.name}.", "namespace": decision.namespace},
-        "involvedObject": {
+    note = f"Successfully assigned {decision.subject} to {decision.node} (log position {decision.position})"
+    body = _event(decision, "Normal", "Scheduled", action="Binding", note=note, now=now)
+    return SideWrite("event", decision.uid, "POST", _events_path(decision.namespace), body)
+
+
+def _events_path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
+def _event(pod: WaitingPod | Decision, kind: str, reason: str, *, action: str, note: str, now: int) -> Document:
+    return {
+        "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
+        "regarding": {
             "apiVersion": "v1",
             "kind": "Pod",
-            "namespace": decision.namespace,
-            "name": decision.name,
-            "uid": decision.uid,
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
         },
-        "reason": "Scheduled",
-        "message": f"Successfully assigned {decision.subject} to {decision.node}",
-        "type": "Normal",
-        "source": {"component": "kai-binder"},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
+        "type": kind,
+        "reason": reason,
+        "action": action,
+        "note": note,
+        "eventTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": _CONTROLLER,
+        "reportingInstance": _CONTROLLER,
     }
-    return SideWrite("event", decision.uid, "POST", f"/api/v1/namespaces/{decision.namespace}/events", body)
+
+
+def _cut(text: str, size: int) -> str:
+    """Cut a text to a size in bytes."""
+    data = text.encode()
+    return text if len(data) <= size else data[: size - 3].decode(errors="ignore") + "…"
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
@@ -118,7 +200,7 @@ class SideWritesObserver(Protocol):
 
 
 class SideWrites:
-    """Writes one after another while nothing more important is to be done."""
+    """Writes one after another, slowly while bindings wait."""
 
     def __init__(
         self, client: KubeClient, *, rate: float, busy: Callable[[], bool], observer: SideWritesObserver
@@ -133,49 +215,83 @@ class SideWrites:
         self._pause_s = 1 / rate
         self._busy = busy
         self._observer = observer
-        self._waiting: dict[tuple[str, str], SideWrite] = {}
+        #: Writes by kind and uid; the kind whose turn it is comes first, and of each kind the oldest.
+        self._waiting: dict[str, dict[str, SideWrite]] = {}
         self._filled = asyncio.Event()
+        #: Uid of the object that is being written about.
+        self._writing = ""
+        self._idle = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     def add(self, write: SideWrite) -> None:
-        """Have something written, instead of what waits to be written of that kind about that pod."""
-        self._waiting[write.kind, write.uid] = write
-        if len(self._waiting) > MAX_WAITING:
-            self._end(self._waiting.pop(next(iter(self._waiting))), "given-up")
+        """Have something written, instead of what waits to be written of that kind about that object."""
+        of_kind = self._waiting.setdefault(write.kind, {})
+        of_kind[write.uid] = write
+        if len(of_kind) > MAX_WAITING:
+            self._end(of_kind.pop(next(iter(of_kind))), "given-up")
         self._filled.set()
+
+    async def settled(self, uid: str) -> None:
+        """Wait until nothing is being written about an object."""
+        while self._writing == uid:
+            await self._idle.wait()
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
             await self._filled.wait()
             while self._waiting:
-                await asyncio.sleep(self._pause_s)
-                if self._waiting and not self._busy():
-                    await self._write(self._waiting.pop(next(iter(self._waiting))))
+                write = self._next()
+                body = write.body() if callable(write.body) else write.body
+                if body is None:
+                    # Others' turn: there may be many that have nothing to say any more.
+                    await asyncio.sleep(0)
+                    continue
+                await self._write(write, body)
+                await asyncio.sleep(self._pause_s * (_SHARE_WHEN_BUSY if self._busy() else 1))
             self._filled.clear()
 
-    async def _write(self, write: SideWrite) -> None:
+    def _next(self) -> SideWrite:
+        """Take the oldest write of the kind whose turn it is, which then goes behind the other kinds."""
+        kind = next(iter(self._waiting))
+        of_kind = self._waiting.pop(kind)
+        write = of_kind.pop(next(iter(of_kind)))
+        if of_kind:
+            self._waiting[kind] = of_kind
+        return write
+
+    async def _write(self, write: SideWrite, body: Document) -> None:
+        self._writing = write.uid
+        self._idle.clear()
+        try:
+            await self._ask(write, body)
+        finally:
+            self._writing = ""
+            self._idle.set()
+
+    async def _ask(self, write: SideWrite, body: Document) -> None:
         try:
             if write.method == "PATCH":
-                await self._client.patch(write.path, write.body)
+                await self._client.patch(write.path, body, content_type=write.content_type)
             else:
-                await self._client.post(write.path, write.body)
+                await self._client.post(write.path, body)
         except ClusterUnavailable:
-            # Unless there is something newer to write by now.
-            self._waiting.setdefault((write.kind, write.uid), write)
+            self._again(write)
             await asyncio.sleep(_RETRY_S)
         except ApiStatus as error:
             if error.code == _NOT_FOUND and write.otherwise:
-                self._waiting.setdefault(
-                    (write.kind, write.uid), replace(write, path=write.otherwise[0], otherwise=write.otherwise[1:])
-                )
+                self._again(replace(write, path=write.otherwise[0], otherwise=write.otherwise[1:]))
                 return
             # The pod is gone, is another one, or is not ours to write on: none of it passes.
             self._end(write, "refused")
         else:
             self._end(write, "written")
+
+    def _again(self, write: SideWrite) -> None:
+        """Have a write tried again, unless there is something newer to write by now."""
+        self._waiting.setdefault(write.kind, {}).setdefault(write.uid, write)
 
     def _end(self, write: SideWrite, result: str) -> None:
         self._observer.side_write(write.kind, result)

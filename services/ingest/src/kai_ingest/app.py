@@ -1,8 +1,8 @@
 """Ingest's HTTP API: two routes for reports, and the three that every service has.
 
-A request is checked from the outside in: the cluster (404), the token (401, 403), the size (413), the format (422),
-then the log (503). Errors are `{"error": "…"}`. There are no pages of documentation: FastAPI's would be loaded from
-elsewhere.
+A request is checked from the outside in: sizes and characters by the server (400, 408, 413, 431), the cluster (404),
+the token (401, 403, 429), the text (400), the format (422), then the log (503). Errors are `{"error": "…"}`. There are
+no pages of documentation: FastAPI's would be loaded from elsewhere.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,27 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from kaicore.errors import InvalidObject, KaiError, LogError
 from kaicore.service import Health
+from kaicore.service.health import Asgi, with_health
 from kaicore.service.logs import Logger
 from kaicore.service.node_tokens import EVERY_NODE
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import ClientDisconnect
 
-from kai_ingest.authentication import AuthenticationUnavailable, Authenticator, NotAllowed, NotAuthenticated
+from kai_ingest.authentication import (
+    AuthenticationUnavailable,
+    Authenticator,
+    NotAllowed,
+    NotAuthenticated,
+    TooManyReviews,
+)
 from kai_ingest.ingest import Answer, Ingest
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
 
-#: Seconds after which a client may try again when the log does not answer.
+#: Seconds after which a client may try again.
 _RETRY_AFTER = {"Retry-After": "1"}
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: _RETRY_AFTER}
 
 #: The condition that must be met before reports are taken.
 PROJECTION = "projection"
@@ -41,11 +49,18 @@ class _WrongCluster(KaiError):
     """Another cluster's nodes report elsewhere."""
 
 
-class _TooLarge(KaiError):
-    """A body has more bytes than are read."""
+class _BadText(KaiError):
+    """A body is no text."""
 
 
-_STATUS: dict[type[KaiError], int] = {_WrongCluster: 404, NotAuthenticated: 401, NotAllowed: 403, _TooLarge: 413}
+_STATUS: dict[type[KaiError], int] = {
+    _BadText: 400,
+    NotAuthenticated: 401,
+    NotAllowed: 403,
+    _WrongCluster: 404,
+    InvalidObject: 422,
+    TooManyReviews: 429,
+}
 
 _encoder = msgspec.json.Encoder()
 
@@ -62,7 +77,6 @@ class ReportRoutes:
         health: Health,
         metrics: IngestMetrics,
         logger: Logger,
-        max_body: int,
     ) -> None:
         """Args:
         ingest: judges reports.
@@ -71,7 +85,6 @@ class ReportRoutes:
         health: reports wait until its condition `PROJECTION` is met.
         metrics: where things are counted.
         logger: where refusals are told.
-        max_body: bytes of a body at most.
         """
         self._ingest = ingest
         self._authenticator = authenticator
@@ -79,7 +92,6 @@ class ReportRoutes:
         self._health = health
         self._metrics = metrics
         self._logger = logger
-        self._max_body = max_body
 
     async def one(self, cluster: str, node: str, request: Request) -> Response:
         """Take one node's report."""
@@ -94,13 +106,13 @@ class ReportRoutes:
             response = await self._handle(cluster, node, request)
         except ClientDisconnect:
             response = Response(status_code=400)
-        except (_WrongCluster, NotAuthenticated, NotAllowed, _TooLarge, InvalidObject) as error:
+        except tuple(_STATUS) as error:
             status = _STATUS.get(type(error), 422)
             self._metrics.refused.labels(f"http-{status}").inc()
-            who = request.client.host if request.client else "?"
-            self._logger.warning("report refused", node=shown(node), client=who, status=status, error=str(error))
-            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-            response = _json(_Error(str(error)), status=status, headers=headers)
+            self._logger.warning(
+                "report refused", node=shown(node), client=_client(request), status=status, error=str(error)
+            )
+            response = _json(_Error(str(error)), status=status, headers=_HEADERS.get(status))
         except (LogError, AuthenticationUnavailable) as error:
             self._logger.warning("report not taken", node=shown(node), error=str(error))
             response = _json(_Error(str(error)), status=503, headers=_RETRY_AFTER)
@@ -110,8 +122,9 @@ class ReportRoutes:
     async def _handle(self, cluster: str, node: str, request: Request) -> Response:
         if cluster != self._cluster:
             raise _WrongCluster(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}")
-        await self._authenticate(node, request.headers.get("authorization", ""))
-        body = await self._body(request)
+        await self._authenticate(node, request)
+        body = await request.body()
+        _check_text(body)
         if why := self._health.conditions.get(PROJECTION):
             return _json(_Error(f"the log is still being read: {why}"), status=503, headers=_RETRY_AFTER)
         if node == EVERY_NODE:
@@ -119,23 +132,13 @@ class ReportRoutes:
         (answer,) = await self._ingest.take([decode_report(body, node=node)])
         return _json(answer, status=409 if answer.status == "superseded" else 200)
 
-    async def _authenticate(self, node: str, header: str) -> None:
-        scheme, _, token = header.partition(" ")
+    async def _authenticate(self, node: str, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise NotAuthenticated("header Authorization: no bearer token")
-        speaks_for = await self._authenticator.node_of(token.strip())
+        speaks_for = await self._authenticator.node_of(token.strip(), client=_client(request))
         if speaks_for not in (node, EVERY_NODE):
             raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
-
-    async def _body(self, request: Request) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > self._max_body:
-                raise _TooLarge(f"body: has more than {self._max_body} bytes")
-            chunks.append(chunk)
-        return b"".join(chunks)
 
     async def _take_several(self, body: bytes) -> list[Answer]:
         answers: list[Answer | None] = []
@@ -158,7 +161,7 @@ class ReportRoutes:
         return [next(taken) if answer is None else answer for answer in answers]
 
 
-def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegistry = REGISTRY) -> FastAPI:
+def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegistry = REGISTRY) -> Asgi:
     """Return the ASGI application."""
     app = FastAPI(title="kai-ingest", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_api_route(
@@ -166,20 +169,26 @@ def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegis
     )
     app.add_api_route("/v1/clusters/{cluster}/placements", routes.several, methods=["POST"], response_class=Response)
 
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return Response("ok\n", media_type="text/plain")
+    return with_health(health, app=app, registry=registry)
 
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        return Response(health.report(), status_code=200 if health.ready else 503, media_type="text/plain")
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    return app
+def _client(request: Request) -> str:
+    return request.client.host if request.client else "?"
 
 
 def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(_encoder.encode(value), status_code=status, headers=headers, media_type="application/json")
+
+
+def _check_text(body: bytes) -> None:
+    """Refuse what neither the log nor a log line can hold.
+
+    Raises:
+        _BadText: the body is not UTF-8, or has a NUL in it, escaped or not.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise _BadText(f"body: is not UTF-8: byte {error.start}: {body[error.start]:#04x}") from None
+    if b"\x00" in body or b"\\u0000" in body:
+        raise _BadText("body: has a NUL in it")

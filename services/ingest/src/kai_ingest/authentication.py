@@ -3,16 +3,21 @@
 Either Kubernetes vouches for it: a TokenReview of a token that the kubelet projected into the exporter's pod names the
 pod's service account and, since Kubernetes 1.30, its node. Or the token is made from a secret that ingest shares with
 whoever hands out tokens; that is for stacks without Kubernetes.
+
+Reviews cost the API server something, and any client can ask for them by making tokens up. So their number is limited:
+for each client those that were refused, so that nobody can use up the others' share, and all of them together.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kaicore.errors import KaiError
 from kaicore.service.node_tokens import node_of_token
+from kaicore.service.rate_limit import RateLimit, RateLimits
 
 #: The key under which a TokenReview's `extra` names the node of a pod's token.
 NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -21,8 +26,16 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 ACCEPTED_S = 60.0
 REFUSED_S = 10.0
 
-#: Reviews kept at most.
-_KEPT = 20_000
+#: Accepted and refused tokens that are remembered at most; apart, so that made-up tokens do not push out genuine ones.
+_KEPT_ACCEPTED = 20_000
+_KEPT_REFUSED = 2_000
+
+#: Refused reviews of one client: at once, and in a second.
+_REFUSALS, _REFUSALS_PER_S = 20, 1.0
+#: Reviews of all clients: at once, and in a second. All exporters of a large cluster may come together.
+_REVIEWS, _REVIEWS_PER_S = 1000, 200.0
+#: Clients whose refusals are remembered.
+_CLIENTS = 10_000
 
 
 class NotAuthenticated(KaiError):
@@ -33,6 +46,10 @@ class NotAllowed(KaiError):
     """The token is genuine, but lets nobody report for this node."""
 
 
+class TooManyReviews(KaiError):
+    """The token is unknown, and as many have been reviewed lately as may be."""
+
+
 class AuthenticationUnavailable(KaiError):
     """Nobody can say at the moment what the token is worth."""
 
@@ -40,12 +57,17 @@ class AuthenticationUnavailable(KaiError):
 class Authenticator(Protocol):
     """Tells whose token it is."""
 
-    async def node_of(self, token: str) -> str:
+    async def node_of(self, token: str, *, client: str) -> str:
         """Return the name of the node that the token speaks for, or `EVERY_NODE`.
+
+        Args:
+            token: the bearer token.
+            client: address that it came from.
 
         Raises:
             NotAuthenticated: the token is worth nothing.
             NotAllowed: it is genuine, but no exporter's.
+            TooManyReviews: it is unknown, and the client or all together have had too many reviewed.
             AuthenticationUnavailable: it cannot be checked now.
         """
         ...
@@ -58,8 +80,9 @@ class SharedSecret:
         self._secret = secret
         self._cluster = cluster
 
-    async def node_of(self, token: str) -> str:
+    async def node_of(self, token: str, *, client: str) -> str:
         """See `Authenticator.node_of`."""
+        del client
         node = node_of_token(token, secret=self._secret, cluster=self._cluster)
         if node is None:
             raise NotAuthenticated("the bearer token is no node token of this cluster")
@@ -110,18 +133,55 @@ class KubernetesTokens:
         self._audiences = (audience,) if audience else ()
         self._usernames = frozenset(f"system:serviceaccount:{account}" for account in service_accounts)
         self._clock = clock
-        self._reviews: OrderedDict[bytes, tuple[float, str | KaiError]] = OrderedDict()
+        self._accepted: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        self._refused: OrderedDict[bytes, tuple[float, KaiError]] = OrderedDict()
+        self._reviewing: dict[bytes, asyncio.Future[str | KaiError]] = {}
+        self._refusals = RateLimits(per_s=_REFUSALS_PER_S, burst=_REFUSALS, keys=_CLIENTS)
+        self._all = RateLimit(per_s=_REVIEWS_PER_S, burst=_REVIEWS, now=clock())
 
-    async def node_of(self, token: str) -> str:
+    async def node_of(self, token: str, *, client: str) -> str:
         """See `Authenticator.node_of`."""
         key = sha256(token.encode()).digest()
-        until, known = self._reviews.get(key, (0.0, ""))
-        if until <= self._clock():
-            known = await self._review(token)
-            self._keep(key, known)
-        if isinstance(known, KaiError):
-            raise type(known)(str(known))
-        return known
+        verdict = self._remembered(key)
+        if verdict is None:
+            # Requests that come together with the same token are one question.
+            reviewing = self._reviewing.get(key)
+            if reviewing is None:
+                reviewing = asyncio.ensure_future(self._ask(key, token, client))
+                self._reviewing[key] = reviewing
+                reviewing.add_done_callback(lambda _: self._reviewing.pop(key))
+            verdict = await asyncio.shield(reviewing)
+        if isinstance(verdict, KaiError):
+            raise type(verdict)(str(verdict))
+        return verdict
+
+    def _remembered(self, key: bytes) -> str | KaiError | None:
+        now = self._clock()
+        for kept in (self._accepted, self._refused):
+            until, verdict = kept.get(key, (0.0, None))
+            if verdict is not None and until > now:
+                return verdict
+        return None
+
+    async def _ask(self, key: bytes, token: str, client: str) -> str | KaiError:
+        now = self._clock()
+        refusals = self._refusals.of(client, now)
+        if not refusals.take(now):
+            return TooManyReviews(f"TokenReview: too many tokens of {client} have been refused")
+        if not self._all.take(now):
+            refusals.give_back()
+            return TooManyReviews("TokenReview: too many tokens are being reviewed")
+        try:
+            verdict = await self._review(token)
+        except AuthenticationUnavailable as error:
+            verdict = error
+        if isinstance(verdict, (str, AuthenticationUnavailable)):
+            refusals.give_back()
+        if isinstance(verdict, str):
+            _keep(self._accepted, key, (self._clock() + ACCEPTED_S, verdict), most=_KEPT_ACCEPTED)
+        elif not isinstance(verdict, AuthenticationUnavailable):
+            _keep(self._refused, key, (self._clock() + REFUSED_S, verdict), most=_KEPT_REFUSED)
+        return verdict
 
     async def _review(self, token: str) -> str | KaiError:
         try:
@@ -142,8 +202,12 @@ class KubernetesTokens:
             )
         return nodes[0]
 
-    def _keep(self, key: bytes, known: str | KaiError) -> None:
-        self._reviews[key] = (self._clock() + (REFUSED_S if isinstance(known, KaiError) else ACCEPTED_S), known)
-        self._reviews.move_to_end(key)
-        while len(self._reviews) > _KEPT:
-            self._reviews.popitem(last=False)
+
+_Kept = TypeVar("_Kept")
+
+
+def _keep(kept: OrderedDict[bytes, _Kept], key: bytes, value: _Kept, *, most: int) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)

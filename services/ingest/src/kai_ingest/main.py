@@ -12,6 +12,7 @@ from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.http_limits import HttpLimits
 from kaicore.service.http_server import HttpServer
 from kaicore.service.node_tokens import read_secret
 
@@ -52,7 +53,6 @@ async def _serve(context: ServiceContext, settings: IngestSettings, authenticato
         health=context.health,
         metrics=metrics,
         logger=context.log,
-        max_body=settings.max_body_bytes,
     )
     server = HttpServer(
         create_app(routes, context.health),
@@ -60,6 +60,7 @@ async def _serve(context: ServiceContext, settings: IngestSettings, authenticato
         port=settings.http_port,
         cert_file=settings.tls_cert_file,
         key_file=settings.tls_key_file,
+        limits=HttpLimits(connections=settings.max_connections, body_bytes=settings.max_body_bytes),
     )
     context.log.info("listening", address=server.address)
     serving = asyncio.ensure_future(server.run(context.stopping))

@@ -24,6 +24,7 @@ class IngestSettings(ServiceSettings):
     tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
     tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="size of a request's body at most")
+    max_connections: int = Field(10_000, ge=1, description="connections at once; one for each node's exporter")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the projection")
 
     @model_validator(mode="after")

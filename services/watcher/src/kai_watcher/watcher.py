@@ -8,12 +8,14 @@ from the log and a list what is left to say. `docs/watcher.md` tells it in full.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.events.node_charged import charging
 from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts, said_again
@@ -57,6 +59,7 @@ from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
 from kai_watcher.claim import claim
+from kai_watcher.decided import undecided
 from kai_watcher.first_lists import FirstLists
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
@@ -237,7 +240,7 @@ class Watcher:
 
     async def _take(self, kind: Kind[ObjectT], changes: Sequence[Change[ObjectT]], *, listed: bool) -> None:
         now = self._clock()
-        units = []
+        units: list[Unit] = []
         for change in changes:
             try:
                 unit = self._facts.translate(kind, change, now=now)
@@ -250,13 +253,28 @@ class Watcher:
             if unit is not None:
                 units.append(unit)
                 self._note_pod(unit)
-        admitted = self._first_lists.admit(units)
-        # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
-        self._in_hand += len(admitted)
-        await self._outbox.put(admitted)
-        self._in_hand -= len(admitted)
+        # Cancelled while it waits for the log or for room, this leaves a trace: what is known must not be saved then.
+        self._in_hand += len(units)
+        if arrivals := self._facts.take_arrivals():
+            await self._charge(units, arrivals)
+        await self._outbox.put(self._first_lists.admit(units))
+        self._in_hand -= len(units)
         if listed and not self._first_lists.complete:
             self._note_list(kind.name)
+
+    async def _charge(self, units: list[Unit], arrivals: Mapping[str, str]) -> None:
+        """Have facts move the streams of the nodes to which they bring pods that nobody decided to place there."""
+        strange = arrivals
+        # To move a stream without need makes some decisions late, no more.
+        if not self._context.health.conditions[LOG]:
+            with suppress(LogUnavailable):
+                strange = await undecided(self._log, self._cluster, arrivals)
+        for index, unit in enumerate(units):
+            match unit.events[0].payload:
+                case PodObserved(pod) if pod.uid in strange:
+                    units[index] = charging(unit, strange[pod.uid], pods=(pod.uid,))
+                case _:
+                    pass
 
     def _note_list(self, kind: str) -> None:
         held = self._first_lists.listed(kind)

@@ -39,6 +39,8 @@ class CycleInput:
         now: microseconds since the epoch.
         accounts: the queues; the cycle puts them back where it found them.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
+        moved_at: when pods were last moved to make room, microseconds since the epoch, by
+            `kaicore.engine.moving.move_key`.
         resting: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid (`kaicore.engine.pod_marks`).
         left_alone: rows that are not for certain classes.
@@ -56,6 +58,7 @@ class CycleInput:
     accounts: QueueAccounts = field(default_factory=OneQueue)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
+    moved_at: Mapping[str, int] = field(default_factory=dict)
     resting: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
     left_alone: LeftAlone = field(default_factory=LeftAlone)

@@ -41,7 +41,8 @@ class Member(Protocol):
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
         zone_charge: what it is charged with on zones.
-        placed_at: when it was placed, microseconds since the epoch; 0 if another scheduler did.
+        running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
+            scheduler did that, when it was created. Microseconds since the epoch.
         pod_set: the leaf of the group's tree that it belongs to.
         nomination: the room that is kept for it while it waits.
         releasing: whether it is charged as being released.
@@ -56,8 +57,10 @@ class Member(Protocol):
     requests: Amounts
     node: str
     zone_charge: ZoneCharge
-    placed_at: int
     pod_set: str
+
+    @property
+    def running_since(self) -> int: ...  # noqa: D102
 
 
 #: Pods per leaf set.

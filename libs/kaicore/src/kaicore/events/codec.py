@@ -23,6 +23,7 @@ _PARTS = (
     payloads.ClassPending,
     payloads.GroupPending,
     payloads.QueueFigures,
+    payloads.WaitingPod,
 )
 
 #: Current schema versions, where not 1.

@@ -266,7 +266,13 @@ class PodPlaced(Payload, frozen=True):
 
 
 class NodeCharged(Payload, frozen=True):
-    """Decisions charged a node: what makes any other decision taken on an older state of that node stale."""
+    """What a node is accounted to hold has changed: any decision taken on an older state of that node is stale.
+
+    Attributes:
+        node: its name.
+        cycle: whose decisions charged it; empty where a fact did, which was recorded together with this.
+        pods: uids of those that it is accounted to hold otherwise.
+    """
 
     node: str
     cycle: str
@@ -509,6 +515,41 @@ class CycleCompleted(Payload, frozen=True):
     groups: tuple[GroupPending, ...] = ()
     evicted: int = 0
     nominated: int = 0
+
+
+class WaitingPod(Payload, frozen=True):
+    """A pod that a cycle left waiting, and under what the reasons for that are recorded.
+
+    Attributes:
+        pod_class: key of the class as which it was decided on, as `ClassPending` has it.
+        group: key of its group, as `GroupPending` has it.
+        alone: whether it starts without others of its group, so that `AlonePending` of its queue and priority holds.
+        queue: as its group names it.
+        priority: of its group.
+        problem: why its group cannot be decided on with it (`kaicore.groups.problems`); None if it can.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    pod_class: str
+    group: str
+    alone: bool = False
+    queue: str = ""
+    priority: int = 0
+    problem: Reason | None = None
+
+
+class PodsLeftWaiting(Payload, frozen=True):
+    """Pods that a cycle left waiting, those of which it was not recorded just so before.
+
+    Attributes:
+        shard: whose cycle it was.
+        pods: in order of their uids.
+    """
+
+    shard: str
+    pods: tuple[WaitingPod, ...]
 
 
 class QueueFigures(Payload, frozen=True):

@@ -223,6 +223,7 @@ class PodStatus(Wire):
     message: str | None = None
     qos_class: str | None = None
     nominated_node_name: str | None = None
+    start_time: Time | None = None
 
 
 class PodObject(KubernetesObject):

@@ -1,7 +1,8 @@
 """What a service tells of itself over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -41,16 +42,53 @@ class Health:
         return "\n".join([*lines, "ready" if self.ready else "not ready", ""])
 
 
+_Receive = Callable[[], Awaitable[Any]]
+_Send = Callable[[Any], Awaitable[None]]
+#: An application as of ASGI 3.
+Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+def _answers(health: Health, registry: CollectorRegistry) -> dict[str, Callable[[], _Answer]]:
+    return {
+        "/healthz": lambda: _Answer(200, b"ok\n"),
+        "/readyz": lambda: _Answer(200 if health.ready else 503, health.report().encode()),
+        "/metrics": lambda: _Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
+    }
+
+
+def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorRegistry = REGISTRY) -> Asgi:
+    """Return an application that answers the three paths itself, and leaves the others to `app`."""
+    answers = _answers(health, registry)
+
+    async def routed(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        answer = answers.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None and app is not None:
+            await app(scope, receive, send)
+            return
+        given = _Answer(404, b"not found\n")
+        if answer is not None:
+            given = answer() if scope["method"] in ("GET", "HEAD") else _Answer(405, b"only GET\n")
+        headers = [(b"content-type", given.content_type.encode()), (b"content-length", b"%d" % len(given.body))]
+        await send({"type": "http.response.start", "status": given.status, "headers": headers})
+        await send({"type": "http.response.body", "body": given.body})
+
+    return routed
+
+
 def health_routes(health: Health, registry: CollectorRegistry = REGISTRY) -> list[web.RouteDef]:
     """Return the three routes, for a service that has an aiohttp application."""
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    def route(path: str, give: Callable[[], _Answer]) -> web.RouteDef:
+        async def handle(_: web.Request) -> web.Response:
+            status, body, content_type = give()
+            return web.Response(body=body, status=status, headers={"Content-Type": content_type})
 
-    async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text=health.report(), status=200 if health.ready else 503)
+        return web.get(path, handle)
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+    return [route(path, give) for path, give in _answers(health, registry).items()]

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import uvloop
-from aiohttp import web
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.service.health import Health, health_routes
+from kaicore.service.health import Health, with_health
+from kaicore.service.http_server import HttpServer
 from kaicore.service.logs import Logger, configure_logging, get_logger
 from kaicore.service.settings import ServiceSettings, read_settings
 
@@ -76,7 +76,7 @@ def run_service(
     except ConfigurationError as error:
         sys.stderr.write(f"kai-{name}: {error}\n")
         return 2
-    if not _bound_to_parent():
+    if not bound_to_parent():
         return 1
     allow_open_files()
     configure_logging(name, level=settings.log_level)
@@ -98,8 +98,8 @@ def allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _bound_to_parent() -> bool:
-    """Ask to be told when the supervisor dies; return False if it is dead already."""
+def bound_to_parent() -> bool:
+    """Ask for SIGTERM when the supervisor (`KAI_PARENT_PID`) dies; return False if it is dead already."""
     supervisor = os.environ.get("KAI_PARENT_PID")
     if supervisor is None:
         return True
@@ -118,15 +118,12 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stopping.set)
-    runner: web.AppRunner | None = None
+    ended = asyncio.Event()
+    serving: asyncio.Future[None] | None = None
     if serve_health:
-        app = web.Application()
-        app.add_routes(health_routes(context.health))
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, settings.http_host, settings.http_port)
-        await site.start()
-        context.log.info("health server listening", address=str(runner.addresses[0]))
+        server = HttpServer(with_health(context.health), host=settings.http_host, port=settings.http_port)
+        serving = asyncio.ensure_future(server.run(ended))
+        context.log.info("health server listening", address=server.address)
     task = asyncio.ensure_future(body(context, settings))
     stopping = asyncio.ensure_future(context.stopping.wait())
     try:
@@ -139,6 +136,7 @@ async def _run(
             await task
     finally:
         stopping.cancel()
-        if runner is not None:
-            await runner.cleanup()
+        ended.set()
+        if serving is not None:
+            await serving
         context.log.info("stopped")

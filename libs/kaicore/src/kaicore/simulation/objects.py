@@ -19,6 +19,7 @@ from kaicore.groups.membership import membership
 from kaicore.k8s import kinds
 from kaicore.k8s.group_kinds import group_kind
 from kaicore.k8s.kinds import Kind
+from kaicore.k8s.normalize_fields import seconds
 from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.queue_kinds import queue_kind
@@ -346,8 +347,9 @@ class _Reader:
     def _times(self) -> list[int]:
         objects: list[KubernetesObject] = [wire for _, wire in self._world.nodes.values()]
         objects += [pod.wire for pod in self._world.pods]
-        times = [one.metadata.creation_timestamp for one in objects if one.metadata.creation_timestamp is not None]
-        return [int(time.timestamp()) * 1_000_000 for time in times]
+        times = [one.metadata.creation_timestamp for one in objects]
+        times += [pod.wire.status.start_time for pod in self._world.pods]
+        return [found * 1_000_000 for time in times if (found := seconds(time)) is not None]
 
 
 class _Served:

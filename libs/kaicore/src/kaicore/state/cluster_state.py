@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
-from kaicore.engine.config import EngineConfig
+from kaicore.engine.config import DAY_US, EngineConfig
+from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.flavor_demand import ANY_FLAVOR
+from kaicore.engine.moving import move_key
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key
 from kaicore.engine.workload import Nomination
@@ -97,6 +99,9 @@ class ClusterState:
         #: Uids of pods that run on zones which they did not ask for.
         self.missed: set[str] = set()
         self.healing = HealingLedger()
+        #: When pods were last decided to be moved to make room, by `move_key`: those of the last day, in microseconds
+        #: since the epoch.
+        self.moved_at: dict[str, int] = {}
         #: Digest of the configuration of the last recorded cycle.
         self.config_digest = ""
         self._stirred = 0
@@ -208,7 +213,7 @@ class ClusterState:
         topology = payload.topology
         row = self.columns.row(topology.node)
         before = self.columns.topologies[row]
-        if before is not None and _shape(before) == _shape(topology):
+        if before is not None and before.lasting() == topology.lasting():
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
             return
@@ -434,7 +439,7 @@ class ClusterState:
         if entry is None or entry.stage is not Stage.WAITING:
             return
         entry.predicted, entry.volumes = payload.placement, payload.volumes
-        entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.recorded_at
+        entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.occurred_at
         self._nominate(entry, None)
         self._hold(entry, payload.node)
         if entry.zone_charge != ZoneCharge():
@@ -460,6 +465,9 @@ class ClusterState:
             return
         entry.evicting = True
         self.roster.evicted(entry, at=event.recorded_at)
+        if payload.reason == EvictionReason.CONSOLIDATED:
+            lately = {key: at for key, at in self.moved_at.items() if event.recorded_at - at < DAY_US}
+            self.moved_at = lately | {move_key(entry.group, entry.pod): event.recorded_at}
         self._settle(entry)
 
     def _node_charged(self, payload: payloads.NodeCharged, event: Event) -> None:
@@ -527,6 +535,11 @@ class ClusterState:
                 self.group_reasons.setdefault(group.group, {})[payload.shard] = group
         for item in payload.pending:
             self.reasons.setdefault(item.pod_class, {})[payload.shard] = item
+
+    def _pods_left_waiting(self, payload: payloads.PodsLeftWaiting, _: Event) -> None:
+        for pod in payload.pods:
+            if pod.uid in self.waiting:
+                self.pods[pod.uid].reported = pod
 
     def _config_recorded(self, payload: payloads.ConfigRecorded, _: Event) -> None:
         self.configs[payload.digest] = payload.config
@@ -615,6 +628,7 @@ class ClusterState:
             self._stirred += 1
         else:
             self.waiting.discard(entry.pod.uid)
+            entry.reported = None
             if entry.nomination is not None:
                 self._nominate(entry, None)
         self._seat(entry)
@@ -650,21 +664,6 @@ class ClusterState:
         self._stirred += 1
 
 
-def _shape(topology: NodeTopology) -> tuple[Any, ...]:
-    """What of a topology matters besides what the exporter saw free."""
-    zones = tuple(
-        (
-            zone.name,
-            zone.numa_id,
-            tuple(sorted(zone.costs.items())),
-            tuple(sorted((name, item.capacity, item.allocatable) for name, item in zone.resources.items())),
-        )
-        for zone in topology.zones
-    )
-    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
-    return topology.policy, topology.scope, options, zones
-
-
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {
     payloads.NodeObserved: ClusterState._node_observed,  # noqa: SLF001
     payloads.NodeDeleted: ClusterState._node_deleted,  # noqa: SLF001
@@ -697,5 +696,6 @@ _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], Non
     payloads.PodEvicted: ClusterState._pod_evicted,  # noqa: SLF001
     payloads.EvictionFailed: ClusterState._eviction_failed,  # noqa: SLF001
     payloads.CycleCompleted: ClusterState._cycle_completed,  # noqa: SLF001
+    payloads.PodsLeftWaiting: ClusterState._pods_left_waiting,  # noqa: SLF001
     payloads.ConfigRecorded: ClusterState._config_recorded,  # noqa: SLF001
 }

@@ -30,6 +30,7 @@ from kaicore.events.payloads import (
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import cycle_input
 from kaicore.state.queue_report import queue_report
+from kaicore.state.waiting_report import waiting_reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,20 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
                 actor=actor,
                 occurred_at=now,
                 subject=shard,
+                correlation=cycle,
+            )
+        )
+    placed = {decision.uid for decision in result.decisions}
+    for number, left in enumerate(waiting_reports(state, config, shard=shard, placed=placed)):
+        events.append(
+            NewEvent(
+                id=derived_id(str(completed), "PodsLeftWaiting", str(number)),
+                stream=f"waiting/{shard}",
+                payload=left,
+                actor=actor,
+                occurred_at=now,
+                subject=shard,
+                cause=completed,
                 correlation=cycle,
             )
         )

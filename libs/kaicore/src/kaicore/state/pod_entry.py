@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.engine.workload import Nomination
-from kaicore.events.payloads import Reason
+from kaicore.events.payloads import Reason, WaitingPod
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
 from kaicore.numa.columns import ZoneCharge
@@ -54,7 +54,7 @@ class PodEntry(msgspec.Struct):
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
         cycle: the cycle that placed it.
-        placed_at: when that was recorded, microseconds since the epoch.
+        placed_at: the clock of that cycle, microseconds since the epoch.
         gone: the API server no longer knows it, as a failed bind told.
         started_at: when it was first seen running, by the record of that; 0 before.
         missed: what of its observed placement is not as its own NUMA policy asks; empty when nothing is.
@@ -69,6 +69,7 @@ class PodEntry(msgspec.Struct):
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
         group_problem: why its group cannot be decided on with it (`kaicore.groups.problems`); None if it can.
+        reported: as what it was last recorded to be left waiting; None while it does not wait.
         bill: what it is counted under in the accounts of queues; None while it neither runs nor can start.
     """
 
@@ -104,8 +105,14 @@ class PodEntry(msgspec.Struct):
     group_problem: Reason | None = None
     bill: Bill | None = None
     nomination: Nomination | None = None
+    reported: WaitingPod | None = None
     evicting: bool = False
     volumes: dict[str, str] = {}
+
+    @property
+    def running_since(self) -> int:
+        """See `kaicore.engine.workload.Member`."""
+        return self.pod.start_time * 1_000_000 or self.placed_at or self.pod.created_at * 1_000_000
 
     @property
     def leaving(self) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from kaicore.engine.reasons import render
+from kaicore.engine.waiting_reasons import Kind, waiting_reasons
 from kaicore.errors import InvalidObject
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
@@ -151,18 +152,12 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reaso
     if entry.group_problem is not None:
         return [entry.group_problem]
     workload = state.roster.workloads.get(entry.group)
-    by_group = state.group_reasons.get(entry.group, {})
-    by_class = state.reasons.get(state.class_of(entry).key, {})
-    found: list[payloads.Reason] = []
-    for shard in sorted(by_group):
-        found += by_group[shard].reasons
-    if not by_group and workload is not None and not workload.is_gang:
-        kind = workload.group.queue, workload.group.priority
-        for shard in sorted(by_class):
-            found += [r for item in by_class[shard].alone if (item.queue, item.priority) == kind for r in item.reasons]
-    for shard in sorted(by_class):
-        found += [reason for reason in by_class[shard].reasons if reason not in found]
-    return found
+    alone = None
+    if workload is not None and not workload.is_gang:
+        alone = Kind(workload.group.queue, workload.group.priority)
+    return waiting_reasons(
+        state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
+    )
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:

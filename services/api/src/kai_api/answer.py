@@ -1,0 +1,49 @@
+"""Answers one long question and ends: `python -m kai_api.answer replay|audit CLUSTER`; JSON on standard output."""
+
+import asyncio
+import os
+import sys
+
+import msgspec
+from kaicore.errors import EventsRetired, KaiError, LogUnavailable
+from kaicore.inquiry import replay_log
+from kaicore.log.audit import verify
+from kaicore.log.postgres import PostgresLog
+from kaicore.service.process import bound_to_parent
+
+from kai_api.long_answers import Failure, Question
+
+_STATUS: dict[type[KaiError], int] = {LogUnavailable: 503, EventsRetired: 410}
+
+#: Below the API itself and what else has to answer soon.
+_NICENESS = 10
+
+
+async def _answer(question: Question, cluster: str) -> object:
+    async with await PostgresLog.open(
+        os.environ["KAI_DATABASE_URL"], application=f"kai-api-{question}", connections=2
+    ) as log:
+        match question:
+            case Question.REPLAY:
+                return await replay_log(log, cluster)
+            case Question.AUDIT:
+                report = await verify(log, cluster)
+                return {**msgspec.to_builtins(report), "ok": report.ok}
+
+
+def main() -> int:
+    """Answer the question on the command line."""
+    if not bound_to_parent():
+        return 1
+    os.nice(_NICENESS)
+    code = 0
+    try:
+        answer = asyncio.run(_answer(Question(sys.argv[1]), sys.argv[2]))
+    except KaiError as error:
+        answer, code = Failure(str(error), _STATUS.get(type(error), 500)), 1
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

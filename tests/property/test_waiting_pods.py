@@ -1,0 +1,57 @@
+"""What the binder writes into pods of why they wait is what `kai why` answers, for every pod after every cycle."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kai_binder.projection import Projection
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.waiting_reasons import condition_reason, reasons_in_short
+from kaicore.state.why import pending_reasons
+
+from tests.property.test_engine_invariants import Story, nodes, queues, rounds
+
+
+class Reader:
+    """A binder's projection that follows a story."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.projection = Projection()
+
+    def check(self) -> None:
+        """After a cycle: the projection, and one restored from a snapshot, say of each pod what the state says."""
+        events = self.story.cluster.events
+        for event in events[self.projection.position :]:
+            self.projection.fold(event)
+        state = self.story.cluster.state
+        restored = Projection.restored(self.projection.snapshot())
+        for uid, entry in state.pods.items():
+            expected = pending_reasons(entry, state) if uid in state.waiting else []
+            ours = entry.pod.scheduler_name == EngineConfig().scheduler_name
+            for projection in (self.projection, restored):
+                condition = projection.waiting.condition(uid)
+                if not expected or not ours:
+                    assert condition is None, uid
+                else:
+                    assert condition is not None, uid
+                    assert condition.message == reasons_in_short(expected)
+                    assert condition.reason == condition_reason(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
+def test_condition_of_every_waiting_pod_says_what_kai_why_says(
+    layout: list[Any], queues: dict[str, Any] | None, story: list[Any]
+) -> None:
+    told = Story(layout, queues)
+    reader = Reader(told)
+    for added, happened in story:
+        for count, least, others, spec in added:
+            told.group(count, least, others, spec)
+        told.cycle()
+        reader.check()
+        for step in happened:
+            told.take(step)
+        told.cycle()
+        reader.check()

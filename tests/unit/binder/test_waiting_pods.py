@@ -1,0 +1,113 @@
+"""What the binder makes of cycles that leave pods waiting."""
+
+import pytest
+from kai_binder.projection import Projection
+from kaicore.engine.reasons import Code
+from kaicore.engine.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
+from kaicore.events.codec import decode_payload
+from kaicore.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting, Reason
+from kaicore.groups.problems import GroupProblem
+from kaicore.queues.refusals import QueueRefusal
+from kaicore.state.why import pending_reasons
+
+from tests.factory import pod
+from tests.groups import World
+
+#: Two pods that are alike but for their labels, and one that keeps away from the first one's.
+APART = "".join(
+    f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {app}}}}}\n"
+    "spec: {containers: [{name: main, resources: {requests: {cpu: 4}}}]}\n"
+    for name, app in (("kept-out", "red"), ("too-large", "blue"))
+) + (
+    "---\napiVersion: v1\nkind: Pod\nmetadata: {name: hermit}\n"
+    "spec:\n  nodeName: n1\n  containers: [{name: main, resources: {requests: {cpu: 1}}}]\n"
+    "  affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+    "[{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: red}}}]}}\n"
+)
+
+
+def follow(world: World) -> Projection:
+    projection = Projection()
+    for event in world.events:
+        projection.fold(event)
+    return projection
+
+
+def test_pods_of_a_class_that_others_keep_out_have_reasons_of_their_own() -> None:
+    world = World()
+    world.add_node("n1", cpu=4, labels={"kubernetes.io/hostname": "n1"})
+    world.apply(APART)
+    world.cycle()
+    waiting = follow(world).waiting
+    conditions = {name: waiting.condition(f"uid-{name}") for name in ("kept-out", "too-large")}
+    for name, condition in conditions.items():
+        entry = world.state.pods[f"uid-{name}"]
+        assert condition is not None
+        assert condition.message == reasons_in_short(pending_reasons(entry, world.state))
+    assert conditions["kept-out"] != conditions["too-large"]
+
+
+def test_pods_are_recorded_once_as_left_waiting_and_again_after_a_change() -> None:
+    world = World()
+    world.add_node("n1", cpu=4)
+    big = world.add_pod(pod("big", cpu=64))
+    world.add_pod(pod("small", cpu=1))
+    world.cycle()
+    world.cycle()
+
+    def recorded() -> list[list[str]]:
+        payloads = [decode_payload(event) for event in world.events if event.type == "PodsLeftWaiting"]
+        return [[one.name for one in payload.pods] for payload in payloads if isinstance(payload, PodsLeftWaiting)]
+
+    assert recorded() == [["big"]]
+    world.delete_pod(big)
+    world.add_pod(pod("big", cpu=32, uid="another"))
+    world.cycle()
+    assert recorded() == [["big"], ["big"]]
+
+
+def test_pod_without_its_group_says_which_object_is_missing() -> None:
+    world = World()
+    world.add_node("n1", cpu=4)
+    world.apply(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {pod-group.scheduling.sigs.k8s.io: g}}\nspec: {}\n"
+    )
+    world.cycle()
+    condition = follow(world).waiting.condition("uid-a")
+    assert condition is not None
+    assert (condition.reason, condition.message) == (
+        GroupProblem.NOT_FOUND,
+        "PodGroup.scheduling.sigs.k8s.io default/g does not exist",
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "reason"),
+    [
+        ([Code.INSUFFICIENT], "Unschedulable"),
+        ([Code.INSUFFICIENT, Code.SCHEDULING_GATED], "SchedulingGated"),
+        ([Code.GANG_SHORT, Code.INSUFFICIENT], "Unschedulable"),
+        ([Code.GANG_INCOMPLETE, Code.INSUFFICIENT], "GangIncomplete"),
+        ([QueueRefusal.OVER_LIMIT, Code.INSUFFICIENT], "OverLimit"),
+        # Why no other work makes way does not mean that another node would not help.
+        ([Code.INSUFFICIENT, QueueRefusal.OVER_FAIR_SHARE, Code.NO_VICTIMS], "Unschedulable"),
+        ([Code.WAITS_FOR_VICTIMS], "WaitsForVictims"),
+        ([Code.INSUFFICIENT, Code.BIND_BACKOFF], "WaitsAfterFailedBinds"),
+    ],
+)
+def test_condition_says_unschedulable_only_where_other_nodes_would_help(codes: list[str], reason: str) -> None:
+    assert condition_reason([Reason(code) for code in codes]) == reason
+
+
+def test_reasons_of_the_group_go_before_those_of_pods_like_it_and_of_the_class() -> None:
+    group, like, mine = Reason("OverLimit"), Reason("NeverPreempts"), Reason("InsufficientResource", nodes=2)
+    by_class = {"s": ClassPending("c", 2, (mine,), (AlonePending("q", 5, (like,)), AlonePending("q", 6, (group,))))}
+    by_group = {"s": GroupPending("g", 2, (group,))}
+    assert waiting_reasons(by_group, by_class, alone=Kind("q", 5)) == [group, mine]
+    assert waiting_reasons({}, by_class, alone=Kind("q", 5)) == [like, mine]
+    assert waiting_reasons({}, by_class, alone=None) == [mine]
+
+
+def test_reasons_beyond_the_first_three_are_counted() -> None:
+    reasons = [Reason("NodeNotReady", nodes=number) for number in range(2, 7)]
+    assert reasons_in_short(reasons) == ("2 nodes not ready; 3 nodes not ready; 4 nodes not ready; and 2 more reasons")
