@@ -285,7 +285,7 @@ class Exporter:
             self._log.error("pod was refused", node=sent.node, pod=f"{pod.namespace}/{pod.name}", error=pod.detail)
         waited = node.pods.answered(
             sent,
-            unknown={(pod.namespace, pod.name) for pod in answer.unknown},
+            unknown={(pod.namespace, pod.name) for pod in (*answer.unknown, *answer.again)},
             refused={(pod.namespace, pod.name) for pod in answer.refused},
             now=_now(),
         )
