@@ -25,7 +25,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
         context.health.met("log")
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         app = make_app(log, context.health, long_answers)
-        server = HttpServer(app, host=settings.http_host, port=settings.http_port)
+        server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
         context.log.info("listening", address=server.address)
         await server.run(context.stopping)
 
