@@ -1,9 +1,17 @@
-"""Pods bound per second, end to end: API server, log, bus, scheduler, binder, kubelets, exporter on this machine."""
+"""Pods bound per second, end to end: API server, log, bus, scheduler, binder, kubelets, exporter on this machine.
+
+Once with what the binder tells people (conditions of pods that wait, events), once without, twice in turn: how much
+slower bindings get, and what that costs each process in CPU time.
+"""
 
 import asyncio
+import os
 import statistics
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from kai_cli.directory_lock import lock
@@ -11,7 +19,7 @@ from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
 from kaicore.events.envelope import Event
-from kaicore.inquiry import events_of
+from kaicore.inquiry.folding import events_of
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.port import EventLog, Filter
@@ -20,17 +28,34 @@ from kaicore.log.postgres import PostgresLog
 from tests.bench.figures import Figure, figure
 from tests.servers import scratch_directory
 
-_NODES_PROFILE, _PODS = "bench1000", 3000
+_NODES_PROFILE, _PODS, _LARGE_PODS = "bench1000", 3000, 300
+_ROUNDS = 2
+#: Settings of the binder.
+_TELLING = ("KAI_POD_CONDITIONS", "KAI_FAILED_SCHEDULING_EVENTS", "KAI_SCHEDULED_EVENTS")
 _CLUSTER = "bench"
 _TYPES = ("PodObserved", "PodPlaced", "PodBound", "PodRejected", "PlacementObserved")
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What came of one run: the log's events, and CPU seconds by process from the first pod to the last observation."""
+
+    events: list[Event]
+    cpu_s: dict[str, float]
+
+
 def figures() -> Iterator[Figure]:
-    """Measure one run; the spread of the rate is that between its thirds."""
-    return iter(asyncio.run(_measure()))
+    """Measure; the spread of the rate is that between the thirds of a run, or between runs."""
+    quiet, telling = [], []
+    for _ in range(_ROUNDS):
+        quiet.append(asyncio.run(_measure(tell=False)))
+        telling.append(asyncio.run(_measure(tell=True)))
+    yield from _figures(telling[0].events)
+    yield from _cost_of_telling(quiet, telling)
 
 
-async def _measure() -> list[Figure]:
+async def _measure(*, tell: bool) -> _Run:
+    os.environ.update(dict.fromkeys(_TELLING, str(tell).lower()))
     with scratch_directory() as root, lock(DataDirectory(root)) as held:
         stack = Stack(DataDirectory(root), lock=held, tell=lambda _: None, log_level="warning")
         try:
@@ -38,13 +63,60 @@ async def _measure() -> list[Figure]:
             cluster = await stack.add_cluster(ClusterSpec(name=_CLUSTER, profile=_NODES_PROFILE))
             async with await PostgresLog.open(stack.database_url) as log:
                 await _nodes_known(log)
+                before = _cpu_seconds(stack)
                 async with KubeClient(configured_access(cluster.service_kubeconfig)) as client:
-                    loading = asyncio.create_task(Loader(client).create([_pod(index) for index in range(_PODS)]))
+                    pods = [_pod(index) for index in range(_PODS)] + [_large_pod(index) for index in range(_LARGE_PODS)]
+                    loading = asyncio.create_task(Loader(client).create(pods))
                     events = await _until_bound(log)
                     await loading
-                return _figures(events)
+                after = _cpu_seconds(stack)
+                return _Run(events, {name: after[name] - before.get(name, 0.0) for name in after})
         finally:
             await stack.stop()
+            for name in _TELLING:
+                del os.environ[name]
+
+
+def _cpu_seconds(stack: Stack) -> dict[str, float]:
+    """CPU seconds so far of each process of the stack, its children included."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # Behind the name, which may hold anything: state, parent, …, user and system time, and those of children.
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid] = int(fields[1])
+            used[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    names = {process.spec.name.removeprefix(f"{_CLUSTER}-"): process.pid for process in stack.processes}
+    names |= {server.name: server.pid for server in stack.servers}
+    by_pid = {pid: name for name, pid in names.items() if pid is not None}
+    total = dict.fromkeys(by_pid.values(), 0.0)
+    for pid, seconds in used.items():
+        above: int | None = pid
+        while above is not None and above not in by_pid:
+            above = parents.get(above)
+        if above is not None:
+            total[by_pid[above]] += seconds
+    return total
+
+
+def _cost_of_telling(quiet: list[_Run], telling: list[_Run]) -> Iterator[Figure]:
+    size = f"1000 nodes, {_PODS} pods and {_LARGE_PODS} that fit nowhere"
+    for what, runs in (("off", quiet), ("on", telling)):
+        yield figure(f"conditions and events {what}: bound, {size}", [_rate(run.events) for run in runs], "pods/s")
+    ratios = [_rate(on.events) / _rate(off.events) for off, on in zip(quiet, telling, strict=True)]
+    yield figure(f"conditions and events: bound with them to bound without, {size}", ratios, "ratio")
+    for name in sorted(telling[0].cpu_s):
+        for what, runs in (("off", quiet), ("on", telling)):
+            cpu = [run.cpu_s.get(name, 0.0) / _PODS * 1000 for run in runs]
+            yield figure(f"conditions and events {what}: CPU of {name}, {size}", cpu, "s per 1000 pods")
+
+
+def _rate(events: list[Event]) -> float:
+    seen = [event.recorded_at for event in events if event.type == "PodObserved"]
+    bound = [event.recorded_at for event in events if event.type == "PodBound"]
+    return len(bound) / (max(bound) - min(seen)) * 1e6
 
 
 async def _nodes_known(log: EventLog) -> None:
@@ -93,6 +165,13 @@ def _figures(events: list[Event]) -> list[Figure]:
         Figure(f"end to end: rejected by kubelets, {size}", rejected, "pods", 0),
         Figure(f"end to end: observed within 5 s of the last bind, {size}", observed, "pods", 0),
     ]
+
+
+def _large_pod(index: int) -> dict[str, Any]:
+    pod = _pod(_PODS + index)
+    amounts = {"cpu": "8", "nvidia.com/gpu": "64"}
+    pod["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    return pod
 
 
 def _pod(index: int) -> dict[str, Any]:

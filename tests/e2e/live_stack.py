@@ -3,18 +3,19 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.errors import LogUnavailable
-from kaicore.inquiry import replay_log
+from kaicore.inquiry.replaying import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.audit import verify
@@ -23,18 +24,25 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import PodEntry, Stage
 
-#: Seconds that anything may take on a busy machine.
-PATIENCE_S = 120.0
+from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+
+#: More GPUs than any node has.
+NEVER = "99"
+
+#: What the API server says to whoever lacks a right.
+_FORBIDDEN = re.compile(r'is forbidden: User \\*"system:serviceaccount:kai-system:.*')
 
 
 class LiveStack:
-    """A `kai up` in a process of its own."""
+    """A `kai up` in a process of its own: on a cluster, or without one on the simulated cluster that it brings."""
 
     def __init__(
-        self, root: Path, *, kubeconfig: Path | None = None, profile: str = "mini", scheduler_config: Path | None = None
+        self, root: Path, cluster: Cluster | None = None, *, profile: str = "mini", scheduler_config: Path | None = None
     ) -> None:
         self.directory = DataDirectory(root)
-        self._cluster = ["--profile", profile] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
+        self.namespace = "default" if cluster is None else cluster.namespace
+        self._on = cluster
+        self._cluster = ["--profile", profile] if cluster is None else cluster.flags
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
         self._process: subprocess.Popen[str] | None = None
@@ -54,6 +62,8 @@ class LiveStack:
         for line in self._process.stdout:
             said.append(line)
             if line.startswith("Ctrl-C"):
+                if self._on is not None:
+                    self._on.observe(f"http://127.0.0.1:{self._port('ingest')}", cluster="e2e")
                 return
         raise AssertionError("kai up ended: " + "".join(said))
 
@@ -88,10 +98,13 @@ class LiveStack:
     def cluster(self) -> RunningCluster:
         return self.running.clusters["e2e"]
 
-    def fleet_url(self, path: str) -> str:
-        """Where the simulated fleet takes its orders."""
-        ports = json.loads((self.directory.root / "ports.json").read_text())
-        return f"http://127.0.0.1:{ports['e2e-fleet']}/simulator/{path}"
+    def _port(self, service: str) -> int:
+        return int(json.loads((self.directory.root / "ports.json").read_text())[f"e2e-{service}"])
+
+    def refusals(self) -> list[str]:
+        """What the services' logs say of rights that they lacked."""
+        logs = sorted(self.directory.logs.glob("e2e-*.log"))
+        return [f"{log.stem}: {found[0]}" for log in logs for found in _FORBIDDEN.finditer(log.read_text())]
 
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""
@@ -120,13 +133,18 @@ class LiveStack:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[KubeClient]:
-        async with KubeClient(configured_access(self.cluster.service_kubeconfig)) as client:
+        """A client with the administrator's rights."""
+        kubeconfig = self.cluster.service_kubeconfig if self._on is None else str(self._on.kubeconfig)
+        async with KubeClient(configured_access(kubeconfig)) as client:
             yield client
 
     async def create(self, *manifests: dict[str, Any]) -> None:
-        """Create objects."""
+        """Create objects, in the tests' namespace where theirs is not told."""
+        placed = [
+            {**manifest, "metadata": {"namespace": self.namespace, **manifest["metadata"]}} for manifest in manifests
+        ]
         async with self.client() as client:
-            loaded = await Loader(client).create(list(manifests))
+            loaded = await Loader(client).create(placed)
         assert loaded.refused == []
 
     @asynccontextmanager
@@ -169,6 +187,18 @@ class LiveStack:
             return state
 
 
+@contextmanager
+def running(stack: LiveStack) -> Iterator[LiveStack]:
+    """Run a stack; no service may have lacked a right."""
+    try:
+        stack.start()
+        yield stack
+    finally:
+        if stack.alive:
+            stack.interrupt()
+    assert stack.refusals() == []
+
+
 def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
     return [
         entry
@@ -197,9 +227,18 @@ def bound(count: int, prefix: str = "") -> Callable[[ClusterState], bool]:
 
 
 def pod_manifest(name: str, *, seconds: float | None = None, **requests: str) -> dict[str, Any]:
-    """A Guaranteed pod; resource names with `_` for `/` and `.` are not needed: cpu, memory, gpu."""
+    """A Guaranteed pod that ends after `seconds` or never; `gpu` stands for the resource name of GPUs.
+
+    Real kubelets are spared the GPUs, which they may not have, and get an image that can sleep (`KAI_TEST_IMAGE`).
+    """
     named = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in requests.items()}
     annotations = {} if seconds is None else {"simulator.kai.scheduler/run-seconds": str(seconds)}
+    container: dict[str, Any] = {"name": "main", "image": "x"}
+    if real_nodes():
+        if named.get("nvidia.com/gpu") != NEVER:
+            named.pop("nvidia.com/gpu", None)
+        container["image"] = os.environ.get("KAI_TEST_IMAGE", "busybox")
+        container["command"] = ["sleep", "3600" if seconds is None else str(seconds)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -207,9 +246,8 @@ def pod_manifest(name: str, *, seconds: float | None = None, **requests: str) ->
         "spec": {
             "schedulerName": "kai-ledger",
             "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
             "tolerations": [{"operator": "Exists"}],
-            "containers": [
-                {"name": "main", "image": "x", "resources": {"requests": named, "limits": named}},
-            ],
+            "containers": [{**container, "resources": {"requests": named, "limits": named}}],
         },
     }

@@ -8,23 +8,12 @@ import pytest
 from kaicore.log.port import Filter
 from kaicore.state.cluster_state import ClusterState
 
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest
-from tests.servers import scratch_directory
+from tests.e2e.cluster import TWO_GPU_NODES, Cluster, real_nodes
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
 
 pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
-
-PROFILE = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
 
 CONFIG = """
 heal_after_us: 100000
@@ -32,15 +21,16 @@ heal_after_us: 100000
 
 
 @pytest.fixture
-def stack() -> Iterator[LiveStack]:
-    with scratch_directory() as root:
-        (root / "profile.yaml").write_text(PROFILE)
-        (root / "config.yaml").write_text(CONFIG)
-        live = LiveStack(root, profile=str(root / "profile.yaml"), scheduler_config=root / "config.yaml")
-        live.start()
+def cluster_profile() -> str:
+    return TWO_GPU_NODES
+
+
+@pytest.fixture
+def stack(cluster: Cluster) -> Iterator[LiveStack]:
+    config = cluster.root / "config.yaml"
+    config.write_text(CONFIG)
+    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
         yield live
-        if live.alive:
-            live.interrupt()
 
 
 def job(name: str) -> dict[str, Any]:
@@ -56,17 +46,18 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-async def break_behind_the_publishers_back(stack: LiveStack, node: str) -> None:
+async def break_behind_the_publishers_back(cluster: Cluster, node: str) -> None:
     """A GPU of each zone fails, and what the scheduler knows of the node's zones does not tell."""
     async with aiohttp.ClientSession(raise_for_status=True) as session:
-        await session.post(stack.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600})
+        await session.post(cluster.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600})
         for device in ("gpu-00", "gpu-02"):
             body = {"resource": GPU, "id": device, "healthy": False}
-            await session.post(stack.fleet_url(f"nodes/{node}/devices"), json=body)
+            await session.post(cluster.fleet_url(f"nodes/{node}/devices"), json=body)
 
 
-async def test_a_pod_that_missed_its_zone_is_placed_anew_once(stack: LiveStack) -> None:
-    await break_behind_the_publishers_back(stack, "gpu-0")
+@pytest.mark.skipif(real_nodes(), reason="the devices of real nodes are not ours to break")
+async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, stack: LiveStack) -> None:
+    await break_behind_the_publishers_back(cluster, "gpu-0")
     await stack.create(job("train"))
 
     def healed(state: ClusterState) -> bool:

@@ -81,7 +81,12 @@ def test_together_with_reasons(tmp_path: Path) -> None:
     placed = [pod["node"] for pod in pods if pod["namespace"] == "front"]
     assert sorted(node or "" for node in placed) == ["", "", "", "a"]
     waiting = next(pod for pod in pods if not pod["node"])
-    assert {reason["code"] for reason in waiting["reasons"]} == {"TopologySpread", "PodAntiAffinity", "FitsAfter"}
+    assert {reason["code"] for reason in waiting["reasons"]} == {
+        "TopologySpread",
+        "PodAntiAffinity",
+        "NoOtherPlaceForThem",
+        "FitsAfter",
+    }
 
 
 LOCAL = """

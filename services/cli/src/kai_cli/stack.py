@@ -86,6 +86,11 @@ class Stack:
         """The supervised processes, in order of start."""
         return tuple(process for group in self._groups for process in group)
 
+    @property
+    def servers(self) -> tuple[EmbeddedServer, ...]:
+        """The embedded servers."""
+        return tuple(self._servers)
+
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
         self.directory.claim()

@@ -62,6 +62,13 @@ class QueueAccounts(Protocol):
         """
         ...
 
+    def keeps_quotas(self, asked: Asked, victim: Group, held: Amounts) -> bool:
+        """Tell whether the victim's queues keep their quotas if so much of its work goes for groups to start.
+
+        The accounts are those of just before, what is to start being on them.
+        """
+        ...
+
     def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
         """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""
         ...
@@ -129,6 +136,10 @@ class OneQueue:
     def may_reclaim(self, asked: Asked, victim: Group) -> bool:
         """See `QueueAccounts`."""
         return False
+
+    def keeps_quotas(self, asked: Asked, victim: Group, held: Amounts) -> bool:
+        """See `QueueAccounts`."""
+        return True
 
     def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
         """See `QueueAccounts`."""

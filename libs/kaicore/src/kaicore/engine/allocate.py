@@ -4,11 +4,10 @@ A gang starts as a whole or not at all; what is above the minimum follows step b
 queues whose turn it then is.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from kaicore.engine.queue_order import QueueOrder
 from kaicore.engine.reasons import Code
 from kaicore.engine.session import Session
 from kaicore.engine.turn import Turn
@@ -16,52 +15,9 @@ from kaicore.engine.workload import Step
 from kaicore.events.payloads import Reason
 
 
-class _Order:
-    """Whose turn it is. A queue's place can only get worse, so it is looked up again when its turn seems to come."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
-        self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
-        for key, turn in session.turns.items():
-            queue = session.accounts.queue_of(turn.workload.group)
-            self._groups.setdefault(queue, []).append((session.turn_order(turn), key))
-        for queue, waiting in self._groups.items():
-            heapq.heapify(waiting)
-            self._queues.append((self._place(queue), queue))
-        heapq.heapify(self._queues)
-
-    def next(self) -> Turn | None:
-        """Take out the group whose turn it is."""
-        while self._queues:
-            place, queue = self._queues[0]
-            now = self._place(queue)
-            if now > place:
-                heapq.heapreplace(self._queues, (now, queue))
-                continue
-            _, key = heapq.heappop(self._groups[queue])
-            if self._groups[queue]:
-                heapq.heapreplace(self._queues, (self._place(queue), queue))
-            else:
-                heapq.heappop(self._queues)
-            return self._session.turns[key]
-        return None
-
-    def again(self, turn: Turn) -> None:
-        """A group has started something and may go on."""
-        queue = self._session.accounts.queue_of(turn.workload.group)
-        waiting = self._groups[queue]
-        heapq.heappush(waiting, (self._session.turn_order(turn), turn.workload.group.key))
-        if len(waiting) == 1:
-            heapq.heappush(self._queues, (self._place(queue), queue))
-
-    def _place(self, queue: str) -> tuple[tuple[Any, ...], str]:
-        return self._session.queue_turn(self._session.turns[self._groups[queue][0][1]])
-
-
 def allocate(session: Session) -> None:
     """Start what fits on what is free now."""
-    order = _Order(session)
+    order = QueueOrder(session, session.turns.values())
     tried = _Failures()
     while (turn := order.next()) is not None:
         if turn.blocked:

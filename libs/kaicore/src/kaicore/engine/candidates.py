@@ -1,8 +1,7 @@
 """Who may be evicted for a group, and who would go with whom.
 
-Costs: whoever ends counts by the rank of its priority among all candidates, twice as much if its whole group ends;
-then the number of pods; then how long they have run. A gang is never left below its minimum: it goes as a whole,
-and with it all gangs that start together with it.
+A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. What
+that costs is `kaicore.engine.eviction_cost`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,14 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaicore.engine.eviction_cost import Ending, cost_of, minutes_run
 from kaicore.engine.session import Session
 from kaicore.engine.workload import Counts, Member, Workload
 from kaicore.model.group import Group
 from kaicore.model.pod import Amounts
 from kaicore.numa.columns import Ints
-
-#: Costs are one number: rank above pods above minutes.
-_RANK, POD_COST, _MINUTES = 2**36, 2**16, 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +22,10 @@ class Unit:
     """Pods that are evicted together.
 
     Attributes:
-        parts: the pods by group, in order of uid; first the group that was asked about, then those that do not go on
+        parts: the pods by group, in order of name; first the group that was asked about, then those that do not go on
             without it.
         members: all of them.
-        cost: see the module.
+        cost: see `kaicore.engine.eviction_cost`.
         shrinks: whether the group goes on without them.
     """
 
@@ -38,9 +35,9 @@ class Unit:
     shrinks: bool
 
     @property
-    def key(self) -> tuple[int, str]:
-        """Order of units of equal cost."""
-        return self.cost, self.members[0].pod.uid
+    def key(self) -> tuple[int, str, str, str]:
+        """Order in which units are preferred: by cost, equal ones by name."""
+        return self.cost, *name_of(self.members[0])
 
     def held_by(self, session: Session) -> list[tuple[Group, Amounts]]:
         """Return what they hold, by group."""
@@ -50,6 +47,11 @@ class Unit:
     def groups(self) -> tuple[str, ...]:
         """Keys of the groups that they are of."""
         return tuple(workload.group.key for workload, _ in self.parts)
+
+
+def name_of(member: Member) -> tuple[str, str, str]:
+    """Return what pods are told apart by where nothing else does."""
+    return member.pod.namespace, member.pod.name, member.pod.uid
 
 
 class Candidates:
@@ -71,7 +73,7 @@ class Candidates:
         self._synced = len(session.evicted)
         #: What is evicted with whom, by group and uid, as long as nothing is taken from the group.
         self._units: dict[str, dict[str, Unit | None]] = {}
-        self._sums: tuple[Ints, Ints, Ints] | None = None
+        self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
         columns = session.trail.columns
         self.on_row: dict[int, dict[str, Member]] = {}
         for workload in workloads:
@@ -142,14 +144,20 @@ class Candidates:
                     return None
                 if there:
                     parts.append((other, there))
-        now = self._session.given.now
         everybody = tuple(other for _, part in parts for other in part)
-        rank = sum(self._ranks[one.group.priority] for one, _ in parts) * (1 if shrinks else 2)
-        minutes = sum(
-            max(now - other.placed_at, 0) // 60_000_000 if other.placed_at else _MINUTES for other in everybody
+        cost = cost_of(
+            rank=sum(self._ranks[one.group.priority] for one, _ in parts),
+            ending=self._ending(everybody, shrinks=shrinks),
+            pods=len(everybody),
+            size=sum(self._session.size_of(other) for other in everybody),
+            minutes=sum(minutes_run(other.running_since, now=self._session.given.now) for other in everybody),
         )
-        cost = rank * _RANK + len(everybody) * POD_COST + min(minutes, _MINUTES)
         return Unit(tuple(parts), everybody, cost, shrinks)
+
+    def _ending(self, members: Sequence[Member], *, shrinks: bool) -> Ending:
+        if self._session.failures.refuse(members):
+            return Ending.FAILS
+        return Ending.SHRINKS if shrinks else Ending.ENDS
 
     def _needing(self, group: str) -> list[Workload]:
         """Return the groups that do not go on without one, nor without one of those."""
@@ -170,7 +178,7 @@ class Candidates:
 
     def _still_there(self, members: Iterable[Member]) -> tuple[Member, ...]:
         there = (member for member in members if self.has(member))
-        return tuple(sorted(there, key=lambda member: member.pod.uid))
+        return tuple(sorted(there, key=name_of))
 
     def members(self, eligible: Callable[[Workload], bool]) -> Iterator[Member]:
         """Yield the pods of eligible groups that are still there to be evicted."""
@@ -226,38 +234,32 @@ class Candidates:
         for key in self._session.started_with([group]):
             self._units.pop(key, None)
 
-    def sums(self) -> tuple[Ints, Ints, Ints]:
+    def sums(self) -> tuple[Ints, Ints, dict[int, int]]:
         """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
         if self._sums is not None:
             return self._sums
         columns = self._session.future.trail.columns
         total = np.zeros_like(columns.used)
         most = np.zeros_like(columns.used)
-        least = np.full(len(columns.present), np.iinfo(np.int64).max // 4)
+        least: dict[int, int] = {}
         vectors = {}
-        costs: dict[tuple[str, str], int] = {}
-        rows, held, cost = [], [], []
+        rows, held = [], []
         for row, members in self.on_row.items():
             for member in members.values():
-                unit_key = (member.group, self.workloads[member.group].leaf(member))
-                known = costs.get(unit_key)
-                if known is None:
-                    # Another search may keep others, so whoever may ever go counts.
-                    unit = self._of(member)
-                    known = costs[unit_key] = -1 if unit is None else unit.cost - min(unit.cost % POD_COST, _MINUTES)
-                if known < 0:
+                # Another search may keep others, so whoever may ever go counts.
+                unit = self._of(member)
+                if unit is None:
                     continue
                 if member.class_key not in vectors:
                     vectors[member.class_key] = columns.vector(member.requests)
                 rows.append(row)
                 held.append(vectors[member.class_key])
-                cost.append(known)
+                least[row] = min(unit.cost, least.get(row, unit.cost))
         if rows:
             index = np.array(rows, np.int64)
             amounts = np.array(held)
             np.add.at(total, index, amounts)
             np.maximum.at(most, index, amounts)
-            np.minimum.at(least, index, np.array(cost, np.int64))
         self._sums = total, most, least
         return self._sums
 

@@ -12,7 +12,10 @@ from kaicore.numa.scoring import NumaScoring
 from kaicore.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "11"
+ENGINE_VERSION = "12"
+
+#: A day, in microseconds.
+DAY_US = 86_400_000_000
 
 
 class PlacementStrategy(StrEnum):
@@ -112,6 +115,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fair_share: fairness between queues.
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
+        consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
+        consolidate_bare_pods: whether pods without a controller are moved too, which nobody makes again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is kept for a pod whose victims do not go.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
@@ -138,6 +143,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fair_share: FairShareConfig = FairShareConfig()
     actions: tuple[Action, ...] = tuple(Action)
     consolidate_groups: int = 16
+    consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
+    consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
     recheck_us: int = 30_000_000

@@ -8,50 +8,28 @@ nobody evicted at all.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from kaicore.engine.accounts import QueueAccounts
 from kaicore.engine.candidates import Candidates
 from kaicore.engine.config import PlacementStrategy
 from kaicore.engine.decisions import Eviction, EvictionReason
+from kaicore.engine.moving import gain_of, is_scattered, obstacle
 from kaicore.engine.placer import Spot
+from kaicore.engine.queue_order import QueueOrder
 from kaicore.engine.reasons import Code
+from kaicore.engine.room import Room, RoomSearch, Rule, Shortfall, Steps
 from kaicore.engine.session import Session
 from kaicore.engine.turn import Turn
-from kaicore.engine.victims import Found, Search, asked_of, charge_all
-from kaicore.engine.workload import Member, Step, Workload
+from kaicore.engine.victims import asked_of
+from kaicore.engine.workload import Member, Workload
 from kaicore.events.payloads import Reason
+from kaicore.groups.membership import told_key
+from kaicore.model.group import Group
+from kaicore.model.pod import Amounts
 from kaicore.queues.cycle_queues import Asked
-
-Steps = list[tuple[Turn, Step]]
-#: See `Search.budgets`.
-Refusing = set[tuple[str, ...]]
-
-#: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
-_HOPE = 4
-#: How many sets of victims are looked at until some can all move elsewhere.
-_TRIES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What tells one action from another.
-
-    Attributes:
-        eligible: whether a running group may make way for a waiting one, by what both are.
-        refusal: why the waiting one may not make use of it at all.
-        may_evict: whether its queue lets a running group make way, as things stand with what is to start charged.
-        exchange: why all that is to start may not take the place of all that would be evicted.
-        replaced: whether every victim must find another place.
-    """
-
-    reason: EvictionReason
-    eligible: Callable[[Session, Turn, Workload], bool]
-    refusal: Callable[[QueueAccounts, Asked], tuple[Reason, ...]]
-    may_evict: Callable[[QueueAccounts, Asked, Workload], bool]
-    exchange: Callable[[QueueAccounts, Asked, Asked], tuple[Reason, ...]]
-    replaced: bool = False
 
 
 def consolidate(session: Session) -> None:
@@ -75,21 +53,27 @@ def preempt(session: Session) -> None:
     _run(session, _PREEMPT)
 
 
-def _run(session: Session, rule: _Rule) -> None:
+def _run(session: Session, rule: Rule) -> None:
     action = _Action(session, rule)
     turns = [turn for turn in session.turns.values() if not turn.nominated and any(turn.queues.values())]
-    for turn in sorted(turns, key=lambda turn: (session.queue_turn(turn), session.turn_order(turn))):
-        if turn.nominated:
+    order, growing = QueueOrder(session, turns), set[str]()
+    while (turn := order.next()) is not None:
+        key = turn.workload.group.key
+        if turn.nominated and key not in growing:
             continue
-        while action.make_room(turn) and turn.workload.satisfied(turn.workload.counts):
-            # What is above a minimum that it has already follows pod by pod.
-            pass
+        if action.make_room(turn):
+            if turn.workload.satisfied(turn.workload.counts):
+                # What is above a minimum that it has already follows pod by pod.
+                growing.add(key)
+                order.again(turn)
+            # Evicting brings the victims' queues forward.
+            order.renew()
 
 
 class _Action:
     """One of the actions at work."""
 
-    def __init__(self, session: Session, rule: _Rule) -> None:
+    def __init__(self, session: Session, rule: Rule) -> None:
         self._session = session
         self._rule = rule
         self._pools: dict[tuple[str, int], Candidates] = {}
@@ -111,6 +95,8 @@ class _Action:
         if refusal := _own_refusal(session, steps):
             self._tell(turn, refusal)
             return False
+        if rule.moves and not is_scattered(session, steps):
+            return False
         # Of one queue, who comes later has no more victims than who came before, but for those whom that one kept.
         workloads = session.given.workloads
         own = session.started_with([turn.workload.group.key for turn, _ in steps])
@@ -126,10 +112,10 @@ class _Action:
             pool = self._pools.get((queue, group.priority))
             if pool is None:
                 pool = self._pools[queue, group.priority] = _candidates(session, rule, turn)
-            budgets = _make_room(session, rule, steps, pool)
-            if budgets is None:
+            shortfall = _make_room(session, rule, steps, pool)
+            if shortfall is None:
                 return True
-            self._failed[attempt] = _Failure(pool, budgets)
+            self._failed[attempt] = _Failure(pool, shortfall)
         failure = self._failed[attempt]
         if group.priority not in failure.said:
             failure.said[group.priority] = self._in_the_way(steps, failure)
@@ -138,22 +124,24 @@ class _Action:
 
     def _tell(self, turn: Turn, reasons: tuple[Reason, ...]) -> None:
         """Leave reasons with a group for which there might be anybody to evict."""
-        if reasons and self._anybody(turn):
+        if reasons and (self._anybody(turn) or (self._rule.moves and self._kept_back)):
             turn.reasons = (*turn.reasons, *(reason for reason in reasons if reason not in turn.reasons))
 
     def _in_the_way(self, steps: Steps, failure: "_Failure") -> tuple[Reason, ...]:
         """Say why a search found nobody for a group: what protects those who might have helped."""
         session, rule = self._session, self._rule
         turn, _ = steps[0]
-        if not self._anybody(turn):
-            return ()
 
         def eligible(victim: Workload) -> bool:
             return rule.eligible(session, turn, victim)
 
-        reasons = [Reason(code=Code.NO_VICTIMS, detail=rule.reason)]
+        reasons = []
+        if rule.moves:
+            reasons += [*_unmoved(session, steps, failure.shortfall), *self._kept_back]
+        elif self._anybody(turn):
+            reasons.append(Reason(code=Code.NO_VICTIMS, detail=rule.reason))
         budgets, queues, asked = session.budgets, session.accounts, asked_of(session, steps)
-        for keys in sorted(failure.budgets):
+        for keys in sorted(failure.shortfall.budgets):
             if under := budgets.under(keys, failure.pool.members(eligible)):
                 code = Code.DISRUPTION_BUDGET if len(keys) == 1 else Code.DISRUPTION_BUDGETS
                 free = budgets.allowed(keys[0]) if len(keys) == 1 else 0
@@ -168,8 +156,28 @@ class _Action:
         if protected:
             session.due(until)
             reasons.append(Reason(code=Code.MINIMUM_RUNTIME, need=protected, until=until))
-        # Whom nobody is moved for has somebody evicted by the other actions, or is told why not.
-        return () if rule.replaced else tuple(reasons)
+        return tuple(reasons)
+
+    @cached_property
+    def _kept_back(self) -> tuple[Reason, ...]:
+        """Say which running pods are not moved, whatever it would be good for."""
+        session = self._session
+        pods: dict[Code, list[Member]] = {}
+        ends: dict[Code, int] = {}
+        for workload in _running(session):
+            found = obstacle(session, workload)
+            if found is not None:
+                code, until = found
+                pods.setdefault(code, []).extend(workload.active.values())
+                ends[code] = min(until, ends.get(code, until))
+        for until in filter(None, ends.values()):
+            session.due(until)
+        return tuple(
+            Reason(
+                code=code, need=len(pods[code]), example=min(one.pod.subject for one in pods[code]), until=ends[code]
+            )
+            for code in sorted(pods)
+        )
 
     def _anybody(self, turn: Turn) -> bool:
         """Whether there is anybody who might make way for a group, if it may have somebody evicted."""
@@ -186,12 +194,12 @@ class _Failure:
 
     Attributes:
         pool: among whom.
-        budgets: PodDisruptionBudgets that kept any of them.
+        shortfall: why.
         said: what there is to be said of it, by the priority of who looks for victims.
     """
 
     pool: Candidates
-    budgets: Refusing
+    shortfall: Shortfall
     said: dict[int, tuple[Reason, ...]] = field(default_factory=dict)
 
 
@@ -213,17 +221,36 @@ def _own_refusal(session: Session, steps: Steps) -> tuple[Reason, ...]:
     return ()
 
 
-def _eligible(session: Session, rule: _Rule, turn: Turn) -> Iterator[Workload]:
-    """Return who might make way for a group, by what both are."""
+def _running(session: Session) -> Iterator[Workload]:
+    """Return the groups that run, are ours and may be preempted."""
     for workload in session.given.workloads.values():
-        if not workload.active or not workload.group.preemptible:
-            continue
-        first = next(iter(workload.active.values()))
-        if first.pod.scheduler_name == session.config.scheduler_name and rule.eligible(session, turn, workload):
-            yield workload
+        if workload.active and workload.group.preemptible:
+            first = next(iter(workload.active.values()))
+            if first.pod.scheduler_name == session.config.scheduler_name:
+                yield workload
 
 
-def _candidates(session: Session, rule: _Rule, turn: Turn) -> Candidates:
+def _eligible(session: Session, rule: Rule, turn: Turn) -> Iterator[Workload]:
+    """Return who might make way for a group, by what both are."""
+    return (workload for workload in _running(session) if rule.eligible(session, turn, workload))
+
+
+def _unmoved(session: Session, steps: Steps, shortfall: Shortfall) -> Iterator[Reason]:
+    """Say why nothing was moved for steps."""
+    if shortfall.stuck:
+        yield Reason(code=Code.NO_OTHER_PLACE, need=len(shortfall.stuck), example=told_key(min(shortfall.stuck)))
+    if shortfall.failing:
+        yield Reason(code=Code.JOB_WOULD_FAIL, need=len(shortfall.failing), example=told_key(min(shortfall.failing)))
+    if shortfall.groups:
+        free = session.config.consolidate_groups
+        yield Reason(code=Code.TOO_MANY_MOVES, need=shortfall.groups, free=free)
+    if shortfall.cost:
+        yield Reason(code=Code.NOT_WORTH_MOVING, need=shortfall.cost, free=gain_of(session, steps))
+    if shortfall == Shortfall(budgets=shortfall.budgets):
+        yield Reason(code=Code.NO_MOVE)
+
+
+def _candidates(session: Session, rule: Rule, turn: Turn) -> Candidates:
     group, workloads = turn.workload.group, list(_eligible(session, rule, turn))
     ends = {
         workload.group.key: workload.started_at + session.accounts.min_runtime_us(workload.group, for_group=group)
@@ -238,7 +265,7 @@ def _lower(session: Session, steps: Steps) -> list[Turn]:
     return session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
 
 
-def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
+def _refusal(session: Session, rule: Rule, steps: Steps) -> tuple[Reason, ...]:
     """Say why an action may not be taken for steps, whoever there is to be evicted."""
     accounts = session.accounts.savepoint()
     session.off_accounts(_lower(session, steps))
@@ -247,88 +274,43 @@ def _refusal(session: Session, rule: _Rule, steps: Steps) -> tuple[Reason, ...]:
     return refusal
 
 
-def _make_room(session: Session, rule: _Rule, steps: Steps, pool: Candidates) -> Refusing | None:
-    """Look for victims, and decide on what is found; otherwise return the budgets that kept any of them."""
-    budgets: Refusing = set()
+def _make_room(session: Session, rule: Rule, steps: Steps, pool: Candidates) -> Shortfall | None:
+    """Look for victims, and decide on what is found; otherwise return why there is nothing."""
     lower = _lower(session, steps)
     trail = session.future.trail
     savepoint, accounts = trail.savepoint(), session.accounts.savepoint()
     session.lift(lower, future=True)
     session.off_accounts(lower)
-    found, places = _search(session, rule, steps, pool, kept=session.kept_besides(lower), budgets=budgets)
+    search = RoomSearch(session, rule, steps, pool, kept=session.kept_besides(lower))
+    room = search.run()
     session.accounts.undo(accounts)
-    if found is None:
+    if room is None:
         trail.rollback(savepoint)
-        return budgets
-    for unit in found.units:
-        for released, held in unit.held_by(session):
-            session.accounts.release(released, held)
-    preemptor = steps[0][0].workload.group.key
-    ended = {key for unit in found.units if not unit.shrinks for key in unit.groups}
-    evictions = [
-        (member, _eviction(session, rule, member, preemptor=preemptor, ended=ended, places=places))
-        for unit in found.units
-        for member in unit.members
-    ]
-    lifted = session.lift(lower)
-    session.nominated(steps, found.spots, evictions, lifted)
+        return search.shortfall
+    _take_room(session, rule, steps, room, lower)
     return None
 
 
-def _search(
-    session: Session, rule: _Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot], budgets: Refusing
-) -> tuple[Found | None, dict[str, Spot]]:
-    """Look for victims that may be exchanged for what is to start; returns them, and where their successors fit.
-
-    They are off the future's columns and budgets then, and the successors on the columns. Without any, what is on the
-    columns is the caller's to undo. The accounts are left as they are. `budgets` gets those that kept anybody.
-    """
-    queues, trail = session.accounts, session.future.trail
-    asked = asked_of(session, steps)
-    refused: list[Reason] = []
-    unmovable: set[str] = set()
-
-    def may_evict(victim: Workload) -> bool:
-        if victim.group.key in unmovable or (refused and queues.is_about(refused, victim.group)):
-            return False
-        return rule.may_evict(queues, asked, victim)
-
-    tries = 1
-    while True:
-        accounts, savepoint = queues.savepoint(), trail.savepoint()
-        search = Search(
-            session,
-            pool,
-            steps,
-            may_evict=may_evict,
-            kept=kept,
-            most_groups=_HOPE * session.config.consolidate_groups if rule.replaced else None,
-        )
-        found = search.run()
-        budgets |= search.budgets
-        queues.undo(accounts)
-        if found is None:
-            return None, {}
-        victims = [part for unit in found.units for part in unit.held_by(session)]
-        again = rule.exchange(queues, asked, victims)
-        stuck: set[str] = set()
-        if not again:
-            places, stuck = _replace(session, asked, found)
-            if not rule.replaced or not (stuck or _too_many(session, found)):
-                return found, places
-        search.give_up(found)
-        trail.rollback(savepoint)
-        # Once more without those for whom it will not do, if that is not all the same.
-        if not (stuck and tries < _TRIES) and not any(queues.is_about(again, group) for group, _ in victims):
-            return None, {}
-        unmovable |= stuck
-        refused.extend(again)
-        tries += 1
+def _take_room(session: Session, rule: Rule, steps: Steps, room: Room, lower: list[Turn]) -> None:
+    """Decide that the victims go and what they leave is kept for what is to start."""
+    units = room.found.units
+    for unit in units:
+        for released, held in unit.held_by(session):
+            session.accounts.release(released, held)
+    preemptor = steps[0][0].workload.group.key
+    ended = {key for unit in units if not unit.shrinks for key in unit.groups}
+    evictions = [
+        (member, _eviction(session, rule, member, preemptor=preemptor, ended=ended, places=room.places))
+        for unit in units
+        for member in unit.members
+    ]
+    lifted = session.lift(lower)
+    session.nominated(steps, room.found.spots, evictions, lifted)
 
 
 def _eviction(
     session: Session,
-    rule: _Rule,
+    rule: Rule,
     member: Member,
     *,
     preemptor: str,
@@ -346,49 +328,8 @@ def _eviction(
         preemptor=preemptor,
         shrinks=member.group not in ended,
         fits_on="" if spot is None else session.trail.columns.names[spot.row],
+        failures_left=session.failures.left(member),
     )
-
-
-def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Spot], set[str]]:
-    """Look where the victims' successors would fit, if their queues let them start; and of which groups one does not.
-
-    The room is charged, so that nobody else counts on it.
-
-    The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
-    """
-    places: dict[str, Spot] = {}
-    without: set[str] = set()
-    queues = session.accounts
-    accounts = queues.savepoint()
-    for group, request in asked:
-        queues.charge(group, request)
-    for unit in found.units:
-        for group, held in unit.held_by(session):
-            queues.release(group, held)
-    for unit in found.units:
-        trail = session.future.trail
-        savepoint, before = trail.savepoint(), queues.savepoint()
-        if not charge_all(queues, unit.held_by(session)):
-            queues.undo(before)
-            without.update(unit.groups)
-            continue
-        spots, stuck = session.place_all(unit.members, session.future)
-        if stuck is None:
-            places.update({spot.member.pod.uid: spot for spot in spots})
-            for tenancy in (spot.tenancy for spot in spots if spot.marks):
-                trail.evict(tenancy)
-                trail.place(replace(tenancy, marks=()))
-        else:
-            trail.rollback(savepoint)
-            queues.undo(before)
-            without.update(unit.groups)
-    queues.undo(accounts)
-    return places, without
-
-
-def _too_many(session: Session, found: Found) -> bool:
-    groups = {key for unit in found.units for key in unit.groups}
-    return len(groups) > session.config.consolidate_groups
 
 
 def _same_queue_and_lower(session: Session, turn: Turn, victim: Workload) -> bool:
@@ -402,8 +343,7 @@ def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
 
 
 def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
-    """What nobody makes again cannot be moved, nor what would not be let start again."""
-    return not victim.unsupported and all(member.pod.owner is not None for member in victim.active.values())
+    return obstacle(session, victim) is None
 
 
 def _bound_in_the_way(queues: QueueAccounts, asked: Asked) -> tuple[Reason, ...]:
@@ -440,8 +380,19 @@ def _fair_exchange(queues: QueueAccounts, asked: Asked, victims: Asked) -> tuple
     return queues.exchange_refusal(asked, victims)
 
 
-_CONSOLIDATE = _Rule(
-    EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, exchange=_any_exchange, replaced=True
+def _keeps_quotas(queues: QueueAccounts, asked: Asked, victim: Group, held: Amounts) -> bool:
+    return queues.keeps_quotas(asked, victim, held)
+
+
+_CONSOLIDATE = Rule(
+    EvictionReason.CONSOLIDATED, _movable, _bound_in_the_way, _always, exchange=_any_exchange, moves=True
 )
-_RECLAIM = _Rule(EvictionReason.RECLAIMED, _other_queue, _beyond_share, _reclaimable, exchange=_fair_exchange)
-_PREEMPT = _Rule(EvictionReason.PREEMPTED, _same_queue_and_lower, _not_within, _always, exchange=_any_exchange)
+_RECLAIM = Rule(
+    EvictionReason.RECLAIMED,
+    _other_queue,
+    _beyond_share,
+    _reclaimable,
+    exchange=_fair_exchange,
+    spares=_keeps_quotas,
+)
+_PREEMPT = Rule(EvictionReason.PREEMPTED, _same_queue_and_lower, _not_within, _always, exchange=_any_exchange)

@@ -54,6 +54,14 @@ class Code(StrEnum):
     DISRUPTION_BUDGETS = "UnderSeveralDisruptionBudgets"
     MINIMUM_RUNTIME = "WithinMinimumRuntime"
     SEARCH_ENDED = "VictimSearchEnded"
+    NO_MOVE = "NoMoveWouldHelp"
+    NOBODY_REMAKES = "PodsWithoutController"
+    CANNOT_RESTART = "GroupsThatCannotRestart"
+    MOVED_LATELY = "MovedLately"
+    NO_OTHER_PLACE = "NoOtherPlaceForThem"
+    TOO_MANY_MOVES = "TooManyToMove"
+    NOT_WORTH_MOVING = "NotWorthMoving"
+    JOB_WOULD_FAIL = "JobWouldFail"
     FITS_IF = "FitsIf"
     FITS_AFTER = "FitsAfter"
 
@@ -161,6 +169,28 @@ def render(reason: Reason) -> str:
             )
         case Code.SEARCH_ENDED:
             return "the search for victims was ended for this cycle"
+        case Code.NO_MOVE:
+            return "nothing was moved for it: moving what may be moved would not make it fit"
+        case Code.NOBODY_REMAKES:
+            return f"{_pods(reason.need)} without a controller, which nobody makes again, are not moved{where}"
+        case Code.CANNOT_RESTART:
+            return f"{_pods(reason.need)} of groups that would not be let start again are not moved{where}"
+        case Code.MOVED_LATELY:
+            return f"{_pods(reason.need)} moved lately stay for now, the first until {_time(reason.until)}{where}"
+        case Code.NO_OTHER_PLACE:
+            return f"nothing was moved for it: {_groups(reason.need)} in the way fit nowhere else{where}"
+        case Code.JOB_WOULD_FAIL:
+            return (
+                f"{_groups(reason.need)} stay, for their Jobs count evictions as failures and bear no more{where}: "
+                "a podFailurePolicy that ignores DisruptionTarget would let them be moved"
+            )
+        case Code.TOO_MANY_MOVES:
+            return f"nothing was moved for it: {_groups(reason.need)} would have to be, {reason.free} may be"
+        case Code.NOT_WORTH_MOVING:
+            return (
+                "nothing was moved for it: that would cost as much as "
+                f"{_percent(reason.need)} of the largest node, and gain {_percent(reason.free)}"
+            )
         case Code.FITS_IF:
             return f"fits if {reason.resource} ≤ {need}{f' {reason.detail}' if reason.detail else ''}{where}"
         case Code.FITS_AFTER if not reason.detail:
@@ -188,6 +218,19 @@ def render(reason: Reason) -> str:
             if said is not None:
                 return said
             return f"{reason.code}: {reason.detail or reason.resource}{where}"
+
+
+def _pods(count: int) -> str:
+    return f"{count} running pod{'' if count == 1 else 's'}"
+
+
+def _groups(count: int) -> str:
+    return f"{count} group{'' if count == 1 else 's'}"
+
+
+def _percent(parts: int) -> str:
+    """Write ten-thousandths, rounded up to whole hundredths."""
+    return f"{-(-parts // 100)} %"
 
 
 def _time(at: int) -> str:

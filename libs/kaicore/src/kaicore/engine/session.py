@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from kaicore.engine.config import EngineConfig
@@ -16,6 +17,8 @@ from kaicore.engine.decisions import (
     Healing,
     Nominated,
 )
+from kaicore.engine.eviction_cost import PodSizes
+from kaicore.engine.job_failures import FailureAccounts
 from kaicore.engine.numa_verdicts import configure_kubelets
 from kaicore.engine.pending import Left, told
 from kaicore.engine.placer import Placer, Spot
@@ -37,9 +40,12 @@ class Session:
         self.config = config
         self.accounts = given.accounts
         self.budgets = given.budgets.copy()
+        self.failures = FailureAccounts(given.failures_left, given.leaving)
         #: Classes that pods were found to be of, by key.
         self.classes: dict[str, PodClass] = {}
         self._class_of: dict[str, PodClass] = {}
+        #: By class.
+        self._sizes: dict[str, int] = {}
         self.turns: dict[str, Turn] = {}
         for key in given.pending:
             workload = given.workloads[key]
@@ -78,6 +84,17 @@ class Session:
     def key_of(self, member: Member) -> str:
         """Return the key of the class as which a pod is decided on."""
         return self.class_of(member).key
+
+    def size_of(self, member: Member) -> int:
+        """Return how much a running pod holds, as evicting it costs (`kaicore.engine.eviction_cost`)."""
+        size = self._sizes.get(member.class_key)
+        if size is None:
+            size = self._sizes[member.class_key] = self._pod_sizes.of(member.requests)
+        return size
+
+    @cached_property
+    def _pod_sizes(self) -> PodSizes:
+        return PodSizes(self.trail.columns)
 
     def tenancy(self, member: Member) -> Tenancy:
         """Return a pod where it runs."""
@@ -317,6 +334,11 @@ class Session:
             self._future = Placer(trail, self.class_of, self.given.left_alone, self.config)
         return self._future
 
+    def count_eviction(self, members: Sequence[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not."""
+        self.budgets.take(members, sign=sign)
+        self.failures.take(members, sign=sign)
+
     def nominated(
         self,
         steps: Sequence[tuple[Turn, Step]],
@@ -487,10 +509,12 @@ class Session:
     def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
         """Return the place of a group's queue among queues, by what the group asks for next.
 
-        Room that is kept for it is on the queue's account already.
+        Room that an earlier cycle kept for it is on the queue's account already.
         """
-        queue = self.accounts.queue_of(turn.workload.group)
-        return self.accounts.turn(queue, {} if turn.nominated else self.requests_of_step(turn)), queue
+        group = turn.workload.group
+        queue = self.accounts.queue_of(group)
+        charged = turn.nominated and group.key not in self._fresh
+        return self.accounts.turn(queue, {} if charged else self.requests_of_step(turn)), queue
 
     def requests_of_step(self, turn: Turn) -> Amounts:
         """Return what a group asks for next; not to be changed."""

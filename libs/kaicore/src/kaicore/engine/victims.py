@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.engine.accounts import QueueAccounts
-from kaicore.engine.candidates import POD_COST, Candidates, Unit
+from kaicore.engine.candidates import Candidates, Unit, name_of
+from kaicore.engine.eviction_cost import POD
 from kaicore.engine.placer import Placer, Spot
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.session import Session, in_order
 from kaicore.engine.turn import Turn
-from kaicore.engine.workload import Member, Step, Workload
+from kaicore.engine.workload import Member, Step
 from kaicore.events.payloads import Reason
 from kaicore.model.group import Group
 from kaicore.model.pod import Amounts
@@ -73,7 +74,7 @@ class Search:
         candidates: Candidates,
         steps: Sequence[tuple[Turn, Step]],
         *,
-        may_evict: Callable[[Workload], bool],
+        admits: Callable[[Unit], bool],
         kept: Sequence[Spot],
         most_groups: int | None = None,
     ) -> None:
@@ -81,16 +82,18 @@ class Search:
         session: the cycle.
         candidates: who may be evicted.
         steps: what is to start.
-        may_evict: whether a group's queue lets it be evicted, as things stand with what is to start charged.
+        admits: whether pods may go together, budgets aside, as things stand with what is to start charged.
         kept: room that stays kept for others, charged already.
         most_groups: of how many groups pods are taken until it gives up; those included that can stay in the end.
         """
         self._session = session
         self._candidates = candidates
-        self._may_evict = may_evict
+        self._admits = admits
         self._kept = kept
         self._most_groups = most_groups
         self._groups: set[str] = set()
+        #: Of how many groups pods were taken when it gave up because of that; 0 if it did not.
+        self.too_many = 0
         self._asked = asked_of(session, steps)
         self._own = session.started_with([turn.workload.group.key for turn, _ in steps])
         #: The limits that what is to start would exceed, as things stand.
@@ -100,7 +103,8 @@ class Search:
         order = session.trail.columns.name_order()
         self._order: list[int] = order.tolist()
         self._by_order = {self._order[row]: row for row in range(len(session.trail.columns.names))}
-        self._rows: dict[str, list[tuple[int, int, int]]] = {}
+        #: By class, rows where evicting may help, each with what it costs at least and its place by name.
+        self._rows: dict[str, list[tuple[int, int]]] = {}
         #: PodDisruptionBudgets that kept anybody from being evicted; several together for pods under several.
         self.budgets: set[tuple[str, ...]] = set()
         self._known: dict[object, tuple[int, tuple[int, ...]] | None] = {}
@@ -143,7 +147,7 @@ class Search:
 
     def _put_back(self, units: Sequence[Unit]) -> None:
         for unit in units:
-            self._session.budgets.take(unit.members, sign=-1)
+            self._session.count_eviction(unit.members, sign=-1)
             self._candidates.put_back(unit)
 
     def _run(self, placer: Placer, *, limits_first: bool) -> Found | None:
@@ -152,7 +156,10 @@ class Search:
         spots: list[Spot] = []
         for member in self._members:
             spot = placer.place(member) or self._evict_and_place(placer, member)
-            if spot is None or (self._most_groups is not None and len(self._groups) > self._most_groups):
+            if spot is None:
+                return None
+            if self._most_groups is not None and len(self._groups) > self._most_groups:
+                self.too_many = len(self._groups)
                 return None
             spots.append(spot)
         if not self._make_way_in_queue() or not self._rules_admit(placer, spots):
@@ -191,8 +198,8 @@ class Search:
 
     def _that_help(self) -> Iterator[Unit]:
         candidates = self._candidates
-        uids = {uid: member for members in candidates.on_row.values() for uid, member in members.items()}
-        units = [unit for uid in sorted(uids) if (unit := candidates.unit(uids[uid])) is not None]
+        there = sorted((one for members in candidates.on_row.values() for one in members.values()), key=name_of)
+        units = [unit for member in there if (unit := candidates.unit(member)) is not None]
         helping = [(unit, relief) for unit in units if (relief := self._relief(unit))]
         for unit, _ in sorted(helping, key=lambda pair: (pair[0].cost * 1000 // pair[1], pair[0].key)):
             current = candidates.unit(unit.members[0]) if candidates.has(unit.members[0]) else None
@@ -204,29 +211,16 @@ class Search:
         return sum(accounts.relief(group, held, self._bounds) for group, held in unit.held_by(self._session))
 
     def _may_go(self, unit: Unit) -> bool:
-        """Tell whether budgets and queues let a unit go, each of its groups after those before it."""
+        """Tell whether a unit may go: it helps with the limits that are in the way, and nothing protects it."""
         session = self._session
         if self._bounds and not self._relief(unit):
             return False
-        if not self._queues_admit(unit):
+        if not self._admits(unit):
             return False
         if not session.budgets.refuse(unit.members):
             return True
         self.budgets |= session.budgets.refusing(unit.members)
         return False
-
-    def _queues_admit(self, unit: Unit) -> bool:
-        session = self._session
-        (first, _), *others = unit.parts
-        if not others:
-            return self._may_evict(first)
-        before = session.accounts.savepoint()
-        allowed = True
-        for (workload, _), (group, held) in zip(unit.parts, unit.held_by(session), strict=True):
-            allowed = allowed and self._may_evict(workload)
-            session.accounts.release(group, held)
-        session.accounts.undo(before)
-        return allowed
 
     def _evict(self, unit: Unit) -> None:
         session = self._session
@@ -236,14 +230,14 @@ class Search:
         self._candidates.take(unit)
         for group, held in unit.held_by(session):
             session.accounts.release(group, held)
-        session.budgets.take(unit.members)
+        session.count_eviction(unit.members)
         self._units.append(unit)
         self._groups.update(unit.groups)
         if self._bounds:
             self._bounds = self._exceeded()
         for heap in self._rows.values():
             for row in {trail.columns.rows[member.node] for member in unit.members}:
-                heapq.heappush(heap, (0, 0, self._order[row]))
+                heapq.heappush(heap, (0, self._order[row]))
 
     # Where evicting costs least.
 
@@ -254,28 +248,28 @@ class Search:
         if heap is None:
             heap = self._rows[known.key] = self._lower_bounds(placer, known)
         while heap:
-            bound, exact, place = heapq.heappop(heap)
+            _, place = heapq.heappop(heap)
             row = self._by_order[place]
             option = self._option(placer, member, row)
             if option is None:
                 continue
             cost, units = option
-            if (not exact or cost != bound) and heap and heap[0][0] < cost:
-                heapq.heappush(heap, (cost, 1, place))
+            if heap and heap[0] < (cost, place):
+                heapq.heappush(heap, (cost, place))
                 continue
             if not all(self._may_go(unit) for unit in units):
                 for unit in units:
                     if not self._may_go(unit):
                         self._candidates.ban(unit.groups[0])
-                heapq.heappush(heap, (0, 0, place))
+                heapq.heappush(heap, (0, place))
                 continue
             refused = self._evict_all(units)
             if refused is not None:
                 self._candidates.ban(refused.groups[0])
-                heapq.heappush(heap, (0, 0, place))
+                heapq.heappush(heap, (0, place))
             spot = placer.place_on(member, row) or placer.place(member)
             if spot is not None:
-                heapq.heappush(heap, (0, 0, place))
+                heapq.heappush(heap, (0, place))
                 return spot
         return None
 
@@ -293,8 +287,8 @@ class Search:
             self._evict(current)
         return None
 
-    def _lower_bounds(self, placer: Placer, known: PodClass) -> list[tuple[int, int, int]]:
-        """Return the rows where evicting may help, each with a cost below which it cannot."""
+    def _lower_bounds(self, placer: Placer, known: PodClass) -> list[tuple[int, int]]:
+        """Return the rows where evicting may help, each with a cost below which it cannot, and its place by name."""
         outlook = placer.outlook(known)
         columns = placer.trail.columns
         asked = np.flatnonzero(outlook.need)
@@ -305,9 +299,9 @@ class Search:
         rows = np.flatnonzero(possible)
         count = np.maximum(-(-missing[rows] // np.maximum(most[rows][:, asked], 1)).max(axis=1), 1)
         # One gang may free many pods' room on a node at once: then one unit's cost is the least there is.
-        bound = least[rows] + (count - 1) * POD_COST
         places = columns.name_order()[rows]
-        return sorted((cost, 0, place) for cost, place in zip(bound.tolist(), places.tolist(), strict=True))
+        found = zip(rows.tolist(), count.tolist(), places.tolist(), strict=True)
+        return sorted((least[row] + (pods - 1) * POD, place) for row, pods, place in found)
 
     def _option(self, placer: Placer, member: Member, row: int) -> tuple[int, tuple[Unit, ...]] | None:
         """Return the cheapest units found whose going lets a row take the pod, with their cost."""
@@ -317,10 +311,10 @@ class Search:
             return 0, ()
         candidates = self._candidates
         units: dict[tuple[str, ...], Unit] = {}
-        for uid in sorted(candidates.on_row.get(row, ())):
-            unit = candidates.unit(candidates.on_row[row][uid])
+        for other in sorted(candidates.on_row.get(row, {}).values(), key=name_of):
+            unit = candidates.unit(other)
             if unit is not None:
-                units.setdefault(tuple(sorted(other.pod.uid for other in unit.members)), unit)
+                units.setdefault(tuple(sorted(one.pod.uid for one in unit.members)), unit)
         ordered = sorted(units.values(), key=lambda unit: unit.key)
         if not ordered:
             return None
@@ -436,7 +430,7 @@ class Search:
                 continue
             before = session.accounts.savepoint()
             if charge_all(session.accounts, unit.held_by(session)) and self._stay_put(placer, unit, spots):
-                session.budgets.take(unit.members, sign=-1)
+                session.count_eviction(unit.members, sign=-1)
                 self._candidates.put_back(unit)
                 kept.add(index)
                 continue

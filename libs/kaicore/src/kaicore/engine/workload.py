@@ -41,7 +41,8 @@ class Member(Protocol):
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
         zone_charge: what it is charged with on zones.
-        placed_at: when it was placed, microseconds since the epoch; 0 if another scheduler did.
+        running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
+            scheduler did that, when it was created. Microseconds since the epoch.
         pod_set: the leaf of the group's tree that it belongs to.
         nomination: the room that is kept for it while it waits.
         releasing: whether it is charged as being released.
@@ -56,8 +57,10 @@ class Member(Protocol):
     requests: Amounts
     node: str
     zone_charge: ZoneCharge
-    placed_at: int
     pod_set: str
+
+    @property
+    def running_since(self) -> int: ...  # noqa: D102
 
 
 #: Pods per leaf set.
@@ -89,7 +92,8 @@ class Workload:
         waiting: pods without a node, by uid.
         active: pods placed or bound that are to stay, by uid.
         leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
-        done: pods that ended well and are still known, by uid: they count towards the minimum, as in Volcano.
+        done: pods that ended well and are still known, by uid. They count towards the minimum, as in Volcano; so do as
+            many more as the owner tells of (`PodSet.ended`).
         started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
         below_since: since when some of it runs while it, or a group that it starts together with, is below its minimum;
             0 if none is.
@@ -103,6 +107,8 @@ class Workload:
         "_children",
         "_counted",
         "_counts",
+        "_finished",
+        "_running",
         "_sets",
         "active",
         "below_since",
@@ -127,7 +133,10 @@ class Workload:
         self.evicted_at = 0
         self.reached = False
         self.ending = False
+        #: Pods by leaf: those that count, of them the active ones, and those that are known to have ended well.
         self._counts: dict[str, int] = {}
+        self._running: dict[str, int] = {}
+        self._finished: dict[str, int] = {}
         #: As pods of which leaves those that count are counted, by uid.
         self._counted: dict[str, str] = {}
         self.set_group(group)
@@ -141,8 +150,14 @@ class Workload:
         for item in group.sets[1:]:
             self._children.setdefault(item.parent, []).append(item)
         self._counts.clear()
-        for uid, member in [*self.active.items(), *self.done.items()]:
-            self._count(uid, self.leaf(member))
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            numbers.clear()
+            for uid, member in among.items():
+                self._count(uid, self.leaf(member), numbers)
+        for item in group.sets:
+            if item.ended:
+                self.ending = True
+                self._sum_up(item.name)
 
     @property
     def empty(self) -> bool:
@@ -171,11 +186,11 @@ class Workload:
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
-        if self.active.pop(uid, None) is not None or self.done.pop(uid, None) is not None:
-            leaf = self._counted.pop(uid)
-            self._counts[leaf] -= 1
-            if not self._counts[leaf]:
-                del self._counts[leaf]
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            if among.pop(uid, None) is not None:
+                leaf = self._counted.pop(uid)
+                numbers[leaf] -= 1
+                self._sum_up(leaf)
         self.waiting.pop(uid, None)
         self.leaving.pop(uid, None)
 
@@ -186,22 +201,33 @@ class Workload:
 
     def start(self, member: Member) -> None:
         """A pod is placed or bound."""
-        self._put(member, self.active)
+        self._put(member, self.active, self._running)
 
     def finish(self, member: Member) -> None:
         """A pod ended well."""
-        self._put(member, self.done)
+        self._put(member, self.done, self._finished)
 
-    def _put(self, member: Member, among: dict[str, Member]) -> None:
+    def _put(self, member: Member, among: dict[str, Member], numbers: dict[str, int]) -> None:
         uid, leaf = member.pod.uid, self.leaf(member)
         if uid not in among or self._counted[uid] != leaf:
             self.drop(uid)
             among[uid] = member
-            self._count(uid, leaf)
+            self._count(uid, leaf, numbers)
 
-    def _count(self, uid: str, leaf: str) -> None:
+    def _count(self, uid: str, leaf: str, numbers: dict[str, int]) -> None:
         self._counted[uid] = leaf
-        self._counts[leaf] = self._counts.get(leaf, 0) + 1
+        numbers[leaf] = numbers.get(leaf, 0) + 1
+        self._sum_up(leaf)
+
+    def _sum_up(self, leaf: str) -> None:
+        """Count a leaf's pods; of those that ended well, as many as are known or as the owner tells of."""
+        item = self._sets.get(leaf)
+        ended = max(self._finished.get(leaf, 0), item.ended if item is not None else 0)
+        count = self._running.get(leaf, 0) + ended
+        if count:
+            self._counts[leaf] = count
+        else:
+            self._counts.pop(leaf, None)
 
     def leave(self, member: Member) -> None:
         """A pod still holds its node, but not for long."""

@@ -82,6 +82,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         claims: persistent volume claims that it uses, by name.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
         malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
+        start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
     """
 
     uid: str
@@ -115,6 +116,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     malformed: str = ""
     rules: PodRules | None = None
     claims: tuple[ClaimUse, ...] = ()
+    start_time: int = 0
 
     @property
     def subject(self) -> str:

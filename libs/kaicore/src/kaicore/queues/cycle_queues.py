@@ -9,7 +9,7 @@ from kaicore.model.pod import Amounts
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.queues.config import FairShareConfig
 from kaicore.queues.order import Turn, standing
-from kaicore.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
+from kaicore.queues.reclaim import Claim, is_victim, keeps_quotas, may_reclaim, reclaim_refusals
 from kaicore.queues.refusals import QueueRefusal
 from kaicore.queues.tree import Demand
 
@@ -119,6 +119,13 @@ class CycleQueues:
         if theirs is None or not victim.preemptible:
             return False
         return any(is_victim(self.accounts, mine, demand, theirs) for mine, demand in self._claims(asked))
+
+    def keeps_quotas(self, asked: Asked, victim: Group, held: Amounts) -> bool:
+        """Tell whether the victim's queues keep their quotas if so much of its work goes for groups to start."""
+        theirs, demand = self._number(victim), self._demand(held)
+        return theirs is None or all(
+            keeps_quotas(self.accounts, mine, wanted, theirs, demand) for mine, wanted in self._claims(asked)
+        )
 
     def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
         """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""

@@ -52,6 +52,25 @@ def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: i
     return accounts.exceeds(theirs, quotas, places) and not accounts.exceeds(mine, quotas, places)
 
 
+def keeps_quotas(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int, held: Demand) -> bool:
+    """Whether a victim's queue, and those above it up to where the two part, have their quotas without some work.
+
+    Looked at is what the reclaimer asks for and the victim's side uses more than its quota of: of anything else it is
+    below its quota already, or nothing is taken for it. The accounts are those of just before, as for `is_victim`.
+    """
+    sides = accounts.tree.diverging(reclaimer, victim)
+    if sides is None:
+        return True
+    path, quotas, used = accounts.tree.paths[victim], accounts.tree.quotas, accounts.used
+    below = path[: path.index(sides[1]) + 1]
+    return all(
+        used[queue][place] - held.amounts[place] >= quotas[queue][place]
+        for place, amount in enumerate(demand.amounts)
+        if amount > 0 and held.amounts[place] > 0 and used[sides[1]][place] > quotas[sides[1]][place]
+        for queue in below
+    )
+
+
 def reclaim_refusals(
     accounts: QueueAccounts, asked: Sequence[Claim], victims: Sequence[Claim], *, margin_milli: int = 1000
 ) -> tuple[Reason, ...]:

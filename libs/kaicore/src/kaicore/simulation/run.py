@@ -26,6 +26,7 @@ from kaicore.events.payloads import (
 )
 from kaicore.k8s.facts import Facts
 from kaicore.k8s.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.k8s.normalize_fields import seconds
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.normalize_topology import normalize_topology
 from kaicore.k8s.objects import PodObject
@@ -227,7 +228,7 @@ class Simulation:
             units.append(
                 Unit(
                     (
-                        self._event(f"pod/{meta.uid}", placed, _SCHEDULER, wire),
+                        self._event(f"pod/{meta.uid}", placed, _SCHEDULER, wire, at=_came(wire)),
                         self._event(f"node/{node}", NodeCharged(node, "", (meta.uid,)), _SCHEDULER, wire),
                     )
                 )
@@ -341,14 +342,14 @@ class Simulation:
         payload = PlacementObserved(meta.uid, meta.namespace, meta.name, node, placement, source)
         return Unit((observation(CLUSTER, payload, previous=None, occurred_at=self._now),))
 
-    def _event(self, stream: str, payload: Payload, actor: str, wire: PodObject) -> NewEvent:
+    def _event(self, stream: str, payload: Payload, actor: str, wire: PodObject, *, at: int | None = None) -> NewEvent:
         meta = wire.metadata
         return NewEvent(
             id=derived_id(CLUSTER, type(payload).__name__, meta.uid, str(self._now)),
             stream=stream,
             payload=payload,
             actor=actor,
-            occurred_at=self._now,
+            occurred_at=self._now if at is None else at,
             subject=f"{meta.namespace}/{meta.name}",
         )
 
@@ -359,6 +360,12 @@ _encode = msgspec.json.Encoder().encode
 def _holds(wire: PodObject) -> bool:
     """Whether a pod holds something of a node."""
     return bool(wire.spec.node_name) and wire.status.phase not in ("Succeeded", "Failed")
+
+
+def _came(wire: PodObject) -> int | None:
+    """Return when a pod came to its node, or at the latest when it was created; microseconds since the epoch."""
+    time = seconds(wire.status.start_time) or seconds(wire.metadata.creation_timestamp)
+    return None if time is None else time * 1_000_000
 
 
 def _arrival(pod: WorldPod) -> tuple[bool, str, str, str]:

@@ -54,7 +54,7 @@ class PodEntry(msgspec.Struct):
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
         cycle: the cycle that placed it.
-        placed_at: when that was recorded, microseconds since the epoch.
+        placed_at: the clock of that cycle, microseconds since the epoch.
         gone: the API server no longer knows it, as a failed bind told.
         started_at: when it was first seen running, by the record of that; 0 before.
         missed: what of its observed placement is not as its own NUMA policy asks; empty when nothing is.
@@ -108,6 +108,11 @@ class PodEntry(msgspec.Struct):
     reported: WaitingPod | None = None
     evicting: bool = False
     volumes: dict[str, str] = {}
+
+    @property
+    def running_since(self) -> int:
+        """See `kaicore.engine.workload.Member`."""
+        return self.pod.start_time * 1_000_000 or self.placed_at or self.pod.created_at * 1_000_000
 
     @property
     def leaving(self) -> bool:

@@ -55,6 +55,7 @@ class _StateRecord(msgspec.Struct):
     group_reasons: dict[str, dict[str, GroupPending]]
     workloads: list[WorkloadRecord]
     healed: dict[str, Healed]
+    moved_at: dict[str, int]
     config_digest: str
     group_sources: list[GroupSource]
     queue_book: QueueRecord
@@ -117,6 +118,7 @@ def encode_state(state: ClusterState) -> bytes:
             group_reasons=state.group_reasons,
             workloads=state.roster.records(),
             healed=state.healing.healed,
+            moved_at=state.moved_at,
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
             queue_book=state.queue_book.record(),
@@ -142,6 +144,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
     state.tally, state.group_reasons = record.tally, record.group_reasons
     state.healing.healed, state.config_digest = record.healed, record.config_digest
+    state.moved_at = record.moved_at
     state.queue_book = QueueBook.restored(record.queue_book)
     for source in record.group_sources:
         state.group_table.source_seen(source)

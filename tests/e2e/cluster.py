@@ -1,0 +1,274 @@
+"""The cluster that the end-to-end tests schedule on: an API server with nodes, and an account for each service.
+
+The API server is that of the kubeconfig `KAI_TEST_KUBECONFIG`, by default a simulated one. Its nodes come from
+`kai fleet`, which needs nothing but an API server; with `KAI_TEST_REAL_NODES` set they are those that are there. The
+roles of `deploy/k8s` are applied as they are, and each service gets the token of its own account and no other.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import msgspec
+import yaml
+from kaicore.errors import ApiStatus
+from kaicore.k8s.access import configured_access
+from kaicore.k8s.client import KubeClient
+
+Json = dict[str, Any]
+
+#: Seconds that anything may take on a busy machine.
+PATIENCE_S = 120.0
+
+#: A fleet whose kubelets align what they can, and reject nothing for it.
+TWO_GPU_NODES = """
+groups:
+  - name: gpu
+    count: 2
+    zones: 2
+    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
+    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
+    timing: {terminationSeconds: 100ms}
+"""
+
+SYSTEM = "kai-system"
+DEPLOY = Path(__file__).parents[2] / "deploy/k8s"
+_ACCESS_KINDS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+}
+_TOKEN_SECONDS = 6 * 3600
+_SERVICES = ("watcher", "binder", "ingest")
+
+
+def foreign_kubeconfig() -> Path | None:
+    """The kubeconfig of the API server to test on; None for a simulated one."""
+    named = os.environ.get("KAI_TEST_KUBECONFIG")
+    return Path(named) if named else None
+
+
+def real_nodes() -> bool:
+    """Whether the nodes are real kubelets'."""
+    return bool(os.environ.get("KAI_TEST_REAL_NODES"))
+
+
+class Child:
+    """A process of ours that ends with the tests, whatever happens."""
+
+    def __init__(self, log: Path, *command: str | Path) -> None:
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *map(str, command)],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "KAI_PARENT_PID": str(os.getpid())},
+                start_new_session=True,
+            )
+
+    def until(self, ready: Callable[[], bool]) -> None:
+        """Wait until something holds of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not ready():
+            assert self._process.poll() is None, self._log.read_text()[-5000:]
+            assert time.monotonic() < deadline, self._log.read_text()[-5000:]
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it, and wait for its end."""
+        self._process.terminate()
+        assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-5000:]
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Whether a GET of a url succeeds."""
+    try:
+        with urlopen(url, timeout=5) as response:
+            return int(response.status) == 200
+    except OSError:
+        return False
+
+
+class Cluster:
+    """A cluster in which each service has an account of its own.
+
+    Attributes:
+        simulated: whether its API server is the simulated one.
+        namespace: the tests' own, gone with `stop`.
+        kubeconfig: the administrator's.
+    """
+
+    def __init__(self, root: Path, *, profile: str = "mini") -> None:
+        given = foreign_kubeconfig()
+        self.simulated = given is None
+        self.root = root
+        self.namespace = f"kai-e2e-{secrets.token_hex(4)}"
+        self.kubeconfig = given or root / "admin.kubeconfig"
+        self._profile = profile
+        self._fleet_port = free_port()
+        self._server: Child | None = None
+        self._fleet: Child | None = None
+        self._exporters: list[Child] = []
+
+    def start(self) -> None:
+        """Start what is ours of it, and prepare the rest."""
+        self.root.mkdir(exist_ok=True)
+        if self.simulated:
+            outputs = ["--kubeconfig-out", self.root / "tls.kubeconfig", "--http-kubeconfig-out", self.kubeconfig]
+            data = ["--data-dir", self.root / "apiserver"]
+            self._server = Child(self.root / "apiserver.log", "kai_simulator.apiserver.main", *outputs, *data)
+            self._server.until(self.kubeconfig.exists)
+        asyncio.run(self._prepare())
+        if not real_nodes():
+            self._fleet = Child(
+                self.root / "fleet.log",
+                *("kai_cli.main", "fleet", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
+                *("--data-dir", self.root / "fleet", "--podresources-dir", self._sockets),
+                *("--install-crds", "true", "--http-port", str(self._fleet_port)),
+            )
+            self._fleet.until(lambda: answers(f"http://127.0.0.1:{self._fleet_port}/readyz"))
+
+    @property
+    def _sockets(self) -> Path:
+        return self.root / "pr"
+
+    async def _prepare(self) -> None:
+        async with self.client() as client:
+            for document in access_manifests():
+                metadata = document["metadata"]
+                place = _ACCESS_KINDS[document["kind"]].format(namespace=metadata.get("namespace", ""))
+                path = f"{place}/{metadata['name']}?fieldManager=kai-e2e&force=true"
+                await client.patch(path, document, content_type="application/apply-patch+yaml")
+            await client.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+            for service in _SERVICES:
+                token = await self._token(client, f"kai-{service}")
+                self.kubeconfig_of(service).write_text(self._with_token(token))
+
+    async def _token(self, client: KubeClient, account: str, **spec: Any) -> str:
+        path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+        answer = await client.post(path, {**body, "spec": {"expirationSeconds": _TOKEN_SECONDS, **spec}})
+        return str(msgspec.json.decode(answer)["status"]["token"])
+
+    def _with_token(self, token: str) -> str:
+        """The administrator's kubeconfig with other credentials."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        (context,) = [item["context"] for item in config["contexts"] if item["name"] == config["current-context"]]
+        config["users"] = [{"name": context["user"], "user": {"token": token}}]
+        return yaml.safe_dump(config)
+
+    def kubeconfig_of(self, service: str) -> Path:
+        """The kubeconfig of a service's own account."""
+        return self.root / f"{service}.kubeconfig"
+
+    @property
+    def flags(self) -> list[str]:
+        """What `kai up` is told of it."""
+        return [part for name in _SERVICES for part in ("--kubeconfig", f"{name}={self.kubeconfig_of(name)}")]
+
+    def observe(self, ingest_url: str, *, cluster: str) -> None:
+        """Run an exporter per node of the fleet, each with a token that names its node, as the DaemonSet has it."""
+        if self._fleet is None or self._exporters:
+            return
+        for directory in self._node_directories():
+            token = self.root / f"{directory.name}.token"
+            token.write_text(asyncio.run(self._node_token(directory.name)))
+            self._exporters.append(
+                Child(
+                    self.root / f"exporter-{directory.name}.log",
+                    *("kai_exporter.main", "--cluster", cluster, "--ingest-url", ingest_url),
+                    *("--node-name", directory.name, "--podresources-socket", directory / "kubelet.sock"),
+                    *("--sysfs-root", directory / "sys", "--token-file", token),
+                )
+            )
+
+    def _node_directories(self) -> list[Path]:
+        return sorted(socket.parent for socket in self._sockets.glob("*/kubelet.sock"))
+
+    async def _node_token(self, node: str) -> str:
+        bound = {"apiVersion": "v1", "kind": "Node", "name": node}
+        async with self.client() as client:
+            uid = msgspec.json.decode(await client.get(f"/api/v1/nodes/{node}"))["metadata"]["uid"]
+            reference = {**bound, "uid": uid}
+            return await self._token(client, "kai-exporter", audiences=["kai-ingest"], boundObjectRef=reference)
+
+    def fleet_url(self, path: str) -> str:
+        """Where the simulated fleet takes its orders."""
+        return f"http://127.0.0.1:{self._fleet_port}/simulator/{path}"
+
+    @asynccontextmanager
+    async def client(self, service: str = "") -> AsyncIterator[KubeClient]:
+        """A client with the administrator's rights, or with those of a service."""
+        kubeconfig = self.kubeconfig_of(service) if service else self.kubeconfig
+        async with KubeClient(configured_access(str(kubeconfig))) as client:
+            yield client
+
+    def stop(self) -> None:
+        """Take away what the tests made, and end what is ours."""
+        for exporter in self._exporters:
+            exporter.stop()
+        if not self.simulated:
+            asyncio.run(self._clear())
+        if self._fleet is not None:
+            nodes = [directory.name for directory in self._node_directories()]
+            self._fleet.stop()
+            if not self.simulated:
+                asyncio.run(self._delete_nodes(nodes))
+        if self._server is not None:
+            self._server.stop()
+
+    async def _clear(self) -> None:
+        """Delete the namespace while the kubelets still end its pods."""
+        path = f"/api/v1/namespaces/{self.namespace}"
+        async with self.client() as client, asyncio.timeout(PATIENCE_S):
+            await client.delete(path)
+            while await _exists(client, path):  # noqa: ASYNC110  # a namespace's end is not told by itself
+                await asyncio.sleep(0.2)
+
+    async def _delete_nodes(self, nodes: list[str]) -> None:
+        async with self.client() as client:
+            for node in nodes:
+                await client.delete(f"/api/v1/nodes/{node}")
+
+
+async def _exists(client: KubeClient, path: str) -> bool:
+    try:
+        await client.get(path)
+    except ApiStatus as error:
+        if error.code == 404:
+            return False
+        raise
+    return True
+
+
+def access_manifests() -> Iterator[Json]:
+    """Accounts, roles and bindings of the production manifests, namespaces first."""
+    documents = [
+        document
+        for file in sorted(DEPLOY.glob("*.yaml"))
+        for document in yaml.safe_load_all(file.read_text())
+        if document and document.get("kind") in _ACCESS_KINDS
+    ]
+    order = list(_ACCESS_KINDS)
+    yield from sorted(documents, key=lambda document: order.index(document["kind"]))

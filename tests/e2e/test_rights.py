@@ -1,0 +1,212 @@
+"""Each service has the rights that it needs, and none that it never uses: `deploy/k8s/rbac.yaml` as it is.
+
+The simulated API server tells which rules allowed which requests. A foreign one does not: there, what an account may
+do is compared with the manifests, a right that is missing shows as a refusal in the services' logs, as in every
+end-to-end test, and whether a right is ever used cannot be known.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from kaicore.errors import ApiStatus
+from kaicore.k8s.client import KubeClient
+from kaicore.k8s.group_kinds import GROUP_KINDS
+from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
+from kaicore.k8s.queue_kinds import QUEUE_KINDS
+from kaicore.k8s.resources import OptionalResource
+
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
+from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
+from tests.e2e.rights import Right, granted, rights_of, used
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POD_GROUP_PATHS = {
+    resource.group: f"/apis/{resource.group}/{resource.versions[0]}/namespaces/{{namespace}}/podgroups"
+    for kind, resource in GROUP_KINDS
+    if kind.name.startswith("PodGroup.")
+}
+QUEUES = "/apis/scheduling.run.ai/v2/queues"
+#: What every user may do on a real API server (the roles system:basic-user and system:discovery).
+_EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
+
+
+@pytest.fixture
+def cluster_profile() -> str:
+    return TWO_GPU_NODES
+
+
+@pytest.fixture
+def stack(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveStack]:
+    """A stack on a cluster that serves every kind which it reads, and where every sort of thing is written."""
+    monkeypatch.setenv("KAI_EMPTY_GROUPS", "true")
+    monkeypatch.setenv("KAI_SCHEDULED_EVENTS", "true")
+    asyncio.run(serve_every_kind(cluster))
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        yield live
+
+
+async def serve_every_kind(cluster: Cluster) -> None:
+    """Install the definitions of all kinds that the watcher follows where they are served."""
+    async with cluster.client() as client:
+        for _, resource in (*GROUP_KINDS, *QUEUE_KINDS):
+            try:
+                await client.post(DEFINITIONS, definition(resource))
+            except ApiStatus as error:
+                if error.code != 409:  # another definition serves it, or it is built in
+                    raise
+
+
+def definition(resource: OptionalResource[Any], *, status: bool = True) -> Json:
+    """The definition that we ship, or else one of which anything goes."""
+    name = f"{resource.plural}.{resource.group}"
+    for file in DEPLOY.glob("crds/**/*.yaml"):
+        for shipped in yaml.safe_load_all(file.read_text()):
+            if shipped["metadata"]["name"] == name:
+                return dict(shipped)
+    kind = resource.kind.partition(".")[0]
+    scope = "Cluster" if kind in ("ClusterQueue", "Cohort", "Queue", "ResourceFlavor") else "Namespaced"
+    version = {
+        "name": resource.versions[0],
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
+        "spec": {
+            "group": resource.group,
+            "scope": scope,
+            "names": {"plural": resource.plural, "kind": kind},
+            "versions": [version],
+        },
+    }
+
+
+async def get(client: KubeClient, path: str) -> Json:
+    return dict(msgspec.json.decode(await client.get(path)))
+
+
+async def until(client: KubeClient, path: str, holds: Callable[[Json], object]) -> Json:
+    """Look at an object until something holds of it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds(seen := await get(client, path)):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    return seen
+
+
+async def test_an_account_may_do_what_the_manifests_say_and_nothing_else(cluster: Cluster) -> None:
+    for service in ("watcher", "binder", "ingest", "exporter"):
+        user = f"system:serviceaccount:kai-system:kai-{service}"
+        expected = {right for right in granted() if right.user == user}
+        if service == "exporter":
+            assert expected == set(), "the exporter needs nothing of the API server"
+            continue
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        async with cluster.client(service) as client:
+            path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+            answer = await client.post(path, {**review, "spec": {"namespace": "default"}})
+        rules = msgspec.json.decode(answer)["status"]["resourceRules"]
+        held = {right for right in rights_of(user, rules) if right.resource not in _EVERYBODYS}
+        assert held == expected
+
+
+@pytest.mark.skipif(foreign_kubeconfig() is not None, reason="only the simulated API server tells of the use of rights")
+async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: LiveStack) -> None:
+    async with cluster.client() as admin:
+        await claims_are_provisioned_and_bound(stack, admin)
+        await a_binding_is_not_answered(stack, admin)
+        await somebody_makes_way(stack, admin)
+        # Queues last: once there are some, pods need one.
+        await write_pod_group_and_queue_statuses(cluster, admin, wave="first")
+        await without_status_subresource(admin)
+        await write_pod_group_and_queue_statuses(cluster, admin, wave="second")
+        unused: set[Right] = set()
+        async with asyncio.timeout(PATIENCE_S):
+            while unused := granted() - used(told := await get(admin, "/simulator/rights")):
+                print("not used yet:", *sorted(unused), sep="\n  ")
+                await asyncio.sleep(1)
+    assert [refusal for refusal in told["refused"] if "kai-system" in refusal["user"]] == []
+
+
+async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient, *, wave: str) -> None:
+    """PodGroups of every dialect and a Queue, each until its status is told."""
+    paths = [path.format(namespace=cluster.namespace) for path in POD_GROUP_PATHS.values()]
+    for path in (*paths, QUEUES):
+        spec: Json = {"minMember": 1}
+        if path == QUEUES:
+            spec = {"resources": {"gpu": {"quota": -1, "limit": -1, "overQuotaWeight": 1}}}
+        group, version = path.split("/")[2:4]
+        kind = "Queue" if path == QUEUES else "PodGroup"
+        body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": wave}, "spec": spec}
+        await admin.post(path, body)
+    for path in (*paths, QUEUES):
+        await until(admin, f"{path}/{wave}", lambda seen: seen.get("status"))
+
+
+async def without_status_subresource(admin: KubeClient) -> None:
+    """The same kinds, with statuses that are parts of the objects, as older definitions have it."""
+    names = [f"podgroups.{group}" for group in POD_GROUP_PATHS]
+    for name in (*names, "queues.scheduling.run.ai"):
+        found = await get(admin, f"{DEFINITIONS}/{name}")
+        versions = [{**version, "subresources": {}} for version in found["spec"]["versions"]]
+        await admin.patch(f"{DEFINITIONS}/{name}", {"spec": {"versions": versions}})
+
+
+async def claims_are_provisioned_and_bound(stack: LiveStack, admin: KubeClient) -> None:
+    """A pod with a volume made beforehand, and with one that is made for it."""
+    where = f"/api/v1/namespaces/{stack.namespace}"
+    claims = f"{where}/persistentvolumeclaims"
+    amounts = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for name, provisioner in (("local", "kubernetes.io/no-provisioner"), ("late", "example.com/late")):
+        await admin.post(
+            "/apis/storage.k8s.io/v1/storageclasses",
+            {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"},
+        )
+        await admin.post(claims, {"metadata": {"name": name}, "spec": {**amounts, "storageClassName": name}})
+    volume = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    await admin.post(
+        "/api/v1/persistentvolumes",
+        {"metadata": {"name": "made"}, "spec": {**volume, "hostPath": {"path": "/data"}}},
+    )
+    pod = pod_manifest("claims", cpu="1", memory="1Gi", gpu="1")
+    pod["spec"]["volumes"] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("local", "late")
+    ]
+    await stack.create(pod)
+    chosen = lambda claim: SELECTED_NODE_ANNOTATION in claim["metadata"].get("annotations", {})  # noqa: E731
+    await until(admin, f"{claims}/late", chosen)
+    provisioned = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}
+    await admin.patch(f"{claims}/late", {**provisioned, "spec": {"volumeName": "provisioned"}})
+    await stack.until(bound(1, "claims"))
+
+
+async def a_binding_is_not_answered(stack: LiveStack, admin: KubeClient) -> None:
+    """The binder must look what became of a binding."""
+    match = {"verb": "create", "resource": "pods", "subresource": "binding", "name": "lost"}
+    await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "lost-answer", "times": 1}})
+    await stack.create(pod_manifest("lost", cpu="1", memory="1Gi"))
+    await stack.until(bound(1, "lost"))
+
+
+async def somebody_makes_way(stack: LiveStack, admin: KubeClient) -> None:
+    """A pod is evicted for one that matters more, which is nominated for its node meanwhile."""
+    await admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "e2e-high"}, "value": 90})
+    large = [pod_manifest(f"low-{number}", cpu="10", memory="1Gi") for number in range(2)]
+    await stack.create(*large)
+    await stack.until(bound(2, "low"))
+    high = pod_manifest("high", cpu="10", memory="1Gi")
+    high["spec"]["priorityClassName"] = "e2e-high"
+    await stack.create(high)
+    state = await stack.until(bound(1, "high"))
+    assert state.tally.evictions == 1

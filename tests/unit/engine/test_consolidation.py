@@ -1,0 +1,223 @@
+"""Moving running pods so that something fits: whom, how often, for what, and what is said when nothing is moved."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.decisions import CycleResult, EvictionReason
+from kaicore.engine.reasons import Code, render
+from kaicore.events.payloads import Reason
+from kaicore.model.pod import Owner, Pod
+from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import pending_reasons
+
+from tests.factory import pod
+from tests.workloads import OWNER, Workloads
+
+MINUTE = 60_000_000
+#: Of reasons that consolidation gives.
+SAID = {
+    Code.NO_MOVE,
+    Code.NOBODY_REMAKES,
+    Code.CANNOT_RESTART,
+    Code.MOVED_LATELY,
+    Code.NO_OTHER_PLACE,
+    Code.TOO_MANY_MOVES,
+    Code.NOT_WORTH_MOVING,
+}
+
+
+def nodes(count: int) -> Workloads:
+    """Nodes of 8 GPUs."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8, labels={"host": f"n{number}"})
+    return cluster
+
+
+def runs(cluster: Workloads, name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
+    kwargs.setdefault("owner", msgspec.structs.replace(OWNER, name=name, uid=f"uid-of-{name}"))
+    return cluster.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs))
+
+
+def said(cluster: Workloads, name: str) -> dict[str, Reason]:
+    found = pending_reasons(cluster.state.pods[f"uid-{name}"], cluster.state)
+    return {reason.code: reason for reason in found if reason.code in SAID}
+
+
+def moved(cluster: Workloads, result: CycleResult) -> set[str]:
+    found = cluster.evicted(result)
+    assert set(found.values()) <= {EvictionReason.CONSOLIDATED}
+    return set(found)
+
+
+def halves(cluster: Workloads, **kwargs: Any) -> None:
+    for node in ("n0", "n1"):
+        runs(cluster, f"half-{node}", node, 4, **kwargs)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+
+
+def test_pods_without_a_controller_are_not_moved_and_that_is_said() -> None:
+    cluster = nodes(2)
+    halves(cluster, owner=None)
+    assert not cluster.cycle().evictions
+    reasons = said(cluster, "whole")
+    assert set(reasons) == {Code.NO_MOVE, Code.NOBODY_REMAKES}
+    assert render(reasons[Code.NOBODY_REMAKES]) == (
+        "2 running pods without a controller, which nobody makes again, are not moved (such as default/half-n0)"
+    )
+
+
+def test_pods_without_a_controller_are_moved_where_the_configuration_says_so() -> None:
+    cluster = nodes(2)
+    halves(cluster, owner=None)
+    assert moved(cluster, cluster.cycle(EngineConfig(consolidate_bare_pods=True))) == {"half-n0"}
+
+
+def test_who_fits_nowhere_else_is_named() -> None:
+    cluster = nodes(2)
+    for node in ("n0", "n1"):
+        runs(cluster, f"half-{node}", node, 4, node_selector={"host": node})
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not cluster.cycle().evictions
+    (reason,) = said(cluster, "whole").values()
+    assert render(reason) == (
+        "nothing was moved for it: 2 groups in the way fit nowhere else (such as Pod default/half-n0)"
+    )
+
+
+def test_more_groups_than_may_be_moved_are_counted() -> None:
+    cluster = nodes(2)
+    for number in range(4):
+        runs(cluster, f"small-{number}", f"n{number // 2}", 1)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not cluster.cycle(EngineConfig(consolidate_groups=1)).evictions
+    (reason,) = said(cluster, "whole").values()
+    assert render(reason) == "nothing was moved for it: 2 groups would have to be, 1 may be"
+
+
+def test_where_there_is_not_room_enough_in_all_nothing_is_said_of_moves() -> None:
+    cluster = nodes(1)
+    halves_of_one = [runs(cluster, f"half-{number}", "n0", 4) for number in range(2)]
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not cluster.cycle().evictions
+    assert halves_of_one
+    assert not said(cluster, "whole")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gang", "wanted", "moves"),
+    [
+        pytest.param([4], False, 8, True, id="a half for a whole"),
+        pytest.param([2, 2], False, 8, True, id="two quarters for a whole"),
+        pytest.param([4], False, 5, True, id="four for five"),
+        pytest.param([4], False, 6, True, id="four for six"),
+        pytest.param([2, 2, 2], False, 7, True, id="six for seven"),
+        pytest.param([2, 2], True, 8, False, id="a gang of four, which counts twice, for eight"),
+        pytest.param([1, 1], True, 8, True, id="a gang of two, which counts twice, for eight"),
+    ],
+)
+def test_the_gain_must_exceed_the_cost(sizes: list[int], gang: bool, wanted: int, moves: bool) -> None:
+    """Whoever is on n0 could go to n1; on n1 nobody is ever moved."""
+    cluster = nodes(2)
+    if gang:
+        spec = {"node_selector": {}, "cpu": 1, "gpu": sizes[0], "phase": "Running"}
+        cluster.gang("gang", len(sizes), node_name="n0", **spec)
+    else:
+        for number, gpu in enumerate(sizes):
+            runs(cluster, f"p{number}", "n0", gpu)
+    runs(cluster, "bare", "n1", 8 - sum(sizes), owner=None)
+    cluster.add_pod(pod("wants", cpu=1, gpu=wanted))
+    result = cluster.cycle()
+    assert len(moved(cluster, result)) == (len(sizes) if moves else 0)
+    assert (Code.NOT_WORTH_MOVING in said(cluster, "wants")) is not moves
+
+
+def test_as_much_as_it_gains_is_too_much() -> None:
+    """Two halves could go to one node each, and a whole would fit where they are: eight for eight."""
+    cluster = nodes(3)
+    for number in range(2):
+        runs(cluster, f"p{number}", "n0", 4)
+        runs(cluster, f"bare-{number}", f"n{number + 1}", 4, owner=None)
+    cluster.add_pod(pod("wants", cpu=1, gpu=8))
+    assert not cluster.cycle().evictions
+    assert Code.NOT_WORTH_MOVING in said(cluster, "wants")
+
+
+def test_what_a_move_would_cost_and_gain_is_said() -> None:
+    cluster = nodes(2)
+    cluster.gang("gang", 2, node_name="n0", cpu=1, gpu=2, phase="Running")
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("wants", cpu=1, gpu=8))
+    cluster.cycle()
+    assert render(said(cluster, "wants")[Code.NOT_WORTH_MOVING]) == (
+        "nothing was moved for it: that would cost as much as 100 % of the largest node, and gain 100 %"
+    )
+
+
+def again(cluster: Workloads, result: CycleResult, node: str, suffix: str) -> None:
+    """Whoever was evicted is gone, and made again on a node."""
+    for eviction in result.evictions:
+        before = cluster.state.pods[eviction.uid].pod
+        cluster.delete_pod(before)
+        name = f"{before.name}{suffix}"
+        born = cluster.now // 1_000_000 + 1
+        cluster.add_pod(msgspec.structs.replace(before, name=name, uid=f"uid-{name}", node_name=node, created_at=born))
+
+
+@pytest.mark.parametrize("in_gang", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_who_was_moved_is_not_moved_again_before_the_cool_down_is_over(in_gang: bool, restarted: bool) -> None:
+    cluster = nodes(2)
+    if in_gang:
+        cluster.gang("g", 2, node_name="n0", cpu=1, gpu=1, phase="Running")
+    else:
+        runs(cluster, "p", "n0", 2)
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("first", cpu=1, gpu=8))
+    result = cluster.cycle()
+    assert moved(cluster, result)
+    again(cluster, result, "n1", "-again")
+    if restarted:
+        cluster.state = decode_state(encode_state(cluster.state))
+    cluster.delete_pod(cluster.state.pods["uid-first"].pod)
+    cluster.delete_pod(cluster.state.pods["uid-bare"].pod)
+    runs(cluster, "bare-2", "n0", 4, owner=None)
+    cluster.add_pod(pod("second", cpu=1, gpu=8))
+    cluster.now += 5 * MINUTE
+    waits = cluster.cycle()
+    assert not waits.evictions
+    assert Code.MOVED_LATELY in said(cluster, "second")
+    assert waits.due, "the next cycle is not later than that"
+    cluster.now += 6 * MINUTE
+    assert moved(cluster, cluster.cycle())
+
+
+def test_other_pods_of_an_owner_may_be_moved_meanwhile() -> None:
+    cluster = nodes(3)
+    one = Owner("ReplicaSet", "web", "uid-web")
+    for number in range(2):
+        runs(cluster, f"web-{number}", f"n{number}", 2, owner=one)
+    runs(cluster, "bare", "n2", 2, owner=None)
+    cluster.add_pod(pod("first", cpu=1, gpu=8))
+    result = cluster.cycle()
+    assert moved(cluster, result) == {"web-0"}
+    again(cluster, result, "n2", "-again")
+    cluster.run(*(cluster.state.pods[one.uid].pod for one in cluster.cycle().decisions))
+    cluster.add_pod(pod("second", cpu=1, gpu=8))
+    assert moved(cluster, cluster.cycle()) == {"web-1"}
+
+
+def test_a_cool_down_of_none_moves_again_at_once() -> None:
+    cluster = nodes(2)
+    runs(cluster, "p", "n0", 2)
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("first", cpu=1, gpu=8))
+    config = EngineConfig(consolidate_cooldown_us=0)
+    again(cluster, cluster.cycle(config), "n1", "-again")
+    cluster.delete_pod(cluster.state.pods["uid-first"].pod)
+    cluster.delete_pod(cluster.state.pods["uid-bare"].pod)
+    cluster.add_pod(pod("second", cpu=64, gpu=6))
+    runs(cluster, "bare-2", "n0", 4, owner=None)
+    assert moved(cluster, cluster.cycle(config)) == {"p-again"}

@@ -1,0 +1,166 @@
+"""Which of several victims goes: a table of cases, and the figures that decide them."""
+
+from typing import NamedTuple
+
+import pytest
+from kaicore.engine.config import Action, EngineConfig
+from kaicore.engine.eviction_cost import Ending, PodSizes, cost_of
+from kaicore.events import payloads
+from kaicore.model.pod import Pod
+
+from tests.factory import amounts, pod
+from tests.hierarchy import queue
+from tests.workloads import Workloads
+
+QUEUE_LABEL = "kai.scheduler/queue"
+HOUR = 3600
+
+
+class Runs(NamedTuple):
+    """A pod that runs: `hours` since it started."""
+
+    name: str
+    node: str
+    gpu: int
+    priority: int = 1
+    hours: int = 1
+    queue: str = ""
+    cpu: int = 1
+
+
+def a_pod(one: Runs, *, now: int, uid: str = "") -> Pod:
+    labels = {QUEUE_LABEL: one.queue} if one.queue else {}
+    return pod(
+        one.name,
+        uid=uid or f"uid-{one.name}",
+        cpu=one.cpu,
+        gpu=one.gpu,
+        priority=one.priority,
+        node_name=one.node,
+        phase="Running",
+        labels=labels,
+        start_time=now // 1_000_000 - one.hours * HOUR,
+    )
+
+
+def nodes(*gpus: int) -> Workloads:
+    cluster = Workloads()
+    for number, gpu in enumerate(gpus):
+        cluster.add_node(f"n{number}", cpu=64, gpu=gpu)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("sizes", "running", "wanted", "goes"),
+    [
+        pytest.param((8, 8), [Runs("a", "n0", 8), Runs("b", "n1", 8)], 8, {"a"}, id="of equals the first by name"),
+        pytest.param((16,), [Runs("b", "n0", 8), Runs("a", "n0", 8)], 8, {"a"}, id="on one node as well"),
+        pytest.param((16,), [Runs(name, "n0", 4) for name in "dcba"], 8, {"a", "b"}, id="two of four equals"),
+        pytest.param((8, 8), [Runs("a", "n0", 8, hours=2), Runs("b", "n1", 8)], 8, {"b"}, id="the younger"),
+        pytest.param((8, 8), [Runs("a", "n0", 8), Runs("b", "n1", 4), Runs("c", "n1", 4, priority=9)], 4, {"b"},
+                     id="the smaller where both suffice"),
+        pytest.param((12,), [Runs("a", "n0", 8), Runs("b", "n0", 4)], 4, {"b"}, id="the smaller on one node"),
+        pytest.param((8, 8), [Runs("a", "n0", 8, hours=1), Runs("b", "n1", 4, hours=99), Runs("c", "n1", 4, 9)], 4,
+                     {"b"}, id="the smaller though it is older"),
+        pytest.param((12,), [Runs("a", "n0", 8), Runs("b", "n0", 2), Runs("c", "n0", 2)], 4, {"a"},
+                     id="one large rather than two small"),
+        pytest.param((8, 8), [Runs("a", "n0", 8), Runs("b", "n1", 4, priority=2), Runs("c", "n1", 4, 9)], 4, {"a"},
+                     id="lower priority though it is larger"),
+        pytest.param((8, 8), [Runs("a", "n0", 8, cpu=60), Runs("b", "n1", 8, cpu=1)], 8, {"a"},
+                     id="what is large in one resource is not larger for another"),
+    ],
+)  # fmt: skip
+def test_who_goes(sizes: tuple[int, ...], running: list[Runs], wanted: int, goes: set[str]) -> None:
+    cluster = nodes(*sizes)
+    for one in running:
+        cluster.add_pod(a_pod(one, now=cluster.now))
+    cluster.add_pod(pod("high", cpu=1, gpu=wanted, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == goes
+
+
+def test_equal_costs_go_by_name_whatever_their_uids() -> None:
+    cluster = nodes(16)
+    for name, uid in (("a", "z"), ("b", "y")):
+        cluster.add_pod(a_pod(Runs(name, "n0", 8), now=cluster.now, uid=uid))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"a"}
+
+
+def test_without_a_start_time_the_creation_time_counts() -> None:
+    cluster = nodes(8, 8)
+    for name, node, created_at in (("a", "n0", 1), ("b", "n1", cluster.now // 1_000_000 - 60)):
+        cluster.add_pod(pod(name, cpu=1, gpu=8, priority=1, node_name=node, phase="Running", created_at=created_at))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"b"}
+
+
+RECLAIM = EngineConfig(actions=(Action.ALLOCATE, Action.RECLAIM))
+
+
+@pytest.mark.parametrize(
+    ("running", "goes"),
+    [
+        pytest.param([Runs("a0", "n0", 8, queue="a"), Runs("a1", "n1", 8, queue="a")], {"a0"},
+                     id="below its quota where there is no other choice"),
+        pytest.param([Runs("a0", "n0", 8, queue="a"), Runs("a1", "n1", 2, 9, queue="a"), Runs("c", "n1", 6, queue="c")],
+                     {"a1"}, id="higher priority, where the lower would take it below its quota"),
+        pytest.param([Runs("a0", "n0", 8, queue="a"), Runs("a1", "n1", 2, queue="a"), Runs("c", "n1", 6, queue="c")],
+                     {"a1"}, id="the smaller, which is all that it is over"),
+    ],
+)  # fmt: skip
+def test_no_queue_falls_below_its_quota_where_another_choice_keeps_it_there(
+    running: list[Runs], goes: set[str]
+) -> None:
+    cluster = nodes(8, 8)
+    for name, quota in (("a", 8 if len(running) > 2 else 12), ("b", 2), ("c", 6)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    for one in running:
+        cluster.add_pod(a_pod(one, now=cluster.now))
+    cluster.add_pod(pod("new", cpu=1, gpu=2, labels={QUEUE_LABEL: "b"}))
+    assert set(cluster.evicted(cluster.cycle(RECLAIM))) == goes
+
+
+def test_a_team_keeps_its_quota_where_another_of_its_department_is_over() -> None:
+    """The department owes four; the first team has no more than its quota, and its pods cost less."""
+    cluster = nodes(16)
+    for name, above, quota in (("d", "", 12), ("d/1", "d", 4), ("d/2", "d", 8), ("e", "", 4)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, above, quota=quota)))
+    cluster.add_pod(a_pod(Runs("one", "n0", 4, priority=1, queue="d/1"), now=cluster.now))
+    for number in range(3):
+        cluster.add_pod(a_pod(Runs(f"two-{number}", "n0", 4, priority=5, queue="d/2"), now=cluster.now))
+    cluster.add_pod(pod("new", cpu=1, gpu=4, labels={QUEUE_LABEL: "e"}))
+    assert set(cluster.evicted(cluster.cycle(RECLAIM))) == {"two-0"}
+
+
+def test_the_queues_order_is_looked_at_again_after_each_group_that_was_helped() -> None:
+    """Both are owed four by a third: each is given two, instead of the first all that it asks for."""
+    cluster = nodes(4)
+    for name, quota in (("a", 4), ("b", 4), ("c", 0)):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    for number in range(4):
+        cluster.add_pod(a_pod(Runs(f"c{number}", "n0", 1, queue="c"), now=cluster.now))
+    for name in "ab":
+        for number in range(4):
+            cluster.add_pod(pod(f"{name}{number}", cpu=1, gpu=1, created_at=number, labels={QUEUE_LABEL: name}))
+    result = cluster.cycle(RECLAIM)
+    assert sorted(cluster.nominated(result)) == ["a0", "a1", "b0", "b1"]
+
+
+def test_costs_in_figures() -> None:
+    """Each figure is above all that come after it: two of the first are more than many of the others."""
+    one = {"rank": 1, "ending": Ending.SHRINKS, "pods": 1, "size": 1, "minutes": 1}
+    assert cost_of(**one | {"rank": 2}) > cost_of(**one | {"pods": 500_000, "size": 10**7, "minutes": 10**9})
+    assert cost_of(**one | {"ending": Ending.ENDS}) == cost_of(**one | {"rank": 2})
+    assert cost_of(**one | {"pods": 2}) > cost_of(**one | {"size": 10**7, "minutes": 10**9})
+    assert cost_of(**one | {"size": 2}) > cost_of(**one | {"minutes": 10**9})
+    assert cost_of(**one | {"minutes": 2}) > cost_of(**one)
+
+
+def test_sizes_in_figures() -> None:
+    """Parts of what the largest node has, of whichever resource it is most."""
+    cluster = nodes(4, 8)
+    sizes = PodSizes(cluster.state.columns)
+    assert sizes.of(amounts(cpu=16, gpu=1)) == 2500
+    assert sizes.of(amounts(cpu=1, gpu=8)) == 10_000
+    assert sizes.of({"pods": 1}) == 0
+    assert sizes.of({"example.com/no-node-has-it": 5, "cpu": 1}) == 1

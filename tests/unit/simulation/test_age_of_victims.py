@@ -1,0 +1,84 @@
+"""Who runs for longer costs more, also where a simulation finds him running."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulating import GPU, document_of, node, pod, record, world_of
+
+NODES = """
+apiVersion: v1
+kind: Node
+metadata: {name: a}
+status: {allocatable: {cpu: 8, memory: 16Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b}
+status: {allocatable: {cpu: 8, memory: 16Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
+---
+"""
+PODS = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: old, namespace: x, creationTimestamp: "{created_a}"}}
+spec: &runs
+  schedulerName: kai-ledger
+  nodeName: a
+  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
+status: {{phase: Running{started_a}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: young, namespace: x, creationTimestamp: "{created_b}"}}
+spec:
+  schedulerName: kai-ledger
+  nodeName: b
+  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
+status: {{phase: Running{started_b}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: high, namespace: x, creationTimestamp: "2026-01-01T12:00:00Z"}}
+spec:
+  schedulerName: kai-ledger
+  priority: 9
+  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
+"""
+
+
+def started(at: str) -> str:
+    return f', startTime: "2026-01-01T{at}:00Z"' if at else ""
+
+
+@pytest.mark.parametrize(
+    ("created", "start"),
+    [
+        pytest.param(("02:00", "01:00"), ("02:00", "03:00"), id="by the start, though created earlier"),
+        pytest.param(("01:00", "02:00"), ("", ""), id="by creation where there is no start"),
+        pytest.param(("01:00", "02:00"), ("", "03:00"), id="by creation against a start"),
+    ],
+)
+def test_the_younger_goes(tmp_path: Path, created: tuple[str, str], start: tuple[str, str]) -> None:
+    text = PODS.format(
+        created_a=f"2026-01-01T{created[0]}:00Z",
+        created_b=f"2026-01-01T{created[1]}:00Z",
+        started_a=started(start[0]),
+        started_b=started(start[1]),
+    )
+    pods = document_of(world_of(NODES + text, tmp_path))["pods"]
+    assert [pod["name"] for pod in pods if pod["phase"] == "Evicted"] == ["young"]
+
+
+def test_a_pod_that_carries_its_placement_is_as_old_as_it_is(tmp_path: Path) -> None:
+    """The record of its placement is no news: it was placed when it was created, or before it started."""
+    text = node("a", zones=1) + node("b", zones=1)
+    for name, on, created in (("old", "a", "2026-01-01T01:00:00Z"), ("young", "b", "2026-01-01T02:00:00Z")):
+        zones = record("predicted", node_0=f"{GPU}: 4, cpu: 1")
+        meta = f'creationTimestamp: "{created}", {zones if name == "old" else ""}'
+        text += pod(
+            name, gpus=4, metadata=meta, spec=f"nodeName: {on}, schedulerName: kai-ledger", status="{phase: Running}"
+        )
+    text += pod("high", gpus=4, metadata='creationTimestamp: "2026-01-01T12:00:00Z"', spec="priority: 9")
+    pods = document_of(world_of(text, tmp_path))["pods"]
+    assert [one["name"] for one in pods if one["phase"] == "Evicted"] == ["young"]
