@@ -7,7 +7,8 @@ import msgspec
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, EventsRetired
-from kaicore.inquiry import first_state, folded, replay_log, restored
+from kaicore.inquiry.folding import first_state, folded, restored
+from kaicore.inquiry.replaying import replay_log
 from kaicore.log.metrics import DISCARDED
 from kaicore.log.migrate import upgrade
 from kaicore.log.partitions import Month
