@@ -134,26 +134,25 @@ async def test_a_refusal_is_recorded_with_the_pod_and_once(world: World) -> None
     assert len(await world.events("PodRejected")) == 1
 
 
-async def test_an_impossible_topology_is_refused_and_the_last_good_one_stands(world: World) -> None:
+async def test_what_is_bad_of_a_topology_is_left_out_told_once_and_counted(world: World) -> None:
     await world.api.install_topologies()
-    good = topology("n1")
-    await world.api.post(TOPOLOGIES, good)
     watcher = await world.start().ready()
+    spoiled = topology("n1", zones=[wire.zone(0), wire.zone(1) | {"name": "cores"}])
+    spoiled["attributes"] = [{"name": "topologyManagerPolicy", "value": "strict"}]
+    await world.api.post(TOPOLOGIES, spoiled)
     await world.converged()
-    for name in ("cores", "node-63"):
-        bad = topology("n1", zones=[wire.zone(0) | {"name": name}])
-        await world.api.merge(f"{TOPOLOGIES}/n1", bad)
-    # Another object tells that the refused one was passed.
-    await world.api.post(TOPOLOGIES, topology("n2"))
-    await world.until(lambda events: any(event.stream == "nrt/n2" for event in events))
+    assert watcher.metric("lost_parts_total", kind="NodeResourceTopology") == 2
+    # Exporters write again and again.
+    await world.api.merge(f"{TOPOLOGIES}/n1", {"zones": [wire.zone(0, cpu="3"), wire.zone(1) | {"name": "cores"}]})
+    await world.converged()
     observed = await world.payloads("TopologyObserved")
-    assert [payload.topology.node for payload in observed] == ["n1", "n2"]
-    assert watcher.metric("refused_objects_total", kind="NodeResourceTopology") == 2
+    assert [[zone.name for zone in payload.topology.zones] for payload in observed] == [["node-0"], ["node-0"]]
+    assert watcher.metric("lost_parts_total", kind="NodeResourceTopology") == 2
     assert watcher.health.ready
-    await world.api.merge(f"{TOPOLOGIES}/n1", topology("n1", zones=[wire.zone(0)]))
+    await world.api.merge(f"{TOPOLOGIES}/n1", topology("n1"))
     await world.converged()
-    last = (await world.events("TopologyObserved", "TopologyDeleted"))[-1]
-    assert (last.type, last.stream) == ("TopologyObserved", "nrt/n1")
+    assert len((await world.payloads("TopologyObserved"))[-1].topology.zones) == 2
+    assert watcher.metric("lost_parts_total", kind="NodeResourceTopology") == 2
 
 
 async def test_topologies_may_come_later_go_and_come_back(world: World) -> None:
@@ -256,6 +255,26 @@ async def test_a_pod_whose_constraints_make_no_sense_is_recorded_with_what_is_wr
     (payload,) = await world.payloads("PodObserved")
     assert payload.pod.malformed.endswith("matchExpressions[0].values: not values of Gt: ('b',)")
     assert watcher.metric("refused_objects_total", kind="Pod") == 1
+
+
+async def test_a_pod_with_a_limit_near_two_to_the_63_counts_as_what_it_requests(world: World) -> None:
+    resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": str(2**63 - 1)}}
+    await world.api.pod("p", node="n1", containers=[{"name": "main", "image": "i", "resources": resources}])
+    watcher = await world.start().ready()
+    await world.converged()
+    (payload,) = await world.payloads("PodObserved")
+    assert payload.pod.containers[0].requests == {"memory": 2**30}
+    assert watcher.metric("lost_parts_total", kind="Pod") == 1
+
+
+async def test_a_budget_that_allows_more_than_there_are_numbers_is_recorded(world: World) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    await world.api.post(budgets, {"metadata": {"name": "b"}, "spec": {"selector": {}, "minAvailable": 1}})
+    watcher = await world.start().ready()
+    await world.api.merge(f"{budgets}/b/status", {"status": {"disruptionsAllowed": 10**30}})
+    await world.converged()
+    assert (await world.payloads("PodDisruptionBudgetObserved"))[-1].budget.disruptions_allowed == 2**31 - 1
+    assert watcher.health.ready
 
 
 async def test_a_pod_that_nobody_decided_on_moves_its_nodes_stream_and_a_decided_one_does_not(world: World) -> None:

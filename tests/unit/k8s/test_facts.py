@@ -191,8 +191,6 @@ def test_what_is_refused_changes_nothing() -> None:
     facts.translate(TOPOLOGY, topology(), now=NOW)
     before = dict(facts.known["NodeResourceTopology"])
     with pytest.raises(InvalidObject):
-        facts.translate(TOPOLOGY, topology(version="2", zones=[wire.zone(99)]), now=NOW)
-    with pytest.raises(InvalidObject):
         facts.translate(TOPOLOGY, Refused(InvalidObject("x", "y", "z", "bad")), now=NOW)
     assert facts.known["NodeResourceTopology"] == before
     assert facts.translate(TOPOLOGY, topology(version="3"), now=NOW) is None

@@ -3,7 +3,8 @@
 ```
 KaiError
 ├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
-│   └── InvalidQuantity      a resource quantity that is no quantity, negative or absurdly large
+│   └── InvalidQuantity      a resource quantity that is no quantity, or negative
+│       └── AbsurdQuantity   a quantity that is larger than is believed
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
 │   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
@@ -42,7 +43,11 @@ class InvalidObject(KaiError):
 
 
 class InvalidQuantity(InvalidObject):
-    """A resource quantity that is no quantity, negative, or beyond 2**62."""
+    """A resource quantity that is no quantity, or negative."""
+
+
+class AbsurdQuantity(InvalidQuantity):
+    """A resource quantity that is larger than is believed: sums of such would not stay within 64 bits."""
 
 
 class LogError(KaiError):

@@ -34,10 +34,11 @@ from kaicore.k8s.kinds import (
     Kind,
 )
 from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.normalize_topology import zone_resources
 from kaicore.k8s.objects import TopologyObject
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
-from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
+from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Relist, Seen
 from kaicore.k8s.resources import (
     BUDGETS,
     CLAIMS,
@@ -64,6 +65,7 @@ from kai_watcher.first_lists import FirstLists
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.optional_resources import follow_optional
+from kai_watcher.said_once import SaidOnce
 
 #: Conditions of readiness.
 LOG, API, LISTS = "log", "api", "lists"
@@ -136,6 +138,7 @@ class Watcher:
         self._in_hand = 0
         #: What was said of pods' annotations, by uid.
         self._malformed: dict[str, tuple[str, ...]] = {}
+        self._lost_parts = SaidOnce()
         # Kinds whose last request failed.
         self._failing: dict[str, str] = {}
         # The last position that we know of.
@@ -242,12 +245,14 @@ class Watcher:
         now = self._clock()
         units: list[Unit] = []
         for change in changes:
+            lost: list[InvalidObject] = []
             try:
-                unit = self._facts.translate(kind, change, now=now)
+                unit = self._facts.translate(kind, change, now=now, lost=lost.append)
             except InvalidObject as error:
                 self._metrics.refused(kind.name)
                 self._context.log.warning("object refused", kind=kind.name, error=str(error))
                 continue
+            self._note_lost(kind.name, change, lost)
             if kind.name == TOPOLOGY.name:
                 self._note_topology(change, now)
             if unit is not None:
@@ -287,6 +292,17 @@ class Watcher:
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
 
+    def _note_lost(self, kind: str, change: Change[ObjectT], lost: Sequence[InvalidObject]) -> None:
+        """Say once of each object which of its parts make no sense and were left out."""
+        if isinstance(change, Gone):
+            self._lost_parts.forget(kind, change.key)
+        elif isinstance(change, Seen):
+            metadata = change.object.metadata
+            key = ObjectKey(metadata.namespace, metadata.name)
+            for line in self._lost_parts.news(kind, key, tuple(map(str, lost))):
+                self._metrics.lost_part(kind)
+                self._context.log.warning("part of an object left out", kind=kind, error=line)
+
     def _note_pod(self, unit: Unit) -> None:
         """Say once of each pod what makes no sense in it; what comes of it the scheduler tells."""
         match unit.events[0].payload:
@@ -310,8 +326,8 @@ class Watcher:
 
     def _note_topology(self, change: Change[ObjectT], now: int) -> None:
         if isinstance(change, Seen) and isinstance(change.object, TopologyObject):
-            meta, zones = change.object.metadata, change.object.zones or ()
-            resources = (resource.name for zone in zones for resource in zone.resources or ())
+            meta = change.object.metadata
+            resources = zone_resources(change.object)
             self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
         elif isinstance(change, Gone):
             self._metrics.topology_ages.gone(change.key.name)

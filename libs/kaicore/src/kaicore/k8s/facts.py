@@ -17,6 +17,7 @@ from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.node_charged import charging
 from kaicore.events.payloads import Payload, PodRejected, TopologyDeleted
 from kaicore.k8s.kinds import KINDS, Kind, Model, subject_of_fact, without_version
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_fields import changed_at
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Refused, Seen
@@ -115,28 +116,29 @@ class Facts:
         kind, key, model = found
         return self.known[kind].get(key) == (None if model is None else known_fact(model))
 
-    def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int) -> Unit | None:
+    def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int, lost: Lost = unheard) -> Unit | None:
         """Turn a change into the unit that records it; None when it is no news.
 
         Args:
             kind: of the object.
             change: as the reflector told it.
             now: microseconds since the epoch.
+            lost: is told of each part of the object that makes no sense and is left out.
 
         Raises:
             InvalidObject: the object says something impossible; what was known of it stands.
         """
         match change:
             case Seen(found):
-                return self._seen(kind, found, now)
+                return self._seen(kind, found, now, lost)
             case Gone():
                 return self._gone(kind, change, now)
             case Refused(error):
                 raise error
 
-    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int) -> Unit | None:
+    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int, lost: Lost) -> Unit | None:
         meta = found.metadata
-        model = kind.normalize(found)
+        model = kind.normalize(found, lost)
         key = ObjectKey(meta.namespace, meta.name)
         fact = known_fact(model)
         before = self.known[kind.name].get(key)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kaicore.engine.job_failures import failures_text
 from kaicore.engine.waiting_reasons import Kind, waiting_reasons
 from kaicore.errors import InvalidObject
 from kaicore.events import payloads
@@ -70,6 +71,7 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
+                text += failures_text(payload.failures_left)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
                 text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
@@ -144,6 +146,9 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
         own = state.classes[entry.class_key].numa_policy
         found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
         reason = why_not(entry)
+        borne = state.failures_left(entry.pod)
+        if borne is not None and borne.left <= 0:
+            reason = reason or "its Job counts evictions as failures and bears no more"
         if not config.heal:
             reason = "healing is switched off"
         due = state.healing.due_at(entry, config)
