@@ -15,6 +15,7 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.log.migrate import upgrade
 
 from kai_cli.directory_lock import DirectoryLock
+from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
@@ -119,6 +120,7 @@ class Stack:
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
         self.api_url = self._address("api")
         self._tell_running()
+        self._tell(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
@@ -130,6 +132,7 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people, False)
+        self._tell(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)

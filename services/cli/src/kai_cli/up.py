@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from kai_cli.directory_lock import lock
+from kai_cli.hints import how_to_ask
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.stack import ClusterSpec, Stack
@@ -69,7 +70,6 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
         await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            tell("Ctrl-C stops it.")
             await interrupted.wait()
     finally:
         starting.cancel()
@@ -82,8 +82,10 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
 
 async def _start(stack: Stack, spec: ClusterSpec) -> None:
     await stack.start()
-    cluster = await stack.add_cluster(spec)
-    how_to_reach(stack, spec.name, cluster.kubeconfig)
+    await stack.add_cluster(spec)
+    for line in how_to_ask(stack.directory):
+        tell(line)
+    tell("Ctrl-C stops it.")
 
 
 def interruption() -> asyncio.Event:
@@ -92,11 +94,3 @@ def interruption() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
     return interrupted
-
-
-def how_to_reach(stack: Stack, cluster: str, kubeconfig: str) -> None:
-    """Tell the operator how to reach what runs."""
-    tell(f"cluster {cluster} is scheduled by kai-ledger (schedulerName: kai-ledger)")
-    tell(f"  kubectl --kubeconfig {kubeconfig} get pods -A")
-    tell("  kai why NAMESPACE/NAME · kai replay · kai audit verify")
-    tell(f"  API {stack.api_url} · logs {stack.directory.logs}")
