@@ -115,6 +115,16 @@ def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
     return _Reader(scheduler_name).read(list(found))
 
 
+def is_read(api_version: str, kind: str) -> bool:
+    """Whether a simulation makes anything of objects of a kind."""
+    key = group_of(api_version), kind
+    return (
+        key in _READ
+        or key == _RUNTIME_CLASS
+        or any(reads(api_version, kind) for reads in (is_owner, group_kind, queue_kind))
+    )
+
+
 def created(pod: WorldPod, *, now: int) -> WorldPod:
     """Return a pod that has a creation time: its own, or `now` (microseconds since the epoch) where it has none."""
     if pod.wire.metadata.creation_timestamp is not None:
@@ -208,11 +218,7 @@ class _Reader:
         for item in found:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
-            if (
-                key in _READ
-                or key == _RUNTIME_CLASS
-                or any(of(api_version, kind) for of in (is_owner, group_kind, queue_kind))
-            ):
+            if is_read(api_version, kind):
                 known.append((key, item))
             else:
                 others[key] += 1
@@ -308,11 +314,13 @@ class _Reader:
         self._world.queues.append((kind, wire))
 
     def _make_up_owners(self) -> None:
-        """Stand in for owners that are not in the input, for nothing more will come."""
+        """Stand in for owners of unfinished pods that are not in the input, for nothing more will come."""
         missing: dict[str, GroupSource] = {}
         lost: Counter[str] = Counter()
         for pod in self._world.pods:
             model = normalize_pod(pod.wire)
+            if model.finished:
+                continue
             place = membership(model, lambda key: self._sources.get(key) or missing.get(key))
             kind, namespace, name = (*place.source.split("/", 2), "", "")[:3]
             if place.source in missing:
