@@ -6,13 +6,15 @@ import msgspec
 import yaml
 from kaicore.events import payloads
 from kaicore.k8s.group_kinds import group_kind
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.resources import PODS
 from kaicore.model.group import Group, PodSet
 from kaicore.model.group_source import GroupSource
-from kaicore.model.pod import Pod, PriorityClass
+from kaicore.model.pod import Owner, Pod, PriorityClass
 
 from tests.factory import Cluster
+from tests.losses import refuse
 
 Json = dict[str, Any]
 
@@ -27,19 +29,35 @@ def documents(text: str) -> list[Json]:
 
 
 def source(text: str) -> GroupSource:
-    """The one object of a text, as a source of groups."""
+    """The one object of a text, as a source of groups; nothing of it makes no sense."""
     (document,) = documents(text)
-    return source_of(document)
+    return source_of(document, refuse)
 
 
-def source_of(document: Json) -> GroupSource:
+def source_of(document: Json, lost: Lost = unheard) -> GroupSource:
     """An object as a source of groups."""
     found = group_kind(document["apiVersion"], document["kind"])
     assert found is not None, document["kind"]
     kind, resource = found
-    model = kind.normalize(resource.at(resource.versions[-1]).decode(msgspec.json.encode(document)))
+    model = kind.normalize(resource.at(resource.versions[-1]).decode(msgspec.json.encode(document)), lost)
     assert isinstance(model, GroupSource)
     return model
+
+
+def job(
+    cluster: Cluster,
+    name: str = "train",
+    *,
+    spec: Json | None = None,
+    annotations: Json | None = None,
+    **status: int | None,
+) -> Owner:
+    """The watcher sees a Job; it owns pods."""
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations}
+    document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec or {}, "status": status}
+    found = source_of(document)
+    cluster.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+    return Owner("Job", name, f"uid-{name}", "batch/v1")
 
 
 def read_pod(document: Json) -> Pod:

@@ -120,6 +120,10 @@ class Api:
         message = "Pod was rejected: Resources cannot be allocated with Topology locality"
         return await self.pod_status(name, phase="Failed", reason=reason, message=message)
 
+    async def bind(self, name: str, node: str) -> Json:
+        """Bind a pod, as a scheduler does."""
+        return await self.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"name": node}})
+
     async def delete_pod(self, name: str) -> None:
         """Delete a pod at once."""
         await self.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})

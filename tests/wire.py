@@ -46,11 +46,11 @@ def node(name: str = "n1", *, ready: bool = True, allocatable: Wire | None = Non
     }
 
 
-def zone(number: int, *, cpu: str = "4", memory: str = "16Gi", **more: Any) -> Wire:
-    """A NUMA zone with CPUs and memory all free."""
+def zone(number: int, *, cpu: str = "4", memory: str = "16Gi", free_cpu: str = "", **more: Any) -> Wire:
+    """A NUMA zone with CPUs and memory all free, or only some CPUs."""
     resources = [
-        {"name": name, "capacity": amount, "allocatable": amount, "available": amount}
-        for name, amount in (("cpu", cpu), ("memory", memory))
+        {"name": name, "capacity": amount, "allocatable": amount, "available": free}
+        for name, amount, free in (("cpu", cpu, free_cpu or cpu), ("memory", memory, memory))
     ]
     costs = [{"name": f"node-{number}", "value": 10}]
     return {"name": f"node-{number}", "type": "Node", "resources": resources, "costs": costs, **more}

@@ -19,7 +19,7 @@ from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
 from kaicore.events.envelope import Event
-from kaicore.inquiry import events_of
+from kaicore.inquiry.folding import events_of
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.port import EventLog, Filter

@@ -15,7 +15,7 @@ from typing import Any
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.errors import LogUnavailable
-from kaicore.inquiry import replay_log
+from kaicore.inquiry.replaying import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.audit import verify

@@ -13,7 +13,7 @@ from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.payloads import Payload
 from kaicore.feed import EventFeed
-from kaicore.inquiry import restored
+from kaicore.inquiry.folding import restored
 from kaicore.log.port import EventLog, Filter
 from kaicore.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry

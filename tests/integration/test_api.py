@@ -1,13 +1,17 @@
 """The API answers from the log, and says clearly what it cannot."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+from kaicore.inquiry.asking import Inquiry
 from kaicore.log.port import EventLog
 from kaicore.service import Health
 from kaicore.service.http_server import HttpServer
@@ -17,10 +21,10 @@ from tests.integration.scheduling import Facts, placed, scheduling
 
 class Api:
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self._url, self._session = url, session
+        self.url, self._session = url, session
 
     async def get(self, path: str, *, status: int = 200) -> Any:
-        async with self._session.get(self._url + path) as response:
+        async with self._session.get(self.url + path) as response:
             assert response.status == status, await response.text()
             return await (response.json() if "json" in response.content_type else response.text())
 
@@ -37,7 +41,7 @@ async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> A
         await placed(postgres_log, cluster_name, 2)
     health = Health("log")
     health.met("log")
-    app = make_app(postgres_log, health, LongAnswers(database_url, at_once=1, most_s=300))
+    app = make_app(Inquiry(postgres_log), health, LongAnswers(database_url, at_once=1, most_s=300))
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     serving = asyncio.create_task(server.run(stopping))
@@ -66,6 +70,62 @@ async def test_answers(api: Api, cluster_name: str) -> None:
     assert [event["body"]["node"] for event in placed_events] == ["n0"]
     assert "ready" in await api.get("/readyz")
     assert 'kai_api_request_seconds_count{route="/v1/clusters"}' in await api.get("/metrics")
+
+
+async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
+    here = f"/v1/clusters/{cluster_name}"
+    waiting = await api.get(f"{here}/pods?pending=true")
+    assert (waiting["cluster"], waiting["total"]) == (cluster_name, 1)
+    assert [row["name"] for row in waiting["items"]] == ["never"]
+    assert [row["name"] for row in (await api.get(f"{here}/nodes"))["items"]] == ["n0"]
+    cycles = await api.get(f"{here}/cycles?limit=1")
+    assert len(cycles["items"]) == 1
+    assert cycles["items"][0]["inputPosition"] < cycles["items"][0]["position"]
+    assert (await api.get(f"{here}/why/Node/n0"))["verdict"] == "Ready, holds 2 pods"
+    assert "knows of no Job" in (await api.get(f"{here}/why/Job/none?namespace=x", status=404))["detail"]
+    assert "there are: pods" in (await api.get(f"{here}/nosuch", status=404))["detail"]
+    position = (await api.get(f"{here}/position"))["position"]
+    assert (await api.get(f"{here}/position?beyond={position - 1}&wait=30"))["position"] == position
+
+
+async def test_events_are_spelled_like_everything_else(api: Api, cluster_name: str) -> None:
+    (event,) = await api.get(f"/v1/clusters/{cluster_name}/events?type=PodPlaced&subject=default/a")
+    assert {"recordedAt", "occurredAt", "hash"} <= event.keys()
+    assert len(bytes.fromhex(event["hash"])) == 32
+    assert event["body"]["podClass"]
+
+
+async def test_the_command_line_says_the_same_whether_it_asks_the_api_or_the_log(
+    api: Api, cluster_name: str, database_url: str
+) -> None:
+    for question in (
+        ("get", "pods"),
+        ("get", "nodes", "--limit", "1"),
+        ("get", "cycles"),
+        ("get", "clusters"),
+        ("why", "default/never"),
+        ("why", "node/n0"),
+    ):
+        said = [
+            await _kai(*question, "-o", "json", "--cluster", cluster_name, *source)
+            for source in (("--api-url", api.url), ("--database-url", database_url))
+        ]
+        assert said[0] == said[1]
+        assert msgspec.json.decode(said[0])
+    sent = await api.get(f"/v1/clusters/{cluster_name}/why/Pod/never?namespace=default")
+    asked = ("why", "never", "-o", "json", "--api-url", api.url, "--cluster", cluster_name)
+    assert sent == msgspec.json.decode(await _kai(*asked))
+    yaml_said = await _kai(*asked[:2], "-o", "yaml", *asked[4:])
+    assert "verdict: pending" in yaml_said.decode()
+
+
+async def _kai(*arguments: str) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kai_cli.main", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out
 
 
 async def test_says_what_it_does_not_know(api: Api, cluster_name: str) -> None:

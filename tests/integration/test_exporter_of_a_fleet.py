@@ -22,10 +22,10 @@ from tests.factory import GI
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.service_process import service_process
 from tests.simulator.fleet.cluster import Cluster
-from tests.simulator.fleet.objects import GROUP
+from tests.simulator.fleet.objects import GROUP, NO_LAG
 
 PROFILE = "groups:" + GROUP.format(
-    count=3, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing=""
+    count=3, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing="", lag=NO_LAG
 )
 
 

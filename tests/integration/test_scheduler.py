@@ -11,7 +11,7 @@ from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.groups.kinds import SIGS_POD_GROUP
 from kaicore.groups.membership import SIGS_GROUP_LABEL
-from kaicore.inquiry import restored
+from kaicore.inquiry.folding import restored
 from kaicore.log.port import EventLog, Filter
 from kaicore.model.group_source import GroupSource
 from kaicore.queues.config import FairShareConfig

@@ -21,6 +21,7 @@ from kaicore.events.payloads import (
     WaitingPod,
 )
 from kaicore.k8s.group_kinds import GROUP_KINDS
+from kaicore.k8s.losses import unheard
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.resources import PODS as POD_RESOURCE
 
@@ -51,7 +52,9 @@ class Groups:
     async def group(self, name: str, **spec: object) -> Json:
         """Make a group, and record it."""
         made = await self.scene.api.post(self.path, {"metadata": {"name": name}, "spec": spec})
-        source = self._kind.normalize(self._resource.at(self._resource.versions[0]).decode(msgspec.json.encode(made)))
+        source = self._kind.normalize(
+            self._resource.at(self._resource.versions[0]).decode(msgspec.json.encode(made)), unheard
+        )
         await self.scene.append((name, GroupSourceObserved(source)))
         return made
 

@@ -31,6 +31,7 @@ from kaicore.k8s.kinds import (
     subject_of_fact,
     without_version,
 )
+from kaicore.k8s.losses import unheard
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import ReflectorOptions
 from kaicore.k8s.reflector_core import Backoff, ObjectKey
@@ -216,7 +217,7 @@ class World:
             for item in items:
                 with suppress(KaiError):
                     key = ObjectKey(item["metadata"].get("namespace", ""), item["metadata"]["name"])
-                    found[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item))))
+                    found[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item)), unheard))
         return found
 
     async def converged(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from kai_watcher.memory import SNAPSHOT_SCHEMA
 from kai_watcher.watcher import API, LOG
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Unit, UnitOutcome
@@ -72,7 +73,7 @@ async def test_what_happened_while_nobody_watched_is_found(world: World, snapsho
 async def test_a_snapshot_is_only_a_cache(world: World) -> None:
     await populate(world)
     await (await world.start().ready()).stop()
-    snapshot = await world.log.load_snapshot(world.cluster, name="watcher", schema="watcher-1")
+    snapshot = await world.log.load_snapshot(world.cluster, name="watcher", schema=SNAPSHOT_SCHEMA)
     assert snapshot is not None
     assert snapshot.position <= await world.head()
     broken = type(snapshot)(snapshot.name, snapshot.position, snapshot.schema, b"nonsense")

@@ -26,13 +26,13 @@ async def test_queues_of_both_dialects(world: World) -> None:
     await world.api.post(local_queues, {"metadata": {"name": "lq"}, "spec": {"clusterQueue": "k"}})
     watcher = await world.start().ready()
     await world.converged()
-    assert watcher.metric("refused_objects_total", kind="Queue.scheduling.run.ai") == 1
+    assert watcher.metric("lost_parts_total", kind="Queue.scheduling.run.ai") == 1
     found = await state(world)
-    assert sorted(found.queues) == ["ClusterQueue/k", "a", "default/lq"]
+    assert sorted(found.queues) == ["ClusterQueue/k", "a", "broken", "default/lq"]
     tree = found.queue_book.tree
-    assert [one.name for one in tree.queues] == ["Cohort/c", "a", "ClusterQueue/k"]
-    assert tree.resolve("default/lq", namespace="default") == 2
+    assert [one.name for one in tree.queues] == ["Cohort/c", "a", "broken", "ClusterQueue/k"]
+    assert tree.resolve("default/lq", namespace="default") == 3
     await world.api.client.delete(f"{queues}/a")
     await world.api.client.delete(f"{local_queues}/lq")
     await world.converged()
-    assert sorted((await state(world)).queues) == ["ClusterQueue/k"]
+    assert sorted((await state(world)).queues) == ["ClusterQueue/k", "broken"]

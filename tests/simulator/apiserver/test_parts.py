@@ -1,4 +1,4 @@
-"""Parts that have rules of their own: quantities, ages, paths, protobuf, columns."""
+"""Parts that have rules of their own: quantities, ages, paths, columns."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_simulator.apiserver.errors import StatusError
-from kai_simulator.apiserver.http.protobuf import decode_protobuf
 from kai_simulator.apiserver.http.request_path import read_request_path
 from kai_simulator.apiserver.kinds.pod_spec import default_pull_policy
 from kai_simulator.apiserver.objects import short_duration
 from kai_simulator.apiserver.quantity import amount, canonical
 from kai_simulator.apiserver.tables.json_path import find
 from kai_simulator.apiserver.tables.pod_cells import ready, restarts, status_word
-from kai_simulator.apiserver.types.wire_numbers import WIRE_NUMBERS
 from kai_simulator.apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 from kaicore.k8s.builtin_types import TYPES
 
@@ -171,49 +168,6 @@ def test_the_tables_name_only_what_exists() -> None:
     for path in KEPT_EMPTY | FALSE_IS_ABSENT:
         name, _, field = path.partition(".")
         assert field in TYPES[name].fields, path
-    for name, numbers in WIRE_NUMBERS.items():
-        assert set(numbers.values()) <= TYPES[name].fields.keys(), name
-
-
-def _field(number: int, payload: bytes | int) -> bytes:
-    if isinstance(payload, int):
-        return bytes([number << 3, payload])
-    return bytes([number << 3 | 2, len(payload)]) + payload
-
-
-def _envelope(kind: bytes, raw: bytes) -> bytes:
-    return b"k8s\x00" + _field(1, _field(1, b"v1") + _field(2, kind)) + _field(2, raw)
-
-
-def test_protobuf_is_read_as_json_would_be() -> None:
-    metadata = _field(1, b"c") + _field(11, _field(1, b"k") + _field(2, b"v")) + _field(14, b"f")
-    body = _envelope(b"ConfigMap", _field(1, metadata) + _field(2, _field(1, b"a") + _field(2, b"b")))
-    assert decode_protobuf(body) == {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "c", "labels": {"k": "v"}, "finalizers": ["f"]},
-        "data": {"a": "b"},
-    }
-    secret = decode_protobuf(_envelope(b"Secret", _field(2, _field(1, b"a") + _field(2, b"\x00\xff"))))
-    assert secret["data"] == {"a": "AP8="}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"k8s\x00",
-        _envelope(b"Unheard", b""),
-        _envelope(b"ConfigMap", _field(15, b"x")),
-        _envelope(b"ConfigMap", b"\x0a\x7f"),
-        _envelope(b"ConfigMap", _field(1, 5)),
-    ],
-)
-def test_protobuf_that_cannot_be_read(body: bytes) -> None:
-    with pytest.raises(StatusError) as refused:
-        decode_protobuf(body)
-    assert refused.value.code == 415
 
 
 @pytest.mark.slow

@@ -23,7 +23,10 @@ GROUP = """
       kubeReserved: {{cpu: "1", memory: 1Gi}}
     nrt: {{publisher: {publisher}, delay: {delay}, jitter: 0, period: {period}}}
     timing: {{terminationSeconds: 0{timing}}}
+    lag: {lag}
 """
+#: Nothing is late.
+NO_LAG = "{status: 0, podresources: 0, sync: 0}"
 
 
 def small_fleet(
@@ -35,6 +38,7 @@ def small_fleet(
     delay: str = "20ms",
     period: str = "0",
     timing: str = "",
+    lag: str = NO_LAG,
 ) -> list[NodeSpec]:
     text = "groups:" + GROUP.format(
         count=count,
@@ -44,6 +48,7 @@ def small_fleet(
         delay=delay,
         period=period,
         timing=timing and f", {timing}",
+        lag=lag,
     )
     return expand(parse_profile(text, source="test"))
 

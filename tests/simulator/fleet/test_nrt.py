@@ -19,6 +19,7 @@ def build(spec: NodeSpec, *pods: Any, wrong: bool = False) -> dict[str, Any]:
     builder = NrtBuilder(spec, agent.kubelet)
     for pod in pods:
         agent.pod_seen(pod, NOW)
+    agent.due(NOW + 1)
     return builder.build(agent.kubelet, wrong_fingerprint=wrong)
 
 

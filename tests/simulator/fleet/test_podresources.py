@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,9 @@ async def test_calls_that_come_together_are_answered_a_few_at_a_time(
     rounds = 0
     answered: Counter[int] = Counter()
 
-    def list_and_count(kubelet: Kubelet) -> api.ListPodResourcesResponse:
+    def list_and_count(kubelet: Kubelet, half_way: Collection[str]) -> api.ListPodResourcesResponse:
         answered[rounds] += 1
-        return list_pods_of(kubelet)
+        return list_pods_of(kubelet, half_way)
 
     monkeypatch.setattr(podresources_server, "list_pods", list_and_count)
     request = api.ListPodResourcesRequest().SerializeToString()

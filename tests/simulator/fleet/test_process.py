@@ -17,10 +17,10 @@ from kai_simulator.apiserver.server import ApiServer
 from kai_simulator.fleet.fingerprint import pods_fingerprint
 
 from tests.simulator.fleet.cluster import NODES, NRT, PODS, Cluster, fingerprint
-from tests.simulator.fleet.objects import GROUP
+from tests.simulator.fleet.objects import GROUP, NO_LAG
 
 PROFILE = "groups:" + GROUP.format(
-    count=2, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing=""
+    count=2, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing="", lag=NO_LAG
 )
 
 
@@ -109,12 +109,19 @@ async def test_health_metrics_and_control(server: ApiServer, cluster: Cluster, t
         assert (await fleet.post("/simulator/nodes/node-0/publisher", wrong))[0] == 200
         right = pods_fingerprint([("default", "a")])
         await cluster.until(NRT, "node-0", lambda t: t and fingerprint(t) not in ("", right))
+        status, text = await fleet.post("/simulator/nodes/node-1/lag", {"statusSeconds": 2})
+        late = {"statusSeconds": 2.0, "podresourcesSeconds": 0.0, "syncSeconds": 0.0}
+        assert (status, json.loads(text)["lag"]) == (200, late)
+        status, text = await fleet.post("/simulator/nodes/node-1/lag", {"statusSeconds": -1, "sync": 1})
+        assert (status, text.split(":")[0]) == (400, "statusSeconds")
         status, text = await fleet.post("/simulator/nodes/node-1/kubelet", {"running": False})
         assert (status, json.loads(text)["kubelet"]) == (200, "down")
         await cluster.create_pod("b", node="node-1")
         assert (await fleet.post("/simulator/nodes/node-1/heartbeats", {"silent": True}))[0] == 200
         assert (await fleet.post("/simulator/nodes/node-1/kubelet", {"running": True}))[0] == 200
         await cluster.pod_in("Running", "b")
+        _, text = await fleet.get("/simulator/nodes/node-1")
+        assert json.loads(text)["lag"] == late, "a kubelet that starts again lags as before"
 
         assert (await fleet.post("/simulator/nodes/nope/kubelet", {"running": True}))[0] == 404
         assert (await fleet.post("/simulator/nodes/node-0/devices", {**device, "id": "x"}))[0] == 404

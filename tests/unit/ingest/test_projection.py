@@ -260,7 +260,8 @@ def test_a_snapshot_is_the_same_again(story: Story) -> None:
     before = story.projection
     after = Projection.load(before.dump(), position=before.position)
     assert after.pods == before.pods
-    assert (after.zones, after.position, after.annotated) == (before.zones, before.position, before.annotated)
+    assert (after.topologies, after.position, after.annotated) == (before.topologies, before.position, before.annotated)
+    assert after.charges(after.pods["u2"], HELD) == before.charges(before.pods["u2"], HELD)
     with pytest.raises(Unresolved):
         after.resolve("default", "a", node="n1", uid="", observed_at=2000 * SECOND)
     assert after.resolve("default", "a", node="n1", uid="", observed_at=2001 * SECOND).uid == "u2"

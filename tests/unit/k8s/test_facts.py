@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.events.envelope import Unit
-from kaicore.events.payloads import NodeDeleted, NodeObserved, PodDeleted, PodObserved, PodRejected, TopologyDeleted
+from kaicore.events.node_charged import charging
+from kaicore.events.payloads import (
+    NodeCharged,
+    NodeDeleted,
+    NodeObserved,
+    PodDeleted,
+    PodObserved,
+    PodRejected,
+    TopologyDeleted,
+)
 from kaicore.k8s.facts import Facts, said_again
 from kaicore.k8s.kinds import NODE, POD, TOPOLOGY
 from kaicore.k8s.objects import NodeObject, PodObject, TopologyObject
@@ -128,12 +137,59 @@ def test_a_refusal_of_a_successor_of_the_same_name_is_another_one() -> None:
     assert len(unit.events) == 2
 
 
+def test_a_topology_moves_its_nodes_stream_when_more_than_what_is_free_has_changed() -> None:
+    facts = Facts("c")
+    streams = []
+    for version, zones in enumerate(
+        (
+            [wire.zone(0), wire.zone(1)],
+            [wire.zone(0, free_cpu="1"), wire.zone(1)],
+            [wire.zone(0, cpu="2"), wire.zone(1)],
+        )
+    ):
+        unit = facts.translate(TOPOLOGY, topology(version=str(version), zones=zones), now=NOW)
+        assert unit is not None
+        streams.append([event.stream for event in unit.events])
+    assert streams == [["nrt/n1", "node/n1"], ["nrt/n1"], ["nrt/n1", "node/n1"]]
+    gone = facts.translate(TOPOLOGY, Gone(ObjectKey("", "n1"), "uid-n1", ""), now=NOW)
+    assert gone is not None
+    assert [event.payload for event in gone.events] == [TopologyDeleted("n1"), NodeCharged("n1", "", ())]
+    assert gone.events[1].cause == gone.events[0].id
+
+
+def test_a_pod_arrives_once_on_each_node_where_it_is_seen() -> None:
+    facts = Facts("c")
+    arrivals = []
+    for change in (
+        pod(),
+        pod(version="2", nodeName="n1"),
+        pod(version="3", nodeName="n1", labels={"a": "b"}),
+        pod(version="4", nodeName="n1", status={"phase": "Succeeded"}),
+        pod(version="5", uid="successor", nodeName="n1"),
+        pod(name="finished", nodeName="n1", status={"phase": "Failed"}),
+    ):
+        facts.translate(POD, change, now=NOW)
+        arrivals.append(facts.take_arrivals())
+    assert arrivals == [{}, {"uid-p": "n1"}, {}, {}, {"successor": "n1"}, {}]
+    after_restart = facts_after(Facts("c").translate(POD, pod(nodeName="n1"), now=NOW))
+    after_restart.translate(POD, pod(version="2", nodeName="n1", labels={"a": "b"}), now=NOW)
+    assert after_restart.take_arrivals() == {}
+
+
+def test_a_fact_that_charges_a_node_is_another_event_than_one_that_does_not() -> None:
+    unit = Facts("c").translate(POD, rejected(), now=NOW)
+    assert unit is not None
+    charges = charging(unit, "n1", pods=("uid-p",))
+    assert {event.id for event in charges.events}.isdisjoint(event.id for event in unit.events)
+    assert charges == charging(unit, "n1", pods=("uid-p",))
+    assert charges.events[1].cause == charges.events[0].id
+    assert charges.events[2].payload == NodeCharged("n1", "", ("uid-p",))
+
+
 def test_what_is_refused_changes_nothing() -> None:
     facts = Facts("c")
     facts.translate(TOPOLOGY, topology(), now=NOW)
     before = dict(facts.known["NodeResourceTopology"])
-    with pytest.raises(InvalidObject):
-        facts.translate(TOPOLOGY, topology(version="2", zones=[wire.zone(99)]), now=NOW)
     with pytest.raises(InvalidObject):
         facts.translate(TOPOLOGY, Refused(InvalidObject("x", "y", "z", "bad")), now=NOW)
     assert facts.known["NodeResourceTopology"] == before

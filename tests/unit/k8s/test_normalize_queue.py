@@ -14,6 +14,8 @@ from kaicore.k8s.reflector_core import Gone, ObjectKey, Seen
 from kaicore.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
 from kaicore.queues.tree import UNLIMITED, QueueTree
 
+from tests.losses import refuse
+
 GI = 2**30
 
 
@@ -24,7 +26,7 @@ def read(text: str) -> Any:
     assert found is not None
     kind, resource = found
     version = document["apiVersion"].rpartition("/")[2]
-    return kind.normalize(resource.at(version).decode(json.dumps(document).encode()))
+    return kind.normalize(resource.at(version).decode(json.dumps(document).encode()), refuse)
 
 
 def test_a_queue_of_kai() -> None:
@@ -209,7 +211,7 @@ def test_a_flavor_keeps_its_node_labels() -> None:
         ("{kind: ClusterQueue, spec: {fairSharing: {weight: -1}}}", "spec.fairSharing.weight"),
     ],
 )
-def test_what_is_impossible_is_refused_by_name(text: str, field: str) -> None:
+def test_what_is_impossible_is_named(text: str, field: str) -> None:
     document = yaml.safe_load(text)
     group = "scheduling.run.ai/v2" if document["kind"] == "Queue" else "kueue.x-k8s.io/v1beta1"
     document |= {"apiVersion": group, "metadata": {"name": "a"}}

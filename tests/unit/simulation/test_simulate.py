@@ -318,7 +318,6 @@ def test_what_is_left_out_is_said_once(tmp_path: Path, text: str, warning: str) 
         (pod("a", spec="priority: high"), "Pod default/a: spec.priority: "),
         (pod("a", metadata="labels: {a: yes}"), "Pod default/a: metadata.labels"),
         (pod("a", metadata="creationTimestamp: yesterday"), "Pod default/a: metadata.creationTimestamp: "),
-        (pod("a", metadata=record("observed", node_0="cpu: 1").replace("[", "")), "numa-placement-observed]: not a"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "Pod default/a: spec: is missing: None"),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n",

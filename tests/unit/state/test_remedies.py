@@ -2,11 +2,9 @@
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import Code
-from kaicore.events.payloads import Reason
 from kaicore.state.remedies import MOST_SHAPES, StateRemedies
-from kaicore.state.why import Explanation, render_text
 
-from tests.factory import GI, GPU, pod
+from tests.factory import pod
 from tests.workloads import Workloads
 
 
@@ -44,31 +42,3 @@ def test_so_many_kinds_and_no_more() -> None:
         cluster.add_pod(pod(f"p{number}", cpu=1, memory=2 + number))
     cluster.cycle()
     assert sum(map(bool, told(cluster).values())) == MOST_SHAPES
-
-
-def test_in_a_terminal() -> None:
-    explanation = Explanation(
-        cluster="c",
-        namespace="default",
-        name="p",
-        uid="u",
-        verdict="pending",
-        reasons=[Reason(code=Code.TOO_SMALL, nodes=2, example="a", resource="memory", need=200 * GI, free=118 * GI)],
-        remedies=[
-            Reason(code=Code.FITS_IF, resource="memory", need=118 * GI, example="a"),
-            Reason(code=Code.FITS_IF, resource=GPU, need=2, detail="per pod", example="a"),
-            Reason(code=Code.FITS_AFTER, need=4, detail="Job default/x", example="b"),
-            Reason(code=Code.FITS_AFTER, need=1, detail="Pod default/y", example="b"),
-            Reason(code=Code.FITS_AFTER, need=3, example="b"),
-        ],
-    )
-    assert render_text(explanation).splitlines() == [
-        "default/p: pending",
-        "  - 2 nodes too small: memory: 200Gi needed, at most 118Gi in all (such as a)",
-        "would help:",
-        "  + fits if memory ≤ 118Gi (such as a)",
-        "  + fits if nvidia.com/gpu ≤ 2 per pod (such as a)",
-        "  + fits after Job default/x ends (its 4 pods, such as on b)",
-        "  + fits after Pod default/y ends (on b)",
-        "  + fits when what is leaving is gone (such as b)",
-    ]

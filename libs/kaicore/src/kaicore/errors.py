@@ -3,7 +3,8 @@
 ```
 KaiError
 ├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
-│   └── InvalidQuantity      a resource quantity that is no quantity, negative or absurdly large
+│   └── InvalidQuantity      a resource quantity that is no quantity, or negative
+│       └── AbsurdQuantity   a quantity that is larger than is believed
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
 │   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
@@ -17,6 +18,7 @@ KaiError
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
+├── UnknownSubject           the log knows nothing of what was asked about
 ├── ConfigurationError       settings that cannot work, said before anything is started
 └── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
@@ -41,7 +43,11 @@ class InvalidObject(KaiError):
 
 
 class InvalidQuantity(InvalidObject):
-    """A resource quantity that is no quantity, negative, or beyond 2**62."""
+    """A resource quantity that is no quantity, or negative."""
+
+
+class AbsurdQuantity(InvalidQuantity):
+    """A resource quantity that is larger than is believed: sums of such would not stay within 64 bits."""
 
 
 class LogError(KaiError):
@@ -126,6 +132,10 @@ class ApiStatus(ClusterError):
         self.code = code
         self.reason = reason
         self.message = message
+
+
+class UnknownSubject(KaiError):
+    """The log knows nothing of what was asked about."""
 
 
 class ConfigurationError(KaiError):

@@ -6,7 +6,8 @@ import sys
 
 import msgspec
 from kaicore.errors import EventsRetired, KaiError, LogUnavailable
-from kaicore.inquiry import replay_log
+from kaicore.inquiry.replaying import replay_log
+from kaicore.inquiry.reports import audit_answer, replay_answer
 from kaicore.log.audit import verify
 from kaicore.log.postgres import PostgresLog
 from kaicore.service.process import bound_to_parent
@@ -25,10 +26,9 @@ async def _answer(question: Question, cluster: str) -> object:
     ) as log:
         match question:
             case Question.REPLAY:
-                return await replay_log(log, cluster)
+                return replay_answer(await replay_log(log, cluster))
             case Question.AUDIT:
-                report = await verify(log, cluster)
-                return {**msgspec.to_builtins(report), "ok": report.ok}
+                return audit_answer(await verify(log, cluster))
 
 
 def main() -> int:

@@ -1,7 +1,11 @@
 """`kai-api`: the API as a process."""
 
+import asyncio
+import gc
 import sys
+from contextlib import suppress
 
+from kaicore.inquiry.asking import Inquiry
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.http_server import HttpServer
@@ -9,6 +13,8 @@ from pydantic import Field
 
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+
+_GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class ApiSettings(ServiceSettings):
@@ -23,11 +29,20 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
+        inquiry = Inquiry(log)
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
-        app = make_app(log, context.health, long_answers)
+        app = make_app(inquiry, context.health, long_answers)
         server = HttpServer(app, host=settings.http_host, port=settings.http_port)
         context.log.info("listening", address=server.address)
-        await server.run(context.stopping)
+        # The states are long-lived and without cycles: collecting them again and again only delays answers.
+        gc.set_threshold(*_GC_THRESHOLDS)
+        following = asyncio.create_task(inquiry.follow())
+        try:
+            await server.run(context.stopping)
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Self
 from uuid import UUID
 
 import msgspec
+from kaicore.engine.job_failures import failures_text
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
@@ -272,10 +273,11 @@ class Projection:
 
 def _condition(decided: payloads.EvictionDecided) -> str:
     """Say on a victim why it is evicted."""
+    counted = failures_text(decided.failures_left)
     if not decided.preemptor:
-        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long"
+        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
     what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
-    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}; cycle {decided.cycle}"
+    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
 
 
 def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:

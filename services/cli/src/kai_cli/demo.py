@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.feed import EventFeed
-from kaicore.inquiry import replay_log
+from kaicore.inquiry.replaying import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.audit import verify

@@ -1,107 +1,127 @@
-"""`kai why`, `kai replay` and `kai audit verify`: questions to the log, which need nothing but the log."""
+"""`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise."""
 
 import asyncio
-import sys
 from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
-from kaicore.errors import ConfigurationError
-from kaicore.inquiry import document, explain, replay_log
-from kaicore.log.audit import verify
-from kaicore.state.why import render_text
+from kaicore.errors import UnknownSubject
+from kaicore.inquiry.answers import Listing, Selection, Why
 
-from kai_cli.asking import Source, open_log, the_cluster
+from kai_cli.answers import open_answers
+from kai_cli.printing import Output, OutputFlag, print_data
+from kai_cli.source import Source
+from kai_cli.subjects import Subject, read_subject
+from kai_cli.tables import listing_text, rows_text, why_text
+from kai_cli.watching import watch_listings
 
-Output = Literal["text", "json"]
-OutputFlag = Annotated[Output, Parameter(name=["--output", "-o"])]
 SourceFlags = Annotated[Source, Parameter(name="*")]
+NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
+WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"], negative="")]
+Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
 
-#: Events read at once.
-_PAGE = 2000
+#: Cycles that are listed where no limit is given.
+_CYCLES = 20
 
 
-def why(pod: str, /, *, source: SourceFlags | None = None, output: OutputFlag = "text") -> int:
-    """Say why a pod is where it is, or why it is nowhere.
+def why(
+    subject: str, /, *, namespace: NamespaceFlag = None, source: SourceFlags | None = None, output: OutputFlag = "table"
+) -> int:
+    """Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.
 
     Args:
-        pod: NAMESPACE/NAME, or a name in the namespace default.
+        subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
+            queue/team-a, node/gpu-0.
+        namespace: of what is named without one; by default default.
         source: where to ask.
-        output: text or json.
+        output: table, json or yaml.
     """
-    namespace, _, name = pod.rpartition("/")
-    return asyncio.run(_why(source or Source(), namespace or "default", name, output))
+    return asyncio.run(_why(source or Source(), read_subject(subject, namespace), output))
 
 
-async def _why(source: Source, namespace: str, name: str, output: Output) -> int:
-    async with open_log(source) as log:
-        clusters = [await the_cluster(log, source)] if source.cluster else await log.clusters()
-        found = [item for name_ in clusters if (item := await explain(log, name_, namespace, name)) is not None]
+async def _why(source: Source, subject: Subject, output: Output) -> int:
+    found: list[Why] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source) as (answers, clusters):
+        for cluster in clusters:
+            try:
+                found.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name))
+            except UnknownSubject as error:
+                unknown = error
     if not found:
-        raise ConfigurationError(f"the log has never heard of a pod {namespace}/{name}")
-    if output == "json":
-        print_json([document(item) for item in found] if len(found) > 1 else document(found[0]))
+        raise unknown or UnknownSubject("the log is empty")
+    if output != "table":
+        print_data(found if len(found) > 1 else found[0], output)
         return 0
     for item in found:
         if len(found) > 1:
             print(f"cluster {item.cluster}:")
-        print(render_text(item))
+        print(why_text(item))
     return 0
 
 
-def replay(*, source: SourceFlags | None = None, output: OutputFlag = "text") -> int:
-    """Fold the log again, run every recorded cycle again, and compare; exit 1 and print the first difference if any.
+def get(
+    kind: Kind,
+    name: str = "",
+    /,
+    *,
+    namespace: NamespaceFlag = None,
+    queue: str = "",
+    node: str = "",
+    pending: Annotated[bool, Parameter(negative="")] = False,
+    rejected: Annotated[bool, Parameter(negative="")] = False,
+    limit: int | None = None,
+    watch: WatchFlag = False,
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """List pods, groups, queues, nodes, cycles or clusters.
 
     Args:
-        source: where to ask; without --cluster all clusters of the log.
-        output: text or json.
+        kind: what to list.
+        name: only the one of this name.
+        namespace: only of this namespace; by default of all.
+        queue: only pods and groups of this queue, or of one below it.
+        node: only pods on this node.
+        pending: only what waits, or has pods that wait.
+        rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
+        limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
+        watch: go on, and print what is new or has changed, until Ctrl-C.
+        source: where to ask; without --cluster in all clusters of the log.
+        output: table, json or yaml.
     """
-    return asyncio.run(_replay(source or Source(), output))
+    wanted = Selection(
+        namespace=namespace or "",
+        name=name,
+        queue=queue,
+        node=node,
+        pending=pending,
+        rejected=rejected,
+        limit=limit if limit is not None else _CYCLES if kind == "cycles" else 0,
+    )
+    return asyncio.run(_get(source or Source(), kind, wanted, watch=watch, output=output))
 
 
-async def _replay(source: Source, output: Output) -> int:
-    async with open_log(source) as log:
-        clusters = [await the_cluster(log, source)] if source.cluster else await log.clusters()
-        reports = [await replay_log(log, cluster) for cluster in clusters]
-    if output == "json":
-        print_json([msgspec.to_builtins(report) for report in reports])
-    else:
-        for report in reports:
-            print(
-                f"cluster {report.cluster}: {report.position} events, {report.cycles} cycles, "
-                f"{report.decisions} decisions replayed, {report.late} more had come too late: "
-                f"{len(report.differences)} differences"
-            )
-            if report.other_engine:
-                print(f"  {report.other_engine} cycles were decided by another engine version")
-            if report.differences:
-                print(f"  first: {report.differences[0]}")
-    return 1 if any(report.differences for report in reports) else 0
+async def _get(source: Source, kind: Kind, wanted: Selection, *, watch: bool, output: Output) -> int:
+    async with open_answers(source) as (answers, clusters):
+        if kind == "clusters":
+            rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
+            if output == "table":
+                print(rows_text(kind, rows))
+            else:
+                print_data(rows, output)
+            return 0
+        if watch:
+            await watch_listings(answers, clusters, kind, wanted, output=output)
+        listings = [await answers.listing(cluster, kind, wanted) for cluster in clusters]
+    _print(listings, output)
+    return 0
 
 
-def audit_verify(*, source: SourceFlags | None = None, output: OutputFlag = "text") -> int:
-    """Recompute the hash chain, and name the first broken position; exit 1 if there is one.
-
-    Args:
-        source: where to ask; without --cluster all clusters of the log.
-        output: text or json.
-    """
-    return asyncio.run(_audit_verify(source or Source(), output))
-
-
-async def _audit_verify(source: Source, output: Output) -> int:
-    async with open_log(source) as log:
-        clusters = [await the_cluster(log, source)] if source.cluster else await log.clusters()
-        reports = [await verify(log, cluster) for cluster in clusters]
-    if output == "json":
-        print_json([{**msgspec.to_builtins(report), "ok": report.ok} for report in reports])
-    else:
-        for report in reports:
-            print(report)
-    return 0 if all(report.ok for report in reports) else 1
-
-
-def print_json(document: object) -> None:
-    """Print a document for machines; indented on a terminal."""
-    body = msgspec.json.encode(document)
-    print((msgspec.json.format(body, indent=2) if sys.stdout.isatty() else body).decode())
+def _print(listings: list[Listing], output: Output) -> None:
+    if output != "table":
+        print_data(listings[0] if len(listings) == 1 else listings, output)
+        return
+    for listing in listings:
+        if len(listings) > 1:
+            print(f"cluster {listing.cluster}:")
+        print(listing_text(listing))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.errors import InvalidObject, LogError
-from kaicore.events.envelope import Event, NewEvent, Unit
+from kaicore.events.envelope import Event, NewEvent, Unit, UnitOutcome
+from kaicore.events.node_charged import charging
 from kaicore.events.observation import (
     annotated_placement,
     content_digest,
@@ -24,7 +25,7 @@ from kaicore.state.contradiction import contradiction
 
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved, record_of
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name, read_pod
 from kai_ingest.said_before import SaidBefore
@@ -74,12 +75,30 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """An observation to append, with the prediction that it contradicts; `first` if it is the pod's first."""
+    """An observation to append.
+
+    Attributes:
+        pod: whose.
+        event: the observation.
+        first: it is the pod's first.
+        miss: the prediction that it contradicts.
+        charges: it changes what the pod's node is accounted to hold.
+        version: of the pod's stream, up to which the pod was known.
+    """
 
     pod: KnownPod
     event: NewEvent
     first: bool
+    charges: bool
+    version: int
     miss: NewEvent | None = None
+
+    def unit(self, *, charges: bool) -> Unit:
+        """Return what to append: one that does not charge the node only holds while the pod's stream stands still."""
+        events = (self.event,) if self.miss is None else (self.event, self.miss)
+        if charges:
+            return charging(Unit(events), self.pod.node, pods=(self.pod.uid,))
+        return Unit(events, expect={f"pod/{self.pod.uid}": self.version})
 
 
 @dataclass(slots=True)
@@ -310,7 +329,14 @@ class Ingest:
             occurred_at=occurred_at,
             cause=pod.cause if source == "annotation" else None,
         )
-        return _News(pod, event, first=pod.record is None, miss=self._miss(pod, placement, event))
+        return _News(
+            pod,
+            event,
+            first=pod.record is None,
+            charges=self.projection.charges(pod, placement),
+            version=pod.version,
+            miss=self._miss(pod, placement, event),
+        )
 
     def _miss(self, pod: KnownPod, placement: Placement, event: NewEvent) -> NewEvent | None:
         """The pod's first observation that contradicts what was predicted; annotations tell too little for that."""
@@ -319,7 +345,7 @@ class Ingest:
         cause = contradiction(pod.predicted or _NOTHING_PREDICTED, placement)
         if cause is None:
             return None
-        policy = self.projection.policies.get(pod.node, "")
+        policy = self.projection.policy(pod.node)
         missed = PredictionMissed(pod.uid, pod.namespace, pod.name, pod.node, policy, cause, pod.predicted, placement)
         return prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at)
 
@@ -335,7 +361,7 @@ class Ingest:
                 namespace=rejected.namespace,
                 name=rejected.name,
                 node=rejected.node,
-                policy=self.projection.policies.get(rejected.node, ""),
+                policy=self.projection.policy(rejected.node),
                 cause=rejected.reason,
                 predicted=pod.predicted if pod is not None else None,
                 message=rejected.message,
@@ -359,13 +385,11 @@ class Ingest:
     async def _append(self, found: Sequence[_News], source: str) -> None:
         if not found:
             return
-        units = [Unit((news.event,) if news.miss is None else (news.event, news.miss)) for news in found]
-        outcomes = await self._log.append(self._cluster, units)
         now = self._clock()
-        for news, outcome in zip(found, outcomes, strict=True):
-            pod, event = news.pod, news.event
+        for news, unit, outcome in await self._recorded(found):
+            pod, event = news.pod, unit.events[0]
             assert isinstance(event.payload, PlacementObserved)
-            self.projection.record(pod.uid, record_of(event.payload, position=outcome.positions[0], event_id=event.id))
+            self.projection.record(event.payload, position=outcome.positions[0], event_id=event.id)
             if news.miss is not None:
                 pod.missed = True
                 self._count_miss(news.miss, duplicate=outcome.duplicate)
@@ -374,6 +398,26 @@ class Ingest:
             self._metrics.observations.labels(source).inc()
             if news.first and pod.bound_at:
                 self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
+
+    async def _recorded(self, found: Sequence[_News]) -> list[tuple[_News, Unit, UnitOutcome]]:
+        """Append observations; return each as it was recorded.
+
+        What was known of a pod when its observation was judged may be out of date by now: then it is not known either
+        whether the observation changes its node's account, and it charges the node to be safe.
+        """
+        recorded, late = [], []
+        units = [news.unit(charges=news.charges) for news in found]
+        for news, unit, outcome in zip(found, units, await self._log.append(self._cluster, units), strict=True):
+            if outcome.stale is None:
+                recorded.append((news, unit, outcome))
+                self._metrics.charges.labels("account").inc(news.charges)
+            else:
+                late.append(news)
+        if late:
+            units = [news.unit(charges=True) for news in late]
+            recorded += zip(late, units, await self._log.append(self._cluster, units), strict=True)
+            self._metrics.charges.labels("late").inc(len(late))
+        return recorded
 
     def _refuse(self, reason: str, key: tuple[str, ...], *, node: str, error: str) -> None:
         self._metrics.refused.labels(reason).inc()

@@ -16,6 +16,12 @@ class IngestMetrics:
         self.observations = Counter(
             "kai_ingest_observations", "Observations recorded, by source", ["source"], registry=registry
         )
+        self.charges = Counter(
+            "kai_ingest_node_charges",
+            "Observations that changed what their node is accounted to hold (account), or may have (late)",
+            ["why"],
+            registry=registry,
+        )
         self.missed = Counter(
             "kai_ingest_missed_predictions",
             "Kubelets did otherwise than was predicted",

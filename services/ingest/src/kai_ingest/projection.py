@@ -17,8 +17,11 @@ from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
 from kaicore.events.observation import content_digest
+from kaicore.model.node import NodeTopology
 from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
+from kaicore.model.pod import Pod
 from kaicore.numa.held import Limits, impossible_holding, most_held, zone_limits
+from kaicore.state.account_change import observation_charges
 
 from kai_ingest.observation import is_empty
 
@@ -38,7 +41,7 @@ EVENT_TYPES = (
 )
 
 #: Version of a snapshot's format.
-SCHEMA = "3"
+SCHEMA = "4"
 
 #: How long a deleted pod is remembered as the predecessor of one of the same name, microseconds.
 _REMEMBERED_US = 600_000_000
@@ -72,12 +75,14 @@ class KnownPod(msgspec.Struct):
         node: where it was decided to go, or is.
         since: its node's kubelet cannot have known of it earlier.
         succeeds: another pod of that name was on that node before.
-        most: what each of its containers can hold.
+        version: of its stream, as far as is known here.
+        pod: as it was seen last; None if it never was.
         live: it has not reached a terminal phase.
         on_node: Kubernetes said that it is there; else a decision did.
         bound_at: when its binding was recorded, 0 if it was not.
         placed: it was decided to go there.
         predicted: the zones that were predicted for it.
+        observed: the zones on which it was observed, by the last record of that.
         missed: a prediction of it is recorded to have been wrong.
         annotation: what its annotation says of its placement; empty without one.
         cause: the event that brought the annotation.
@@ -90,12 +95,14 @@ class KnownPod(msgspec.Struct):
     node: str
     since: int
     succeeds: bool
-    most: Limits
+    pod: Pod | None = None
+    version: int = 0
     live: bool = True
     on_node: bool = False
     bound_at: int = 0
     placed: bool = False
     predicted: Placement | None = None
+    observed: Placement | None = None
     missed: bool = False
     annotation: str = ""
     cause: UUID | None = None
@@ -106,6 +113,11 @@ class KnownPod(msgspec.Struct):
     def subject(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def most(self) -> Limits:
+        """What each of its containers can hold."""
+        return {} if self.pod is None else most_held(self.pod)
 
 
 class Miss(StrEnum):
@@ -128,9 +140,9 @@ class Unresolved(KaiError):
 
 class _Snapshot(msgspec.Struct):
     pods: list[KnownPod]
-    zones: dict[str, Limits]
-    policies: dict[str, str]
-    waiting: dict[str, Limits]
+    topologies: dict[str, NodeTopology]
+    waiting: dict[str, Pod]
+    resources: list[str]
     gone: list[tuple[str, str, str, int]]
 
 
@@ -140,17 +152,17 @@ class Projection:
     def __init__(self) -> None:
         self.position = 0
         self.pods: dict[str, KnownPod] = {}
-        #: By node, its zones with what they have of CPUs and memory.
-        self.zones: dict[str, Limits] = {}
-        #: Topology Manager policies by node.
-        self.policies: dict[str, str] = {}
+        #: By node, its zones; what exporters saw free is left out.
+        self.topologies: dict[str, NodeTopology] = {}
         #: Rejections of pods that were predicted to be admitted, still to be recorded as missed predictions.
         self.rejected: list[tuple[payloads.PodRejected, Event]] = []
         #: Pods whose annotation has still to be looked at.
         self.annotated: set[str] = set()
         self._zones_missing: set[str] = set()
-        # What each container of a pod without a node can hold, by uid.
-        self._waiting: dict[str, Limits] = {}
+        # Pods without a node by uid.
+        self._waiting: dict[str, Pod] = {}
+        # Resources that zones of any node have had.
+        self._resources: set[str] = set()
         self._by_name: dict[tuple[str, str], list[str]] = {}
         # Namespace, name and node of deleted pods, with the time of the deletion, oldest first.
         self._gone: dict[tuple[str, str, str], int] = {}
@@ -158,8 +170,14 @@ class Projection:
     def apply(self, event: Event) -> None:
         """Take an event; those of other types only move the position on."""
         self.position = event.position
-        if event.type not in EVENT_TYPES:
-            return
+        if event.type in EVENT_TYPES:
+            self._take(event)
+        if event.stream.startswith("pod/"):
+            known = self.pods.get(event.stream.removeprefix("pod/"))
+            if known is not None:
+                known.version = event.version
+
+    def _take(self, event: Event) -> None:
         match decode_payload(event):
             case payloads.PodObserved() as payload:
                 self._observed(payload, event)
@@ -174,7 +192,7 @@ class Projection:
             case payloads.BindFailed(uid=uid, node=node):
                 found = self.pods.get(uid)
                 if found is not None and not found.on_node and found.node == node:
-                    self._waiting[uid] = self._forget(uid).most
+                    self._wait(self._forget(uid).pod)
             case payloads.PodRejected(uid=uid) as payload:
                 found = self.pods.get(uid)
                 if found is not None:
@@ -190,24 +208,40 @@ class Projection:
             case payloads.PlacementObserved(uid=uid) as payload:
                 found = self.pods.get(uid)
                 if found is not None and found.node == payload.node:
-                    self.record(uid, record_of(payload, position=event.position, event_id=event.id))
+                    self.record(payload, position=event.position, event_id=event.id)
             case payloads.TopologyObserved(topology=topology):
-                self.policies[topology.node] = topology.policy
-                self._set_zones(topology.node, zone_limits(topology))
+                self._set_topology(topology.lasting())
             case payloads.TopologyDeleted(node=node):
-                self.zones.pop(node, None)
-                self.policies.pop(node, None)
+                self.topologies.pop(node, None)
             case payloads.NodeDeleted(name=name):
-                self.zones.pop(name, None)
-                self.policies.pop(name, None)
+                self.topologies.pop(name, None)
             case _:
                 pass
 
-    def record(self, uid: str, record: Record) -> None:
+    def record(self, payload: payloads.PlacementObserved, *, position: int, event_id: UUID) -> None:
         """Note an observation that is in the log; a later one that is known already stays."""
-        pod = self.pods.get(uid)
-        if pod is not None and (pod.record is None or pod.record.position < record.position):
-            pod.record = record
+        pod = self.pods.get(payload.uid)
+        if pod is not None and (pod.record is None or pod.record.position < position):
+            pod.record = record_of(payload, position=position, event_id=event_id)
+            pod.observed = payload.placement
+
+    def policy(self, node: str) -> str:
+        """Return the Topology Manager policy of a node; empty where it is not known."""
+        topology = self.topologies.get(node)
+        return "" if topology is None else topology.policy
+
+    def charges(self, pod: KnownPod, placement: Placement) -> bool:
+        """Tell whether an observation changes what the pod's node is accounted to hold."""
+        if pod.pod is None:
+            return True
+        return observation_charges(
+            self.topologies.get(pod.node),
+            pod.pod,
+            predicted=pod.predicted,
+            before=pod.observed,
+            observed=placement,
+            resources=self._resources,
+        )
 
     def check_zones(self, pod: KnownPod, zones: Iterable[str]) -> None:
         """Check that the pod's node has some zones, as far as its NodeResourceTopology is known.
@@ -215,11 +249,14 @@ class Projection:
         Raises:
             Unresolved: it has one not, or not yet.
         """
-        there = self.zones.get(pod.node)
-        strange = sorted(set(zones).difference(there)) if there is not None else []
+        topology = self.topologies.get(pod.node)
+        if topology is None:
+            return
+        there = [zone.name for zone in topology.zones]
+        strange = sorted(set(zones).difference(there))
         if strange:
             raise Unresolved(
-                Miss.ZONE, f"Pod {pod.subject}: zone: Node {pod.node} has {', '.join(there or ())}: {strange[0]!r}"
+                Miss.ZONE, f"Pod {pod.subject}: zone: Node {pod.node} has {', '.join(there)}: {strange[0]!r}"
             )
 
     def check_held(self, pod: KnownPod, placement: Placement) -> None:
@@ -228,7 +265,8 @@ class Projection:
         Raises:
             InvalidObject: naming pod, container or zone, resource and amount.
         """
-        zones = self.zones.get(pod.node, {})
+        topology = self.topologies.get(pod.node)
+        zones = zone_limits(topology) if topology is not None else {}
         problem = impossible_holding(placement, subject=f"Pod {pod.subject}", most=pod.most, zones=zones)
         if problem is not None:
             raise problem
@@ -284,7 +322,7 @@ class Projection:
         """Return a snapshot for `load`."""
         gone = [(*key, at) for key, at in self._gone.items()]
         return msgspec.msgpack.encode(
-            _Snapshot(list(self.pods.values()), self.zones, self.policies, self._waiting, gone)
+            _Snapshot(list(self.pods.values()), self.topologies, self._waiting, sorted(self._resources), gone)
         )
 
     @classmethod
@@ -293,8 +331,8 @@ class Projection:
         snapshot = msgspec.msgpack.decode(body, type=_Snapshot)
         projection = cls()
         projection.position = position
-        projection.zones, projection.policies = snapshot.zones, snapshot.policies
-        projection._waiting = snapshot.waiting
+        projection.topologies, projection._waiting = snapshot.topologies, snapshot.waiting
+        projection._resources.update(snapshot.resources)
         projection._gone = {(namespace, name, node): at for namespace, name, node, at in snapshot.gone}
         for pod in snapshot.pods:
             projection._add(pod)
@@ -313,9 +351,9 @@ class Projection:
             if pod.finished:
                 self._waiting.pop(pod.uid, None)
             else:
-                self._waiting[pod.uid] = most_held(pod)
+                self._wait(pod)
             return
-        known.most = most_held(pod)
+        known.pod = pod
         known.live = known.live and not pod.finished
         annotation = pod.annotations.get(OBSERVED_ANNOTATION, "")
         if annotation != known.annotation or arrives:
@@ -326,14 +364,18 @@ class Projection:
         """Return the pod, which is on that node now or about to be."""
         pod = self.pods.get(uid)
         if pod is None:
-            succeeds, most = self._succeeds(uid, namespace, name, node), self._waiting.pop(uid, {})
-            pod = KnownPod(uid, namespace, name, node, since, succeeds, most)
+            succeeds = self._succeeds(uid, namespace, name, node)
+            pod = KnownPod(uid, namespace, name, node, since, succeeds, self._waiting.pop(uid, None))
             self._add(pod)
         elif pod.node != node:
-            pod.node, pod.since, pod.record, pod.predicted = node, since, None, None
+            pod.node, pod.since, pod.record, pod.predicted, pod.observed = node, since, None, None, None
             pod.placed = pod.missed = False
             pod.succeeds = self._succeeds(uid, namespace, name, node)
         return pod
+
+    def _wait(self, pod: Pod | None) -> None:
+        if pod is not None:
+            self._waiting[pod.uid] = pod
 
     def _succeeds(self, uid: str, namespace: str, name: str, node: str) -> bool:
         if (namespace, name, node) in self._gone:
@@ -366,9 +408,11 @@ class Projection:
         while (oldest := next(iter(self._gone))) != key and self._gone[oldest] < at - _REMEMBERED_US:
             del self._gone[oldest]
 
-    def _set_zones(self, node: str, zones: Limits) -> None:
-        if self.zones.get(node) != zones:
-            self.zones[node] = zones
+    def _set_topology(self, topology: NodeTopology) -> None:
+        node = topology.node
+        if self.topologies.get(node) != topology:
+            self.topologies[node] = topology
+            self._resources.update(name for zone in topology.zones for name in zone.resources)
             again = {uid for uid in self._zones_missing if self.pods[uid].node == node}
             self._zones_missing -= again
             self._look_again(self.pods[uid] for uid in again)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from kaicore.bus.jetstream import NatsBus
 from kaicore.feed import EventFeed, FeedMetrics
-from kaicore.inquiry import restored
+from kaicore.inquiry.folding import restored
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.shard_settings import read_shard_settings

@@ -14,7 +14,7 @@ from kaicore.engine.config import EngineConfig
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.feed import EventFeed
-from kaicore.inquiry import SNAPSHOT_NAME
+from kaicore.inquiry.folding import SNAPSHOT_NAME
 from kaicore.log.port import EventLog, Snapshot
 from kaicore.service import ServiceContext
 from kaicore.state.cluster_state import ClusterState

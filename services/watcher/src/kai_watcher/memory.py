@@ -13,7 +13,7 @@ from kaicore.log.port import EventLog, Filter, Snapshot
 SNAPSHOT_NAME = "watcher"
 
 #: Raised with every change of what digests are made over.
-SNAPSHOT_SCHEMA = "watcher-1"
+SNAPSHOT_SCHEMA = "watcher-2"
 
 _PAGE = 2000
 

@@ -32,6 +32,7 @@ class WatcherMetrics:
         self._cluster = cluster
         self._facts = counter("facts", "Facts appended to the log", "type")
         self._refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
+        self._lost = counter("lost_parts", "Parts of objects that say nothing that there is, and were left out", "kind")
         self._malformed = counter("malformed_annotations", "Pods whose NUMA annotations make no sense", "annotation")
         self._rejections = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
         self._lists = counter("lists", "Lists taken to their end", "kind", "why")
@@ -62,6 +63,10 @@ class WatcherMetrics:
     def refused(self, kind: str) -> None:
         """Count an object that was refused."""
         self._refused.labels(self._cluster, kind).inc()
+
+    def lost_part(self, kind: str) -> None:
+        """Count a part of an object that was left out."""
+        self._lost.labels(self._cluster, kind).inc()
 
     def malformed(self, field: str) -> None:
         """Count an annotation that makes no sense."""

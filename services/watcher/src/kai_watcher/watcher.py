@@ -8,12 +8,14 @@ from the log and a list what is left to say. `docs/watcher.md` tells it in full.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Unit, UnitOutcome
+from kaicore.events.node_charged import charging
 from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.facts import Facts, said_again
@@ -32,10 +34,11 @@ from kaicore.k8s.kinds import (
     Kind,
 )
 from kaicore.k8s.normalize_fields import changed_at
+from kaicore.k8s.normalize_topology import zone_resources
 from kaicore.k8s.objects import TopologyObject
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 from kaicore.k8s.reflector import Reflector, ReflectorOptions
-from kaicore.k8s.reflector_core import Change, Gone, Relist, Seen
+from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Relist, Seen
 from kaicore.k8s.resources import (
     BUDGETS,
     CLAIMS,
@@ -57,10 +60,12 @@ from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
 from kai_watcher.claim import claim
+from kai_watcher.decided import undecided
 from kai_watcher.first_lists import FirstLists
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.optional_resources import follow_optional
+from kai_watcher.said_once import SaidOnce
 
 #: Conditions of readiness.
 LOG, API, LISTS = "log", "api", "lists"
@@ -133,6 +138,7 @@ class Watcher:
         self._in_hand = 0
         #: What was said of pods' annotations, by uid.
         self._malformed: dict[str, tuple[str, ...]] = {}
+        self._lost_parts = SaidOnce()
         # Kinds whose last request failed.
         self._failing: dict[str, str] = {}
         # The last position that we know of.
@@ -237,26 +243,43 @@ class Watcher:
 
     async def _take(self, kind: Kind[ObjectT], changes: Sequence[Change[ObjectT]], *, listed: bool) -> None:
         now = self._clock()
-        units = []
+        units: list[Unit] = []
         for change in changes:
+            lost: list[InvalidObject] = []
             try:
-                unit = self._facts.translate(kind, change, now=now)
+                unit = self._facts.translate(kind, change, now=now, lost=lost.append)
             except InvalidObject as error:
                 self._metrics.refused(kind.name)
                 self._context.log.warning("object refused", kind=kind.name, error=str(error))
                 continue
+            self._note_lost(kind.name, change, lost)
             if kind.name == TOPOLOGY.name:
                 self._note_topology(change, now)
             if unit is not None:
                 units.append(unit)
                 self._note_pod(unit)
-        admitted = self._first_lists.admit(units)
-        # Cancelled while it waits for room, this leaves a trace: what is known must not be saved then.
-        self._in_hand += len(admitted)
-        await self._outbox.put(admitted)
-        self._in_hand -= len(admitted)
+        # Cancelled while it waits for the log or for room, this leaves a trace: what is known must not be saved then.
+        self._in_hand += len(units)
+        if arrivals := self._facts.take_arrivals():
+            await self._charge(units, arrivals)
+        await self._outbox.put(self._first_lists.admit(units))
+        self._in_hand -= len(units)
         if listed and not self._first_lists.complete:
             self._note_list(kind.name)
+
+    async def _charge(self, units: list[Unit], arrivals: Mapping[str, str]) -> None:
+        """Have facts move the streams of the nodes to which they bring pods that nobody decided to place there."""
+        strange = arrivals
+        # To move a stream without need makes some decisions late, no more.
+        if not self._context.health.conditions[LOG]:
+            with suppress(LogUnavailable):
+                strange = await undecided(self._log, self._cluster, arrivals)
+        for index, unit in enumerate(units):
+            match unit.events[0].payload:
+                case PodObserved(pod) if pod.uid in strange:
+                    units[index] = charging(unit, strange[pod.uid], pods=(pod.uid,))
+                case _:
+                    pass
 
     def _note_list(self, kind: str) -> None:
         held = self._first_lists.listed(kind)
@@ -268,6 +291,17 @@ class Watcher:
         self._metrics.topology_lag.begin()
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
+
+    def _note_lost(self, kind: str, change: Change[ObjectT], lost: Sequence[InvalidObject]) -> None:
+        """Say once of each object which of its parts make no sense and were left out."""
+        if isinstance(change, Gone):
+            self._lost_parts.forget(kind, change.key)
+        elif isinstance(change, Seen):
+            metadata = change.object.metadata
+            key = ObjectKey(metadata.namespace, metadata.name)
+            for line in self._lost_parts.news(kind, key, tuple(map(str, lost))):
+                self._metrics.lost_part(kind)
+                self._context.log.warning("part of an object left out", kind=kind, error=line)
 
     def _note_pod(self, unit: Unit) -> None:
         """Say once of each pod what makes no sense in it; what comes of it the scheduler tells."""
@@ -292,8 +326,8 @@ class Watcher:
 
     def _note_topology(self, change: Change[ObjectT], now: int) -> None:
         if isinstance(change, Seen) and isinstance(change.object, TopologyObject):
-            meta, zones = change.object.metadata, change.object.zones or ()
-            resources = (resource.name for zone in zones for resource in zone.resources or ())
+            meta = change.object.metadata
+            resources = zone_resources(change.object)
             self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
         elif isinstance(change, Gone):
             self._metrics.topology_ages.gone(change.key.name)

@@ -13,8 +13,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psycopg
-
 from kaicore.embedded.places import ServerUser, blocked_at, reachable_programs, unprivileged_user
 from kaicore.embedded.process import EmbeddedServer, Lock, alive
 from kaicore.errors import ConfigurationError, EmbeddedServerError
@@ -147,6 +145,9 @@ class EmbeddedPostgres(EmbeddedServer):
         # Line 1 is the pid and line 8 the state: see "Database File Layout" in Postgres' manual.
         if len(lines) < 8 or lines[0] != str(self.pid) or lines[7].strip() != "ready":
             return False
+        # Most commands start no Postgres, and its driver takes a fifth of a second to import.
+        import psycopg  # noqa: PLC0415
+
         try:
             async with await psycopg.AsyncConnection.connect(
                 self._url(port, "postgres"), autocommit=True

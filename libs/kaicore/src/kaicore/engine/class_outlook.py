@@ -28,6 +28,8 @@ from kaicore.numa.prediction import PredictedPlacement
 _NO = np.int64(-(2**62))
 #: Scores of node rules are per mille; this keeps a place for the name's order below them.
 _PLACE = 2**24
+#: A node with more than so many times of what it has in use counts as one with that much: below 10**4 per mille.
+_FULLEST = 9
 #: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), pods' own
 #: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
@@ -214,6 +216,8 @@ class ClassOutlook:
         weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
         allocatable = columns.allocatable[rows][:, weighed]
         after = columns.used[rows][:, weighed] + self._need[weighed]
+        # Of what the class does not ask for, more may be in use than there is.
+        after = np.minimum(after, np.maximum(allocatable, 1) * _FULLEST)
         full: Ints = (after * 1000 // np.maximum(allocatable, 1)).sum(axis=1) // max(len(weighed), 1)
         if self._config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD:
             full = -full

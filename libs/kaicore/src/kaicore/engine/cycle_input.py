@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 from kaicore.engine.accounts import OneQueue, QueueAccounts
 from kaicore.engine.budgets import Budgets
+from kaicore.engine.job_failures import FailuresLeft
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.placer import LeftAlone
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.workload import Member, Workload
+from kaicore.model.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class CycleInput:
         now: microseconds since the epoch.
         accounts: the queues; the cycle puts them back where it found them.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
+        failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
             `kaicore.engine.moving.move_key`.
         resting: uids of waiting pods that are not to be placed yet, after failed binds.
@@ -58,6 +61,7 @@ class CycleInput:
     accounts: QueueAccounts = field(default_factory=OneQueue)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
+    failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
     moved_at: Mapping[str, int] = field(default_factory=dict)
     resting: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()

@@ -10,7 +10,7 @@ from kaicore.engine.volume_demand import VolumeDemand
 from kaicore.errors import InvalidObject
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration
 from kaicore.model.pod_rules import PodRules
-from kaicore.model.quantity import CPU, MEMORY, PODS, is_native
+from kaicore.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
 from kaicore.model.selector import Requirement
 from kaicore.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
 from kaicore.numa.requests import AlignedRequest, aligned_request, counted_request
@@ -156,7 +156,8 @@ def node_requests(pod: Pod) -> Amounts:
     """Return what a pod takes of a node as a whole, as kube-scheduler counts it.
 
     The larger of the long-running containers' sum and the peak while init containers run beside the sidecars started
-    before them; pod-level requests instead of that for CPU and memory; plus overhead; and one pod slot.
+    before them; pod-level requests instead of that for CPU and memory; plus overhead; and one pod slot. However many
+    containers ask for a resource, it is no more than any node is believed to have.
     """
     running: Amounts = {}
     peak: Amounts = {}
@@ -172,6 +173,6 @@ def node_requests(pod: Pod) -> Amounts:
                 peak[resource] = amount
     for resource, amount in pod.overhead.items():
         peak[resource] = peak.get(resource, 0) + amount
-    requests = {resource: peak[resource] for resource in sorted(peak) if peak[resource]}
+    requests = {resource: min(peak[resource], MAX_AMOUNT) for resource in sorted(peak) if peak[resource]}
     requests[PODS] = 1
     return requests

@@ -18,6 +18,7 @@ from kaicore.engine.decisions import (
     Nominated,
 )
 from kaicore.engine.eviction_cost import PodSizes
+from kaicore.engine.job_failures import FailureAccounts
 from kaicore.engine.numa_verdicts import configure_kubelets
 from kaicore.engine.pending import Left, told
 from kaicore.engine.placer import Placer, Spot
@@ -39,6 +40,7 @@ class Session:
         self.config = config
         self.accounts = given.accounts
         self.budgets = given.budgets.copy()
+        self.failures = FailureAccounts(given.failures_left, given.leaving)
         #: Classes that pods were found to be of, by key.
         self.classes: dict[str, PodClass] = {}
         self._class_of: dict[str, PodClass] = {}
@@ -331,6 +333,11 @@ class Session:
                         trail.evict(self.tenancy(member))
             self._future = Placer(trail, self.class_of, self.given.left_alone, self.config)
         return self._future
+
+    def count_eviction(self, members: Sequence[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not."""
+        self.budgets.take(members, sign=sign)
+        self.failures.take(members, sign=sign)
 
     def nominated(
         self,

@@ -14,12 +14,15 @@ from uuid import UUID
 import msgspec
 
 from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload, PodRejected
+from kaicore.events.node_charged import charging
+from kaicore.events.payloads import Payload, PodRejected, TopologyDeleted
 from kaicore.k8s.kinds import KINDS, Kind, Model, subject_of_fact, without_version
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_fields import changed_at
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Refused, Seen
 from kaicore.k8s.resources import ObjectT
+from kaicore.model.node import NodeTopology
 from kaicore.model.pod import Pod
 from kaicore.model.rejection import is_kubelet_rejection
 
@@ -38,17 +41,27 @@ class KnownFact(NamedTuple):
         uid: the object's.
         digest: over what is material.
         rejected: a pod whose refusal by a kubelet is recorded.
+        node: on which a pod that has not ended is; empty if there is none.
+        lasting: of a topology: digest over all but what the exporter saw free.
     """
 
     uid: str
     digest: bytes
     rejected: bool = False
+    node: str = ""
+    lasting: bytes = b""
 
 
 def known_fact(model: Model) -> KnownFact:
     """Return what is to be known of a fact."""
-    digest = blake2b(_encoder.encode(without_version(model)), digest_size=16).digest()
-    return KnownFact(model.uid, digest, isinstance(model, Pod) and is_kubelet_rejection(model))
+    digest = _digest(without_version(model))
+    if isinstance(model, Pod):
+        return KnownFact(model.uid, digest, is_kubelet_rejection(model), "" if model.finished else model.node_name)
+    return KnownFact(model.uid, digest, lasting=_digest(model.lasting()) if isinstance(model, NodeTopology) else b"")
+
+
+def _digest(model: Model) -> bytes:
+    return blake2b(_encoder.encode(model), digest_size=16).digest()
 
 
 class _About(NamedTuple):
@@ -67,10 +80,19 @@ class Facts:
         self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind: {} for kind in KINDS}
         #: When the version of an object that was seen last was written, as far as it says; by uid.
         self._stamps: dict[str, int] = {}
+        self._arrivals: dict[str, str] = {}
 
     def uids(self, kind: str) -> dict[ObjectKey, str]:
         """Return the uids of the objects of a kind that are believed to be there."""
         return {key: fact.uid for key, fact in self.known[kind].items()}
+
+    def take_arrivals(self) -> dict[str, str]:
+        """Return the node of each pod, by uid, that facts brought to a node since the last call.
+
+        Where that was not decided in the log, the pod's fact charges the node (`kaicore.events.node_charged`).
+        """
+        arrivals, self._arrivals = self._arrivals, {}
+        return arrivals
 
     def recall(self, payload: Payload) -> None:
         """Take in a fact from the log."""
@@ -94,28 +116,29 @@ class Facts:
         kind, key, model = found
         return self.known[kind].get(key) == (None if model is None else known_fact(model))
 
-    def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int) -> Unit | None:
+    def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int, lost: Lost = unheard) -> Unit | None:
         """Turn a change into the unit that records it; None when it is no news.
 
         Args:
             kind: of the object.
             change: as the reflector told it.
             now: microseconds since the epoch.
+            lost: is told of each part of the object that makes no sense and is left out.
 
         Raises:
             InvalidObject: the object says something impossible; what was known of it stands.
         """
         match change:
             case Seen(found):
-                return self._seen(kind, found, now)
+                return self._seen(kind, found, now, lost)
             case Gone():
                 return self._gone(kind, change, now)
             case Refused(error):
                 raise error
 
-    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int) -> Unit | None:
+    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int, lost: Lost) -> Unit | None:
         meta = found.metadata
-        model = kind.normalize(found)
+        model = kind.normalize(found, lost)
         key = ObjectKey(meta.namespace, meta.name)
         fact = known_fact(model)
         before = self.known[kind.name].get(key)
@@ -137,7 +160,12 @@ class Facts:
                 message=model.message,
             )
             events.append(self._event(refusal, source, about=about, cause=events[0].id))
-        return Unit(tuple(events))
+        unit = Unit(tuple(events))
+        if isinstance(model, NodeTopology) and (before is None or before.lasting != fact.lasting):
+            return charging(unit, model.node)
+        if fact.node and (before is None or (before.uid, before.node) != (fact.uid, fact.node)):
+            self._arrivals[fact.uid] = fact.node
+        return unit
 
     def _gone(self, kind: Kind[ObjectT], change: Gone, now: int) -> Unit | None:
         before = self.known[kind.name].get(change.key)
@@ -147,7 +175,8 @@ class Facts:
         self._stamps.pop(change.uid, None)
         about = _About(kind.stream(change.key, change.uid), _subject(change.key), now)
         payload = kind.deleted(change.key, change.uid)
-        return Unit((self._event(payload, (change.uid, change.resource_version), about=about),))
+        unit = Unit((self._event(payload, (change.uid, change.resource_version), about=about),))
+        return charging(unit, payload.node) if isinstance(payload, TopologyDeleted) else unit
 
     def _occurred_at(self, meta: ObjectMeta, now: int) -> int:
         """Return when a version was written: by the API server's stamp, or by our clock where that tells it better.

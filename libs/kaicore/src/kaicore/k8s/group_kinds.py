@@ -22,6 +22,7 @@ from kaicore.groups.kinds import (
 )
 from kaicore.k8s import group_objects, owner_objects
 from kaicore.k8s.kinds import Kind
+from kaicore.k8s.losses import Lost
 from kaicore.k8s.normalize_owner import (
     normalize_job,
     normalize_jobset,
@@ -50,7 +51,7 @@ def _served(
     plural: str,
     versions: tuple[str, ...],
     wire: type[ObjectT],
-    normalize: Callable[[ObjectT], GroupSource],
+    normalize: Callable[[ObjectT, Lost], GroupSource],
 ) -> None:
     GROUP_KINDS.append(
         (

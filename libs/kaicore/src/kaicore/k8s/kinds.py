@@ -9,6 +9,7 @@ import msgspec
 from kaicore.events import payloads
 from kaicore.events.payloads import Payload
 from kaicore.groups.kinds import OWNER_KINDS, POD_GROUPS, WORKLOAD
+from kaicore.k8s.losses import Lost
 from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
 from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.normalize_storage import (
@@ -59,14 +60,14 @@ class Kind(Generic[ObjectT]):
 
     Attributes:
         name: as Kubernetes calls it.
-        normalize: wire to model; raises `InvalidObject`.
+        normalize: wire to model; tells what it leaves out, and raises `InvalidObject` where the rest makes no sense.
         observed: the fact of an object.
         deleted: the fact of an object's end, by key and uid.
         stream: what the stream of an object is called, by key and uid.
     """
 
     name: str
-    normalize: Callable[[ObjectT], Model]
+    normalize: Callable[[ObjectT, Lost], Model]
     observed: Callable[[Any], Payload]
     deleted: Callable[[ObjectKey, str], Payload]
     stream: Callable[[ObjectKey, str], str]

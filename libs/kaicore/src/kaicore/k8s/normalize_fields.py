@@ -2,25 +2,44 @@
 
 from datetime import datetime
 
+from kaicore.errors import InvalidObject, InvalidQuantity
+from kaicore.k8s.losses import Lost
 from kaicore.k8s.objects import ObjectMeta, Quantities
 from kaicore.model.pod import Amounts, Owner
-from kaicore.model.quantity import parse_amount
+from kaicore.model.quantity import read_amount
+
+_INT32 = range(-(2**31), 2**31)
 
 
-def amounts(quantities: Quantities | None, *, subject: str, field: str) -> Amounts:
-    """Parse quantities by resource name into canonical units.
+def amount(text: str | float, *, resource: str, subject: str, field: str, lost: Lost) -> int:
+    """Parse a quantity into canonical units; of one that is too large to be believed the most that is.
 
     Raises:
-        InvalidQuantity: naming the resource whose quantity is none.
+        InvalidQuantity: it is no quantity, or is negative.
     """
-    if not quantities:
-        return {}
-    return {
-        name: parse_amount(
-            text if isinstance(text, str) else str(text), resource=name, subject=subject, field=f"{field}[{name}]"
-        )
-        for name, text in quantities.items()
-    }
+    found, problem = read_amount(str(text), resource=resource, subject=subject, field=field)
+    if problem is not None:
+        lost(problem)
+    return found
+
+
+def amounts(quantities: Quantities | None, *, subject: str, field: str, lost: Lost) -> Amounts:
+    """Parse quantities by resource name into canonical units, without those that are none."""
+    found: Amounts = {}
+    for name, text in (quantities or {}).items():
+        try:
+            found[name] = amount(text, resource=name, subject=subject, field=f"{field}[{name}]", lost=lost)
+        except InvalidQuantity as error:
+            lost(error)
+    return found
+
+
+def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
+    """Return a number as the schemas of Kubernetes bound it: the nearest one of 32 bits."""
+    if value in _INT32:
+        return value
+    lost(InvalidObject(subject, field, value, "is no 32-bit integer"))
+    return _INT32[0] if value < 0 else _INT32[-1]
 
 
 def seconds(time: datetime | None) -> int | None:

@@ -1,18 +1,19 @@
 """Nodes and priority classes from the wire into the model."""
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_fields import amounts
+from kaicore.k8s.losses import Lost, unheard
+from kaicore.k8s.normalize_fields import amounts, int32
 from kaicore.k8s.objects import NodeObject, PriorityClassObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.node import Node, Taint
 from kaicore.model.pod import PriorityClass
 
 
-def normalize_node(wire: NodeObject) -> Node:
-    """Reduce a Node to what scheduling needs.
+def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
+    """Reduce a Node to what scheduling needs; it has nothing of a resource whose amount is none.
 
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name.
     """
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = subject_of("Node", "", metadata.name)
@@ -22,8 +23,8 @@ def normalize_node(wire: NodeObject) -> Node:
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        allocatable=amounts(status.allocatable, subject=subject, field="status.allocatable"),
-        capacity=amounts(status.capacity, subject=subject, field="status.capacity"),
+        allocatable=amounts(status.allocatable, subject=subject, field="status.allocatable", lost=lost),
+        capacity=amounts(status.capacity, subject=subject, field="status.capacity", lost=lost),
         labels=metadata.labels or {},
         taints=tuple(
             Taint(key=taint.key, effect=taint.effect, value=taint.value or "")
@@ -35,23 +36,21 @@ def normalize_node(wire: NodeObject) -> Node:
     )
 
 
-def normalize_priority_class(wire: PriorityClassObject) -> PriorityClass:
+def normalize_priority_class(wire: PriorityClassObject, lost: Lost = unheard) -> PriorityClass:
     """Reduce a PriorityClass to what scheduling needs.
 
     Raises:
-        InvalidObject: it has no name, or a value beyond 32 bits.
+        InvalidObject: it has no name.
     """
     metadata = wire.metadata
     subject = subject_of("PriorityClass", "", metadata.name)
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
-    if not -(2**31) <= wire.value < 2**31:
-        raise InvalidObject(subject, "value", wire.value, "is no 32-bit integer")
     return PriorityClass(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        value=wire.value,
+        value=int32(wire.value, subject=subject, field="value", lost=lost),
         global_default=bool(wire.global_default),
         preemption_policy=wire.preemption_policy or "PreemptLowerPriority",
     )

@@ -7,6 +7,8 @@ pods where it counts them all together.
 from kaicore.errors import InvalidObject
 from kaicore.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
 from kaicore.groups.membership import SUBMITTER
+from kaicore.k8s.job_failures import ended_well, job_failures
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.owner_objects import (
@@ -34,7 +36,7 @@ _WORKER = "worker"
 _MOST_DIGITS = 10
 
 
-def normalize_job(wire: JobObject) -> GroupSource:
+def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
 
     Raises:
@@ -44,10 +46,14 @@ def normalize_job(wire: JobObject) -> GroupSource:
     text = (wire.metadata.annotations or {}).get(MIN_MEMBER_ANNOTATION, "1")
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
         raise InvalidObject(subject, f"metadata.annotations[{MIN_MEMBER_ANNOTATION}]", text, "is no count of 1 or more")
-    return group_source(wire, JOB, (GroupTemplate(sets=(PodSet(min_pods=int(text)),)),))
+    least = int(text)
+    # What starts one by one waits for none of the others, whatever became of them: that is no news.
+    ended = ended_well(wire.status.succeeded) if least > 1 else 0
+    sets = (PodSet(min_pods=least, ended=ended),)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
-def normalize_jobset(wire: JobSetObject) -> GroupSource:
+def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a JobSet: all jobs start together, but those that wait for others to start are groups of their own.
 
     Raises:
@@ -58,21 +64,24 @@ def normalize_jobset(wire: JobSetObject) -> GroupSource:
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
     templates = []
+    done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
-        least = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        replicas, pods = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        least, ended = replicas * pods, min(done.get(one.name, 0), replicas) * pods
         if in_order or one.depends_on:
-            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least),)))
+            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least, ended=ended),)))
         else:
-            together.append(PodSet(one.name, min_pods=least))
+            together.append(PodSet(one.name, min_pods=least, ended=ended))
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
-    return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates))
+    return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates), lost=lost)
 
 
-def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> int:
+def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, int]:
+    """Return how many Jobs there are of a kind, and how many pods of each run at once."""
     replicas = count(one.replicas, 1, subject=subject, field=f"{field}.replicas")
-    return replicas * _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
+    return replicas, _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
 
 
 def _job_pods(spec: JobSpec, *, subject: str, field: str) -> int:
@@ -80,7 +89,7 @@ def _job_pods(spec: JobSpec, *, subject: str, field: str) -> int:
     return min(parallel, count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
 
 
-def normalize_kubeflow_job(wire: KubeflowJob, kind: str) -> GroupSource:
+def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str) -> GroupSource:
     """Reduce a job of the training operator or the MPI operator: all its replicas start together.
 
     `schedulingPolicy.minAvailable`, or a PyTorchJob's `elasticPolicy.minReplicas`, is the minimum of all its pods: the
@@ -88,6 +97,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, kind: str) -> GroupSource:
 
     Args:
         wire: the job.
+        lost: is told of what is left out.
         kind: with its API group.
 
     Raises:
@@ -118,17 +128,22 @@ def normalize_kubeflow_job(wire: KubeflowJob, kind: str) -> GroupSource:
         # It is made when the workers run, so they cannot wait for it.
         counts["launcher"] = 0
         least = None
-    sets = (PodSet(min_pods=least or 0), *(PodSet(name, min_pods=number) for name, number in counts.items()))
+    ended = {name.lower(): ended_well(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()}
+    sets = (
+        PodSet(min_pods=least or 0),
+        *(PodSet(name, min_pods=number, ended=ended.get(name, 0)) for name, number in counts.items()),
+    )
     return group_source(
         wire,
         kind,
         (GroupTemplate(sets=sets),),
+        lost=lost,
         queue=policy.queue if policy is not None else None,
         priority_class=policy.priority_class if policy is not None else None,
     )
 
 
-def normalize_ray_cluster(wire: RayClusterObject) -> GroupSource:
+def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a RayCluster: its head and the least workers that each group asks for start together.
 
     Raises:
@@ -137,10 +152,12 @@ def normalize_ray_cluster(wire: RayClusterObject) -> GroupSource:
     subject = _subject(RAY_CLUSTER, wire)
     sets = _ray_sets(wire.spec, subject=subject, field="spec")
     labels = wire.metadata.labels or {}
-    return group_source(wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL))
+    return group_source(
+        wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
+    )
 
 
-def normalize_ray_job(wire: RayJobObject) -> GroupSource:
+def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a RayJob: the pods of its cluster; the one that submits it comes when the cluster is there.
 
     Raises:
@@ -153,7 +170,9 @@ def normalize_ray_job(wire: RayJobObject) -> GroupSource:
         submitter = PodSet(SUBMITTER)
         sets = (*_ray_sets(cluster, subject=subject, field="spec.rayClusterSpec"), submitter)
     labels = wire.metadata.labels or {}
-    return group_source(wire, RAY_JOB, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL))
+    return group_source(
+        wire, RAY_JOB, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
+    )
 
 
 def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet, ...]:
@@ -170,7 +189,7 @@ def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet
     return tuple(sets)
 
 
-def normalize_leader_worker_set(wire: LeaderWorkerSetObject) -> GroupSource:
+def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it.
 
     Raises:
@@ -183,7 +202,7 @@ def normalize_leader_worker_set(wire: LeaderWorkerSetObject) -> GroupSource:
     # Workers that are made when their leader runs start together after it: the second of two sub-groups.
     least = 1 if wire.spec.startup_policy == "LeaderReady" else None
     sets = (PodSet(min_sets=least), PodSet("leader", min_pods=1), PodSet("workers", min_pods=size - 1))
-    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=sets if size > 1 else sets[:2]),))
+    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=sets if size > 1 else sets[:2]),), lost=lost)
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

@@ -7,8 +7,9 @@ nothing that could be honoured in `Pod.malformed`: the pod then waits, instead o
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_fields import amounts, controller, seconds
+from kaicore.errors import AbsurdQuantity, InvalidObject
+from kaicore.k8s.losses import Lost, unheard
+from kaicore.k8s.normalize_fields import amounts, controller, int32, seconds
 from kaicore.k8s.normalize_rules import claim_uses, pod_rules, required_nodes
 from kaicore.k8s.normalize_source import REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION
 from kaicore.k8s.objects import (
@@ -60,6 +61,9 @@ TOPOLOGY_ANNOTATIONS = (
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
 
+#: So many of a pod's malformed fields are told.
+_MOST_SAID = 3
+
 _QOS_CLASSES = {str(qos): qos for qos in QosClass}
 _TOLERATION_OPERATORS = ("Equal", "Exists")
 
@@ -81,29 +85,38 @@ def read_constraints(wire: PodObject) -> Constraints:
     return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
 
 
-def normalize_pod(wire: PodObject) -> Pod:
+def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:
     """Reduce a Pod to what scheduling needs.
 
+    An amount that is none makes the pod malformed, and it waits; where it runs already it counts as all else that it
+    requests. One that is too large to be believed counts as the most that is.
+
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name.
     """
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = subject_of("Pod", metadata.namespace, metadata.name)
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     annotations = metadata.annotations or {}
-    constraints, malformed = Constraints(), ""
+    constraints = Constraints()
+    malformed: list[InvalidObject] = []
     try:
         constraints = read_constraints(wire)
     except InvalidObject as error:
-        malformed = f"{error.field}: {error.problem}: {error.value!r}"
-    containers = tuple(_containers(spec, subject=subject))
+        malformed.append(error)
+
+    def misread(error: InvalidObject) -> None:
+        (lost if isinstance(error, AbsurdQuantity) else malformed.append)(error)
+
+    containers = tuple(_containers(spec, subject=subject, lost=misread))
     pod_resources = None
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
-        pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources")
+        pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources", lost=misread)
         qos = _qos_class([(pod_resources, pod_limits)])
     else:
         qos = _qos_class([(container.requests, container.limits) for container in containers])
+    overhead = amounts(spec.overhead, subject=subject, field="spec.overhead", lost=misread)
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -115,7 +128,7 @@ def normalize_pod(wire: PodObject) -> Pod:
         containers=containers,
         phase=status.phase or "Pending",
         node_name=spec.node_name or "",
-        priority=_priority(spec, subject=subject),
+        priority=int32(spec.priority or 0, subject=subject, field="spec.priority", lost=lost),
         priority_class=spec.priority_class_name or "",
         preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
         labels=metadata.labels or {},
@@ -124,7 +137,7 @@ def normalize_pod(wire: PodObject) -> Pod:
             for name, value in annotations.items()
             if name.startswith(ANNOTATION_PREFIXES) and name not in OWN_ANNOTATIONS
         },
-        overhead=amounts(spec.overhead, subject=subject, field="spec.overhead"),
+        overhead=overhead,
         pod_resources=pod_resources,
         node_selector=spec.node_selector or {},
         node_affinity=constraints.node_affinity,
@@ -142,7 +155,7 @@ def normalize_pod(wire: PodObject) -> Pod:
         nominated_node=status.nominated_node_name or "",
         workload=_workload(spec),
         unsupported=tuple(sorted(set(_unsupported(wire, constraints)))),
-        malformed=malformed,
+        malformed="; ".join(f"{error.field}: {error.problem}: {error.value!r}" for error in malformed[:_MOST_SAID]),
         rules=constraints.rules,
         claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
         # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
@@ -150,7 +163,7 @@ def normalize_pod(wire: PodObject) -> Pod:
     )
 
 
-def _containers(spec: PodSpec, *, subject: str) -> Iterator[Container]:
+def _containers(spec: PodSpec, *, subject: str, lost: Lost) -> Iterator[Container]:
     """Yield containers in the order in which the kubelet admits them: init containers, then the others."""
     for field, group in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, container in enumerate(group or ()):
@@ -161,14 +174,16 @@ def _containers(spec: PodSpec, *, subject: str) -> Iterator[Container]:
             requests: Amounts = {}
             limits: Amounts = {}
             if container.resources is not None:
-                requests, limits = _resources(container.resources, subject=subject, field=f"{where}.resources")
+                requests, limits = _resources(
+                    container.resources, subject=subject, field=f"{where}.resources", lost=lost
+                )
             yield Container(name=container.name, kind=kind, requests=requests, limits=limits)
 
 
-def _resources(resources: ResourceRequirements, *, subject: str, field: str) -> tuple[Amounts, Amounts]:
+def _resources(resources: ResourceRequirements, *, subject: str, field: str, lost: Lost) -> tuple[Amounts, Amounts]:
     """Return requests and limits; a limit without a request is a request too, as the API server defaults it."""
-    limits = amounts(resources.limits, subject=subject, field=f"{field}.limits")
-    requests = amounts(resources.requests, subject=subject, field=f"{field}.requests")
+    limits = amounts(resources.limits, subject=subject, field=f"{field}.limits", lost=lost)
+    requests = amounts(resources.requests, subject=subject, field=f"{field}.requests", lost=lost)
     return {**limits, **requests}, limits
 
 
@@ -185,13 +200,6 @@ def _qos_class(holders: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
     if not any(requested.values()) and not any(limited.values()):
         return QosClass.BEST_EFFORT
     return QosClass.GUARANTEED if bounded and requested == limited else QosClass.BURSTABLE
-
-
-def _priority(spec: PodSpec, *, subject: str) -> int:
-    priority = spec.priority or 0
-    if not -(2**31) <= priority < 2**31:
-        raise InvalidObject(subject, "spec.priority", priority, "is no 32-bit integer")
-    return priority
 
 
 def normalize_toleration(toleration: PodToleration) -> Toleration:

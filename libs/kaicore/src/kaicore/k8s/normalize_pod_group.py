@@ -27,6 +27,7 @@ from kaicore.k8s.group_objects import (
     VolcanoSubGroupPolicy,
     WorkloadObject,
 )
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_source import count, duration, group_source, preemptible
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
@@ -38,7 +39,7 @@ _NATIVE_TOPOLOGY = "spec.schedulingConstraints.topology"
 _PREEMPTABLE = {"true": True, "false": False}
 
 
-def normalize_kai_pod_group(wire: KaiPodGroup) -> GroupSource:
+def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.run.ai` PodGroup.
 
     Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
@@ -90,17 +91,20 @@ def normalize_kai_pod_group(wire: KaiPodGroup) -> GroupSource:
         wire,
         KAI_POD_GROUP,
         (GroupTemplate(sets=tree),),
+        lost=lost,
         queue=spec.queue,
         priority_class=spec.priority_class_name,
-        preemptible=preemptible(spec.preemptibility, subject=subject, field="spec.preemptibility"),
+        preemptible=preemptible(spec.preemptibility, subject=subject, field="spec.preemptibility", lost=lost),
         kai=True,
-        staleness_grace_us=duration(spec.staleness_grace_period, subject=subject, field="spec.stalenessGracePeriod"),
-        preemption_delay_us=duration(spec.preemption_delay, subject=subject, field="spec.preemptionDelay"),
+        staleness_grace_us=duration(
+            spec.staleness_grace_period, subject=subject, field="spec.stalenessGracePeriod", lost=lost
+        ),
+        preemption_delay_us=duration(spec.preemption_delay, subject=subject, field="spec.preemptionDelay", lost=lost),
         kept=kept,
     )
 
 
-def normalize_sigs_pod_group(wire: SigsPodGroup) -> GroupSource:
+def normalize_sigs_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.sigs.k8s.io` PodGroup, with Koordinator's annotations.
 
     As in Koordinator, an annotation with no valid value counts as absent.
@@ -108,19 +112,19 @@ def normalize_sigs_pod_group(wire: SigsPodGroup) -> GroupSource:
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    return _sigs(wire, SIGS_POD_GROUP)
+    return _sigs(wire, SIGS_POD_GROUP, lost)
 
 
-def normalize_x_pod_group(wire: SigsPodGroup) -> GroupSource:
+def normalize_x_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name.
 
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    return _sigs(wire, X_POD_GROUP)
+    return _sigs(wire, X_POD_GROUP, lost)
 
 
-def _sigs(wire: SigsPodGroup, kind: str) -> GroupSource:
+def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     subject = _subject(kind, wire)
     annotations = wire.metadata.annotations or {}
     least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
@@ -138,13 +142,14 @@ def _sigs(wire: SigsPodGroup, kind: str) -> GroupSource:
         wire,
         kind,
         (GroupTemplate(sets=(PodSet(min_pods=least, topology=gather_strategy(annotations)),)),),
+        lost=lost,
         together=gang_group(annotations),
         match_policy=match_policy(annotations) if koordinator else MatchPolicy.WAITING_AND_RUNNING,
         kept=kept,
     )
 
 
-def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
+def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.volcano.sh` PodGroup.
 
     As in Volcano, minimums of tasks count only where `minMember` is no less than their sum; a smaller one means the
@@ -177,6 +182,7 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup) -> GroupSource:
         wire,
         VOLCANO_POD_GROUP,
         (GroupTemplate(sets=tuple(sets), rules=rules),),
+        lost=lost,
         queue=spec.queue,
         priority_class=spec.priority_class_name,
         preemptible=_PREEMPTABLE.get(annotations.get(VOLCANO_PREEMPTABLE, "")),
@@ -202,7 +208,7 @@ def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
     )
 
 
-def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
+def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` PodGroup.
 
     Raises:
@@ -219,13 +225,14 @@ def normalize_native_pod_group(wire: NativePodGroup) -> GroupSource:
         wire,
         NATIVE_POD_GROUP,
         (GroupTemplate(sets=(root,)),),
+        lost=lost,
         priority_class=spec.priority_class_name,
         priority=spec.priority,
         ends_whole=_ends_whole(spec.disruption_mode),
     )
 
 
-def normalize_workload(wire: WorkloadObject) -> GroupSource:
+def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
 
     Raises:
@@ -239,7 +246,7 @@ def normalize_workload(wire: WorkloadObject) -> GroupSource:
             raise InvalidObject(subject, f"{field}.name", one.name, "is there twice or empty")
         root = PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy"))
         templates.append(GroupTemplate(one.name, (root,)))
-    return group_source(wire, WORKLOAD, tuple(templates))
+    return group_source(wire, WORKLOAD, tuple(templates), lost=lost)
 
 
 def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_fields import seconds
+from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity
+from kaicore.k8s.losses import Lost, unheard
+from kaicore.k8s.normalize_fields import amount, int32, seconds
 from kaicore.k8s.normalize_pod import normalize_toleration
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.queue_objects import (
@@ -21,7 +22,7 @@ from kaicore.k8s.queue_objects import (
 from kaicore.k8s.resources import subject_of
 from kaicore.model.duration import parse_duration
 from kaicore.model.node import Taint
-from kaicore.model.quantity import CPU, MAX_AMOUNT, MEMORY, parse_amount
+from kaicore.model.quantity import CPU, MEMORY, most_amount
 from kaicore.model.queue import (
     CLUSTER_QUEUE_PREFIX,
     COHORT_PREFIX,
@@ -42,15 +43,18 @@ RESOURCE_FLAVOR = "ResourceFlavor.kueue.x-k8s.io"
 _MEGABYTE = 10**6
 
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
+#: Weights are compared with each other; a larger one is a mistake.
+_MOST_WEIGHT = 10**9
+
 _ADMITTING = (None, "", "None")
 _LOWER_PRIORITY = "LowerPriority"
 
 
-def normalize_kai_queue(wire: KaiQueue) -> Queue:
-    """Reduce a `scheduling.run.ai` Queue; what its resources leave out is nothing, as in KAI.
+def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
+    """Reduce a `scheduling.run.ai` Queue; what its resources leave out is nothing, as in KAI, and so is what is none.
 
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name.
     """
     spec, metadata = wire.spec, wire.metadata
     subject = _subject("Queue", wire)
@@ -61,7 +65,8 @@ def normalize_kai_queue(wire: KaiQueue) -> Queue:
         (MEMORY, given.memory if given else None, _MEGABYTE),
         (GPU, given.gpu if given else None, 1),
     ):
-        shares[name] = _kai_share(resource or KaiQueueResource(), unit, subject=subject, field=f"spec.resources.{name}")
+        field = f"spec.resources.{name}"
+        shares[name] = _kai_share(resource or KaiQueueResource(), unit, subject=subject, field=field, lost=lost)
     return Queue(
         name=metadata.name,
         uid=metadata.uid,
@@ -69,24 +74,30 @@ def normalize_kai_queue(wire: KaiQueue) -> Queue:
         origin=KAI_QUEUE,
         parent=spec.parent_queue or "",
         shares=shares,
-        priority=100 if spec.priority is None else spec.priority,
+        priority=int32(
+            100 if spec.priority is None else spec.priority, subject=subject, field="spec.priority", lost=lost
+        ),
         created_at=seconds(metadata.creation_timestamp) or 0,
-        preempt_min_runtime_us=_runtime(spec.preempt_min_runtime, subject=subject, field="spec.preemptMinRuntime"),
-        reclaim_min_runtime_us=_runtime(spec.reclaim_min_runtime, subject=subject, field="spec.reclaimMinRuntime"),
+        preempt_min_runtime_us=_runtime(
+            spec.preempt_min_runtime, subject=subject, field="spec.preemptMinRuntime", lost=lost
+        ),
+        reclaim_min_runtime_us=_runtime(
+            spec.reclaim_min_runtime, subject=subject, field="spec.reclaimMinRuntime", lost=lost
+        ),
     )
 
 
-def normalize_cluster_queue(wire: ClusterQueueObject) -> Queue:
+def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Queue:
     """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one.
 
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name.
     """
     spec, metadata = wire.spec, wire.metadata
     subject = _subject("ClusterQueue", wire)
     cohort = spec.cohort_name or spec.cohort or ""
     shares, flavors = _quotas(
-        spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(cohort), named=True
+        spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(cohort), named=True, lost=lost
     )
     unsupported = []
     if spec.admission_checks or spec.admission_checks_strategy:
@@ -113,16 +124,17 @@ def normalize_cluster_queue(wire: ClusterQueueObject) -> Queue:
     )
 
 
-def normalize_cohort(wire: CohortObject) -> Queue:
+def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
     """Reduce a Cohort: its quotas come on top of those of its members.
 
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name.
     """
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
+    subject = _subject("Cohort", wire)
     shares, flavors = _quotas(
-        spec.resource_groups or (), spec.fair_sharing, subject=_subject("Cohort", wire), borrows=bool(parent)
+        spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(parent), lost=lost
     )
     return Queue(
         name=f"{COHORT_PREFIX}{metadata.name}",
@@ -137,7 +149,7 @@ def normalize_cohort(wire: CohortObject) -> Queue:
     )
 
 
-def normalize_local_queue(wire: LocalQueueObject) -> Queue:
+def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
     """Reduce a LocalQueue to what it is: another name for its ClusterQueue.
 
     Raises:
@@ -159,7 +171,7 @@ def normalize_local_queue(wire: LocalQueueObject) -> Queue:
     )
 
 
-def normalize_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
+def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
     """Reduce a ResourceFlavor.
 
     Raises:
@@ -185,34 +197,45 @@ def _subject(kind: str, wire: KubernetesObject) -> str:
     return subject
 
 
-def _runtime(text: str | None, *, subject: str, field: str) -> int | None:
+def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:
     if not text:
         return None
-    time = parse_duration(text, subject=subject, field=field)
+    try:
+        time = parse_duration(text, subject=subject, field=field)
+    except InvalidObject as error:
+        lost(error)
+        return None
     if time < 0:
-        raise InvalidObject(subject, field, text, "is negative")
+        lost(InvalidObject(subject, field, text, "is negative"))
+        return None
     return time
 
 
-def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str) -> QueueShare:
+def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost) -> QueueShare:
     weight = given.over_quota_weight or 0
-    if not 0 <= weight <= MAX_AMOUNT:
-        raise InvalidObject(subject, f"{field}.overQuotaWeight", weight, "is no weight")
+    if not 0 <= weight <= _MOST_WEIGHT:
+        lost(InvalidObject(subject, f"{field}.overQuotaWeight", weight, f"is no weight of 0 to {_MOST_WEIGHT}"))
+        weight = min(max(weight, 0), _MOST_WEIGHT)
     return QueueShare(
-        quota=_kai_bound(given.quota, unit, subject=subject, field=f"{field}.quota"),
-        limit=_kai_bound(given.limit, unit, subject=subject, field=f"{field}.limit"),
+        quota=_kai_bound(given.quota, unit, subject=subject, field=f"{field}.quota", lost=lost),
+        limit=_kai_bound(given.limit, unit, subject=subject, field=f"{field}.limit", lost=lost),
         weight=int(weight * 1000),
     )
 
 
-def _kai_bound(value: float | None, unit: int, *, subject: str, field: str) -> int | None:
-    """Return a bound in whole units, rounded down; None for -1."""
+def _kai_bound(value: float | None, unit: int, *, subject: str, field: str, lost: Lost) -> int | None:
+    """Return a bound in whole units, rounded down; None for -1, and nothing for what is no bound."""
     if value == -1:
         return None
-    amount = (value or 0) * unit
-    if not 0 <= amount <= MAX_AMOUNT:
-        raise InvalidObject(subject, field, value, "is neither -1 nor an amount")
-    return int(amount)
+    bound = (value or 0) * unit
+    most = most_amount(MEMORY)
+    if bound > most:
+        lost(AbsurdQuantity(subject, field, value, "absurdly large quantity"))
+        return most
+    if not bound >= 0:
+        lost(InvalidObject(subject, field, value, "is neither -1 nor an amount"))
+        return 0
+    return int(bound)
 
 
 def _quotas(
@@ -221,13 +244,17 @@ def _quotas(
     *,
     subject: str,
     borrows: bool,
+    lost: Lost,
     named: bool = False,
 ) -> tuple[dict[str, QueueShare], tuple[FlavorQuota, ...]]:
-    """Sum quotas and limits up over the flavors."""
+    """Sum quotas and limits up over the flavors; a quota or a limit that is none counts as nothing."""
     weight = 1000
     if sharing is not None and sharing.weight is not None:
-        # A quantity in thousandths, as CPUs are.
-        weight = parse_amount(str(sharing.weight), resource=CPU, subject=subject, field="spec.fairSharing.weight")
+        try:
+            # A quantity in thousandths, as CPUs are.
+            weight = amount(sharing.weight, resource=CPU, subject=subject, field="spec.fairSharing.weight", lost=lost)
+        except InvalidQuantity as error:
+            lost(error)
     found: dict[str, list[tuple[int, int | None, int | None]]] = {}
     flavors = []
     for index, group in enumerate(groups):
@@ -236,10 +263,15 @@ def _quotas(
         for position, flavor in enumerate(group.flavors or ()):
             field = f"spec.resourceGroups[{index}].flavors[{position}]"
             if not flavor.name:
-                raise InvalidObject(subject, f"{field}.name", flavor.name, "is empty")
+                lost(InvalidObject(subject, f"{field}.name", flavor.name, "is empty"))
+                continue
             quotas = {}
             for place, resource in enumerate(flavor.resources or ()):
-                bounds = _flavor_bounds(resource, subject=subject, field=f"{field}.resources[{place}]")
+                where = f"{field}.resources[{place}]"
+                if not resource.name:
+                    lost(InvalidObject(subject, f"{where}.name", resource.name, "is empty"))
+                    continue
+                bounds = _flavor_bounds(resource, subject=subject, field=where, lost=lost)
                 found.setdefault(resource.name, []).append(bounds)
                 if bounds[0] or (borrows and bounds[1] != 0):
                     quotas[resource.name] = bounds[0]
@@ -247,19 +279,22 @@ def _quotas(
     return {name: _summed(parts, weight, borrows=borrows) for name, parts in found.items()}, tuple(flavors)
 
 
-def _flavor_bounds(resource: KueueResource, *, subject: str, field: str) -> tuple[int, int | None, int | None]:
-    if not resource.name:
-        raise InvalidObject(subject, f"{field}.name", resource.name, "is empty")
-
-    def amount(value: str | float | None, name: str) -> int | None:
+def _flavor_bounds(
+    resource: KueueResource, *, subject: str, field: str, lost: Lost
+) -> tuple[int, int | None, int | None]:
+    def bound(value: str | float | None, name: str) -> int | None:
         if value is None:
             return None
-        return parse_amount(str(value), resource=resource.name, subject=subject, field=f"{field}.{name}")
+        try:
+            return amount(value, resource=resource.name, subject=subject, field=f"{field}.{name}", lost=lost)
+        except InvalidQuantity as error:
+            lost(error)
+            return 0
 
     return (
-        amount(resource.nominal_quota, "nominalQuota") or 0,
-        amount(resource.borrowing_limit, "borrowingLimit"),
-        amount(resource.lending_limit, "lendingLimit"),
+        bound(resource.nominal_quota, "nominalQuota") or 0,
+        bound(resource.borrowing_limit, "borrowingLimit"),
+        bound(resource.lending_limit, "lendingLimit"),
     )
 
 

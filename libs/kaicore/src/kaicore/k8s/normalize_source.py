@@ -9,7 +9,8 @@ from kaicore.errors import InvalidObject
 from kaicore.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
 from kaicore.groups.preemption_delay import PREEMPTION_DELAY_ANNOTATION
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL, queue_name
-from kaicore.k8s.normalize_fields import controller, seconds
+from kaicore.k8s.losses import Lost
+from kaicore.k8s.normalize_fields import controller, int32, seconds
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.duration import parse_duration
@@ -32,17 +33,20 @@ _REQUIRED_PLACEMENTS = (REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATI
 _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
 
-def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], **said: Any) -> GroupSource:
+def group_source(
+    wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **said: Any
+) -> GroupSource:
     """Return the source that an object is.
 
     Args:
         wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
         kind: with its API group.
         templates: the groups that it stands for.
+        lost: is told of labels and annotations that say nothing that there is; they count as not there.
         said: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
 
     Raises:
-        InvalidObject: naming the label or annotation that says something impossible.
+        InvalidObject: it has no name.
     """
     metadata = wire.metadata
     subject = subject_of(kind, metadata.namespace, metadata.name)
@@ -53,16 +57,22 @@ def group_source(wire: KubernetesObject, kind: str, templates: tuple[GroupTempla
         "queue": queue_name(labels, annotations, namespace=metadata.namespace),
         "priority_class": labels.get(PRIORITY_CLASS_LABEL, ""),
         "preemptible": preemptible(
-            labels.get(PREEMPTIBILITY_LABEL), subject=subject, field=f"metadata.labels[{PREEMPTIBILITY_LABEL}]"
+            labels.get(PREEMPTIBILITY_LABEL),
+            subject=subject,
+            field=f"metadata.labels[{PREEMPTIBILITY_LABEL}]",
+            lost=lost,
         ),
         "preemption_delay_us": duration(
             annotations.get(PREEMPTION_DELAY_ANNOTATION),
             subject=subject,
             field=f"metadata.annotations[{PREEMPTION_DELAY_ANNOTATION}]",
+            lost=lost,
         ),
         "kai": KAI_QUEUE_LABEL in labels,
     }
     found |= {name: value for name, value in said.items() if value not in (None, "")}
+    if "priority" in found:
+        found["priority"] = int32(found["priority"], subject=subject, field="spec.priority", lost=lost)
     return GroupSource(
         kind=kind,
         uid=metadata.uid,
@@ -96,24 +106,22 @@ def _with_topology(templates: tuple[GroupTemplate, ...], annotations: Mapping[st
     return tuple(found)
 
 
-def preemptible(said: str | None, *, subject: str, field: str) -> bool | None:
-    """Return whether a group may be preempted, None where nothing is said.
-
-    Raises:
-        InvalidObject: it is neither of the two words there are.
-    """
+def preemptible(said: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
+    """Return whether a group may be preempted, None where neither of the two words there are is said."""
     if (said or "") not in _PREEMPTIBILITIES:
-        raise InvalidObject(subject, field, said, "is neither preemptible nor non-preemptible")
-    return _PREEMPTIBILITIES[said or ""]
+        lost(InvalidObject(subject, field, said, "is neither preemptible nor non-preemptible"))
+    return _PREEMPTIBILITIES.get(said or "")
 
 
-def duration(text: str | None, *, subject: str, field: str) -> int | None:
-    """Return a duration in microseconds, None for none.
-
-    Raises:
-        InvalidObject: it is no duration.
-    """
-    return parse_duration(text, subject=subject, field=field) if text else None
+def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:
+    """Return a duration in microseconds, None where none is said."""
+    if not text:
+        return None
+    try:
+        return parse_duration(text, subject=subject, field=field)
+    except InvalidObject as error:
+        lost(error)
+        return None
 
 
 def count(value: int | None, default: int, *, subject: str, field: str) -> int:

@@ -1,7 +1,8 @@
 """Volumes, claims and storage classes, namespaces and disruption budgets from the wire into the model."""
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_fields import amounts
+from kaicore.k8s.losses import Lost, unheard
+from kaicore.k8s.normalize_fields import amount, int32
 from kaicore.k8s.normalize_selector import label_requirements, node_terms
 from kaicore.k8s.objects import KubernetesObject, Quantities
 from kaicore.k8s.resources import subject_of
@@ -14,6 +15,7 @@ from kaicore.k8s.storage_objects import (
 )
 from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.namespace import Namespace
+from kaicore.model.quantity import STORAGE
 from kaicore.model.selector import PodSelector, Requirement
 from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -31,7 +33,7 @@ ZONE_LABELS = (
 )
 
 
-def normalize_claim(wire: ClaimObject) -> PersistentVolumeClaim:
+def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolumeClaim:
     """Reduce a PersistentVolumeClaim to what scheduling needs.
 
     Raises:
@@ -53,14 +55,14 @@ def normalize_claim(wire: ClaimObject) -> PersistentVolumeClaim:
         storage_class=annotations.get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
         selected_node=annotations.get(SELECTED_NODE_ANNOTATION, ""),
         access_modes=tuple(sorted(set(spec.access_modes or ()))),
-        request=_storage(requests, subject=subject, field="spec.resources.requests"),
+        request=_storage(requests, subject=subject, field="spec.resources.requests", lost=lost),
         owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
         volume_mode=_volume_mode(spec.volume_mode),
         selector=label_requirements(spec.selector, subject=subject, field="spec.selector") or (),
     )
 
 
-def normalize_volume(wire: VolumeObject) -> PersistentVolume:
+def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolume:
     """Reduce a PersistentVolume to what scheduling needs.
 
     Raises:
@@ -80,7 +82,7 @@ def normalize_volume(wire: VolumeObject) -> PersistentVolume:
         claim_uid="" if reference is None else reference.uid or "",
         deleting=metadata.deletion_timestamp is not None,
         phase=wire.status.phase or "",
-        capacity=_storage(spec.capacity, subject=subject, field="spec.capacity"),
+        capacity=_storage(spec.capacity, subject=subject, field="spec.capacity", lost=lost),
         access_modes=tuple(sorted(set(spec.access_modes or ()))),
         node_affinity=None
         if required is None
@@ -91,7 +93,7 @@ def normalize_volume(wire: VolumeObject) -> PersistentVolume:
     )
 
 
-def normalize_storage_class(wire: StorageClassObject) -> StorageClass:
+def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> StorageClass:
     """Reduce a StorageClass to what scheduling needs.
 
     Raises:
@@ -115,7 +117,7 @@ def normalize_storage_class(wire: StorageClassObject) -> StorageClass:
     )
 
 
-def normalize_namespace(wire: NamespaceObject) -> Namespace:
+def normalize_namespace(wire: NamespaceObject, _: Lost = unheard) -> Namespace:
     """Reduce a Namespace to its labels.
 
     Raises:
@@ -126,7 +128,7 @@ def normalize_namespace(wire: NamespaceObject) -> Namespace:
     return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {})
 
 
-def normalize_budget(wire: BudgetObject) -> PodDisruptionBudget:
+def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:
     """Reduce a PodDisruptionBudget to what evictions need.
 
     Raises:
@@ -142,7 +144,9 @@ def normalize_budget(wire: BudgetObject) -> PodDisruptionBudget:
         selector=PodSelector(
             (metadata.namespace,), labels=label_requirements(spec.selector, subject=subject, field="spec.selector")
         ),
-        disruptions_allowed=max(status.disruptions_allowed or 0, 0),
+        disruptions_allowed=max(
+            int32(status.disruptions_allowed or 0, subject=subject, field="status.disruptionsAllowed", lost=lost), 0
+        ),
         disrupted=tuple(sorted(status.disrupted_pods or ())),
         unhealthy_may_go=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
     )
@@ -160,5 +164,6 @@ def _volume_mode(given: str | None) -> str:
     return "" if given in (None, "", "Filesystem") else str(given)
 
 
-def _storage(quantities: Quantities | None, *, subject: str, field: str) -> int:
-    return amounts(quantities, subject=subject, field=field).get("storage", 0)
+def _storage(quantities: Quantities | None, *, subject: str, field: str, lost: Lost) -> int:
+    given = (quantities or {}).get(STORAGE, 0)
+    return amount(given, resource=STORAGE, subject=subject, field=f"{field}[{STORAGE}]", lost=lost)

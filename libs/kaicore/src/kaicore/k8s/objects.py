@@ -315,17 +315,17 @@ class TopologyResource(Wire):
 
 
 class TopologyZone(Wire):
-    """A zone; those of type `Node` are NUMA nodes."""
+    """A zone; those of type `Node` are NUMA nodes. Its costs and resources are decoded one by one."""
 
     name: str = ""
     type: str = ""
-    costs: list[ZoneCost] | None = None
-    resources: list[TopologyResource] | None = None
+    costs: list[msgspec.Raw] | None = None
+    resources: list[msgspec.Raw] | None = None
 
 
 class TopologyObject(KubernetesObject):
-    """A `topology.node.k8s.io` NodeResourceTopology."""
+    """A `topology.node.k8s.io` NodeResourceTopology; each of its parts is decoded by itself (`decode_part`)."""
 
-    topology_policies: list[str] | None = None
-    attributes: list[Attribute] | None = None
-    zones: list[TopologyZone] | None = None
+    topology_policies: list[msgspec.Raw] | None = None
+    attributes: list[msgspec.Raw] | None = None
+    zones: list[msgspec.Raw] | None = None

@@ -5,6 +5,7 @@ from typing import Any
 
 from kaicore.events import payloads
 from kaicore.k8s.kinds import Kind
+from kaicore.k8s.losses import Lost
 from kaicore.k8s.normalize_queue import (
     CLUSTER_QUEUE,
     COHORT,
@@ -33,7 +34,9 @@ _KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 KAI_QUEUES = OptionalResource(KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), KaiQueue)
 
 
-def _queue_kind(kind: str, normalize: Callable[[ObjectT], Queue], name_of: Callable[[ObjectKey], str]) -> Kind[ObjectT]:
+def _queue_kind(
+    kind: str, normalize: Callable[[ObjectT, Lost], Queue], name_of: Callable[[ObjectKey], str]
+) -> Kind[ObjectT]:
     return Kind(
         kind,
         normalize,

@@ -26,6 +26,7 @@ from kaicore.k8s.storage_objects import (
 )
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
+PartT = TypeVar("PartT")
 
 TOPOLOGY_GROUP = "topology.node.k8s.io"
 
@@ -125,6 +126,20 @@ def identity(data: bytes | msgspec.Raw) -> Identity | None:
     return found if found.uid and found.name else None
 
 
+def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: str) -> PartT:
+    """Decode a part of an object that is decoded by itself.
+
+    Raises:
+        InvalidObject: naming the field whose JSON has the wrong type.
+    """
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.DecodeError as error:
+        inner, value, problem = _undecodable(data, error)
+        value = value if inner else _value_at(data, "")
+        raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
+
+
 def subject_of(kind: str, namespace: str, name: str) -> str:
     """Name an object in an error: `Pod default/train-0`, `Node n1`."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
@@ -133,11 +148,16 @@ def subject_of(kind: str, namespace: str, name: str) -> str:
 def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:
     known = identity(data)
     subject = subject_of(kind, known.namespace, known.name) if known is not None else kind
+    path, value, problem = _undecodable(data, error)
+    return InvalidObject(subject, path.lstrip(".") or "object", value, problem)
+
+
+def _undecodable(data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> tuple[str, object, str]:
+    """Return the path of what cannot be decoded, what stands there, and what is wrong with it."""
     found = _PATH.search(str(error))
     if found is None:
-        return InvalidObject(subject, "object", bytes(data)[:80], str(error))
-    path = found["path"]
-    return InvalidObject(subject, path.lstrip(".") or "object", _value_at(data, path), str(error)[: found.start()])
+        return "", bytes(data)[:80], str(error)
+    return found["path"], _value_at(data, found["path"]), str(error)[: found.start()]
 
 
 def _value_at(data: bytes | msgspec.Raw, path: str) -> object:

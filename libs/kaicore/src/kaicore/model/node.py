@@ -89,3 +89,18 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint_method: str = "all"
     uid: str = ""
     cpu_options: dict[str, str] = {}
+
+    def lasting(self) -> "NodeTopology":
+        """Return what of it lasts from one publication to the next: all but what the exporter saw free."""
+        zones = tuple(
+            msgspec.structs.replace(
+                zone,
+                resources={
+                    name: msgspec.structs.replace(resource, available=0) for name, resource in zone.resources.items()
+                },
+            )
+            for zone in self.zones
+        )
+        return msgspec.structs.replace(
+            self, zones=zones, resource_version="", uid="", fingerprint="", fingerprint_method=""
+        )

@@ -9,16 +9,21 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from kaicore.errors import InvalidQuantity
+from kaicore.errors import AbsurdQuantity, InvalidQuantity
 
 CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
+STORAGE = "storage"
 PODS = "pods"
 HUGEPAGES_PREFIX = "hugepages-"
 
-#: Above this no amount is believed: sums of amounts must stay within 64 bits.
-MAX_AMOUNT = 2**53
+#: Above this no amount is believed: what all pods of a node ask for, in thousandths, must stay within 64 bits. It is
+#: 256Ti of memory, and more CPUs and devices than there are.
+MAX_AMOUNT = 2**48
+
+#: Sizes of volumes are compared and never summed, and file systems without an end say that they have 8Ei.
+MAX_STORAGE = 2**62
 
 _SUFFIXES = {
     "": Fraction(1),
@@ -66,13 +71,38 @@ def parse_amount(text: str | int, *, resource: str, subject: str, field: str) ->
         field: the field's path, for the error.
 
     Raises:
-        InvalidQuantity: when `text` is no quantity, is negative, or exceeds `MAX_AMOUNT`.
+        InvalidQuantity: when `text` is no quantity, or is negative.
+        AbsurdQuantity: when it exceeds `most_amount`.
+    """
+    amount, problem = read_amount(text, resource=resource, subject=subject, field=field)
+    if problem is not None:
+        raise problem
+    return amount
+
+
+def read_amount(text: str | int, *, resource: str, subject: str, field: str) -> tuple[int, AbsurdQuantity | None]:
+    """Parse a quantity as `parse_amount` does; of one that is too large to be believed return the most that is.
+
+    Returns:
+        The amount, and what is wrong with it if something is.
+
+    Raises:
+        InvalidQuantity: when `text` is no quantity, or is negative.
     """
     try:
         amount = _parse(str(text), resource == CPU)
     except ValueError as error:
         raise InvalidQuantity(subject, field, text, str(error)) from None
-    return amount
+    most = most_amount(resource)
+    if amount <= most:
+        return amount, None
+    problem = f"absurdly large quantity, more than {canonical_quantity(resource, most)}"
+    return most, AbsurdQuantity(subject, field, text, problem)
+
+
+def most_amount(resource: str) -> int:
+    """Return the largest amount of a resource that is believed."""
+    return MAX_STORAGE if resource == STORAGE else MAX_AMOUNT
 
 
 @lru_cache(maxsize=65536)
@@ -97,10 +127,7 @@ def _parse(text: str, milli: bool) -> int:
         raise ValueError("negative quantity")
     if milli:
         value *= 1000
-    amount = -(-value.numerator // value.denominator)
-    if amount > MAX_AMOUNT:
-        raise ValueError("absurdly large quantity")
-    return amount
+    return -(-value.numerator // value.denominator)
 
 
 def format_amount(resource: str, amount: int) -> str:

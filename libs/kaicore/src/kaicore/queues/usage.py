@@ -21,6 +21,8 @@ from kaicore.queues.division import USAGE_SCALE
 
 _HOUR_MS = HOUR_US // 1000
 _ONE = 1 << 32
+#: The most that is written down of an hour: what a snapshot holds has 64 bits.
+_MOST = 1 << 62
 _FRACTION_BITS = 16
 
 NameT = TypeVar("NameT")
@@ -54,7 +56,7 @@ class UseHistory(msgspec.Struct):
         at_ms = at_us // 1000
         for resource, hour, amount in self._since(at_ms):
             by_hour = self.hours.setdefault(resource, {})
-            by_hour[hour] = by_hour.get(hour, 0) + amount
+            by_hour[hour] = min(by_hour.get(hour, 0) + amount, _MOST)
         self.settled_ms = at_ms
 
     def forget(self, before_hour: int) -> bool:

@@ -13,12 +13,13 @@ import msgspec
 
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
-from kaicore.errors import InvalidObject
+from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.groups.kinds import OWNER_KINDS
 from kaicore.groups.membership import membership
 from kaicore.k8s import kinds
 from kaicore.k8s.group_kinds import group_kind
 from kaicore.k8s.kinds import Kind
+from kaicore.k8s.losses import Lost
 from kaicore.k8s.normalize_fields import seconds
 from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
@@ -231,39 +232,63 @@ class _Reader:
     def _add_node(self, item: Located) -> None:
         node = admitted_node(item.object)
         wire = NODES.decode(_encoder.encode(node))
-        model = kinds.NODE.normalize(wire)
+        model = kinds.NODE.normalize(wire, self._lost_at(item))
         assert isinstance(model, Node)
         self._columns.set_node(model, self._columns.row(model.name))
         self._world.nodes[model.name] = node, wire
 
     def _add_topology(self, item: Located) -> None:
         wire = TOPOLOGIES.decode(_encoder.encode(item.object))
-        kinds.TOPOLOGY.normalize(wire)
+        kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
         self._world.topologies[wire.metadata.name] = item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
         wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))
-        kinds.PRIORITY_CLASS.normalize(wire)
+        kinds.PRIORITY_CLASS.normalize(wire, self._lost_at(item))
         self._world.priority_classes[wire.metadata.name] = wire
 
     def _add_surrounding(self, item: Located) -> None:
         found = item.object
-        self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found)
+        self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found, self._lost_at(item))
 
     def _add_pod(self, item: Located) -> None:
         pod = self._admission.pod(item.object)
         wire = PODS.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
-        if normalize_pod(wire).malformed:
+        if normalize_pod(wire, self._lost_at(item)).malformed:
             read_constraints(wire)
         annotations = wire.metadata.annotations or {}
         predicted, observed = (
-            decode_annotation(annotations[name], subject=subject, annotation=name) if name in annotations else None
+            self._placement(item, annotations.get(name), subject=subject, annotation=name)
             for name in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION)
         )
         for claim in ephemeral_claims(pod):
             self._world.surroundings.add_made(claim)
         self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
+
+    def _placement(
+        self, item: Located, text: str | None, *, subject: str, annotation: str
+    ) -> tuple[ZoneAmount, ...] | None:
+        """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
+        if text is None:
+            return None
+        try:
+            return decode_annotation(text, subject=subject, annotation=annotation)
+        except InvalidObject as error:
+            self._world.warnings.append(f"{item.where}: {error}; the placement is not believed")
+            return None
+
+    def _lost_at(self, item: Located) -> Lost:
+        """Return who is told of parts that make no sense in an object and are left out, as in a running cluster."""
+
+        def lost(error: InvalidObject) -> None:
+            line = f"{item.where}: {error}; it is left out"
+            if isinstance(error, AbsurdQuantity):
+                line = f"{item.where}: {error}; taken for that much"
+            if line not in self._world.warnings:
+                self._world.warnings.append(line)
+
+        return lost
 
     def _add_pods_of(self, item: Located) -> None:
         owner = item.object
@@ -300,7 +325,7 @@ class _Reader:
         assert found is not None
         kind, resource = found
         wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
-        source = kind.normalize(wire)
+        source = kind.normalize(wire, self._lost_at(item))
         assert isinstance(source, GroupSource)
         self._sources[source.key] = source
         self._world.group_sources.append((kind, wire))
@@ -310,7 +335,7 @@ class _Reader:
         assert found is not None
         kind, resource = found
         wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
-        kind.normalize(wire)
+        kind.normalize(wire, self._lost_at(item))
         self._world.queues.append((kind, wire))
 
     def _make_up_owners(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kaicore.errors import InvalidQuantity
 from kaicore.k8s.workloads import Object
-from kaicore.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages, is_native, is_whole, parse_amount
+from kaicore.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages, is_native, is_whole, read_amount
 from kaicore.simulation.names import is_dns_label, is_dns_name, is_label_value, is_qualified_name
 
 #: A field, its value, and what is wrong with it.
@@ -103,7 +103,7 @@ def amount_problems(amounts: Object | None, field: str) -> Iterator[Problem]:
     for name, given in (amounts or {}).items():
         amount = str(given)
         try:
-            parse_amount(amount, resource=name, subject="", field="")
+            read_amount(amount, resource=name, subject="", field="")
         except InvalidQuantity as error:
             yield f"{field}[{name}]", error.value, error.problem
         if not is_qualified_name(name):
@@ -154,7 +154,7 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
         fixed = is_hugepages(name) or not is_native(name)
         if limit is None:
             continue
-        wanted, most = (parse_amount(str(one), resource=name, subject="", field="") for one in (request, limit))
+        wanted, most = (read_amount(str(one), resource=name, subject="", field="")[0] for one in (request, limit))
         if wanted > most:
             yield where, request, f"is more than the limit of {limit}"
         elif fixed and wanted < most:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kaicore.k8s.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME, Kind
+from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_storage import BOUND_ANNOTATION
 from kaicore.k8s.objects import ObjectMeta
 from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
@@ -54,15 +55,15 @@ class Surroundings:
         other._wires = list(self._wires)
         return other
 
-    def add(self, kind: tuple[str, str], found: Object) -> None:
-        """Take an object in.
+    def add(self, kind: tuple[str, str], found: Object, lost: Lost = unheard) -> None:
+        """Take an object in; `lost` is told of what of it makes no sense and is left out.
 
         Raises:
             InvalidObject: naming the field that says something impossible.
         """
         recorded, resource = KINDS[kind]
         wire = resource.decode(_encoder.encode(found))
-        recorded.normalize(wire)
+        recorded.normalize(wire, lost)
         if isinstance(wire, BudgetObject):
             check_budget(wire)
         self._wires.append((kind, wire))

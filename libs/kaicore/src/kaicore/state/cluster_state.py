@@ -12,6 +12,7 @@ import msgspec
 from kaicore.engine.config import DAY_US, EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.flavor_demand import ANY_FLAVOR
+from kaicore.engine.job_failures import FailuresLeft
 from kaicore.engine.moving import move_key
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key
@@ -20,6 +21,8 @@ from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.groups.kinds import JOB
+from kaicore.groups.membership import owner_kind
 from kaicore.groups.queue_names import queue_of
 from kaicore.groups.table import GroupTable
 from kaicore.model.group import Group
@@ -42,6 +45,10 @@ from kaicore.state.resolve import zone_charge
 from kaicore.state.roster import Roster
 from kaicore.state.surroundings import FACTS, Surroundings
 from kaicore.state.tally import Tally, add
+
+#: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -168,14 +175,27 @@ class ClusterState:
         Its own, or the variant that its labels, its volumes and the flavors of its queue make.
         """
         known = self.classes[entry.class_key]
-        flavors = (
-            self.queue_book.flavor_demand(*self._queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
-        )
+        flavors = self.queue_book.flavor_demand(*self.queue_of(entry), known) if self.queue_book.flavors else ANY_FLAVOR
         return self.surroundings.variant(known, entry.pod, flavors)
 
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
         return self.rejections.get(node, {}).get(base_key(class_key), Rejection()).count
+
+    def failures_left(self, pod: Pod) -> FailuresLeft | None:
+        """Return how many more failures the Job of a pod bears; None where evictions do not count as such."""
+        owner = pod.owner
+        if owner is None or owner_kind(owner) != JOB:
+            return None
+        source = self.group_table.sources.get(source_key(JOB, pod.namespace, owner.name))
+        failures = source.failures if source is not None and source.uid == owner.uid else None
+        if failures is None:
+            return None
+        if not failures.per_index:
+            return FailuresLeft(f"{pod.namespace}/{owner.name}", failures.limit - failures.failed)
+        index, failed = (pod.annotations.get(name, "0") for name in (JOB_INDEX, INDEX_FAILURES))
+        so_far = int(failed) if failed.isdecimal() and len(failed) < 10 else 0
+        return FailuresLeft(f"{pod.namespace}/{owner.name}[{index}]", failures.limit - so_far)
 
     # For snapshots.
 
@@ -213,7 +233,7 @@ class ClusterState:
         topology = payload.topology
         row = self.columns.row(topology.node)
         before = self.columns.topologies[row]
-        if before is not None and _shape(before) == _shape(topology):
+        if before is not None and before.lasting() == topology.lasting():
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
             return
@@ -312,9 +332,9 @@ class ClusterState:
             return None
         group = self.groups.get(entry.group)
         preemptible = group is None or group.preemptible
-        return bill_of(pod.scheduler_name, *self._queue_of(entry), preemptible, running)
+        return bill_of(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
 
-    def _queue_of(self, entry: PodEntry) -> tuple[str, str]:
+    def queue_of(self, entry: PodEntry) -> tuple[str, str]:
         """Return the queue that a pod names, or else an empty name and its namespace."""
         group = self.groups.get(entry.group)
         queue = queue_of(entry.pod) if group is None else group.queue
@@ -662,21 +682,6 @@ class ClusterState:
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1
         self._stirred += 1
-
-
-def _shape(topology: NodeTopology) -> tuple[Any, ...]:
-    """What of a topology matters besides what the exporter saw free."""
-    zones = tuple(
-        (
-            zone.name,
-            zone.numa_id,
-            tuple(sorted(zone.costs.items())),
-            tuple(sorted((name, item.capacity, item.allocatable) for name, item in zone.resources.items())),
-        )
-        for zone in topology.zones
-    )
-    options = tuple(sorted(topology.options.items())), tuple(sorted(topology.cpu_options.items()))
-    return topology.policy, topology.scope, options, zones
 
 
 _HANDLERS: dict[type[payloads.Payload], Callable[[ClusterState, Any, Event], None]] = {

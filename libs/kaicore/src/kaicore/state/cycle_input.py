@@ -44,6 +44,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         now=now,
         leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
         below=sorted(roster.below),
+        failures_left=state.failures_left,
         moved_at=state.moved_at,
         resting=frozenset(resting),
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),

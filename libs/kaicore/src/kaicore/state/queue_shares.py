@@ -4,8 +4,6 @@ What is divided is what the cluster's ready nodes have, less what other schedule
 whose queue does not exist.
 """
 
-import numpy as np
-
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.events.payloads import QueueFigures
@@ -13,7 +11,10 @@ from kaicore.model.pod import Amounts
 from kaicore.queues.accounts import LeafUse, QueueAccounts
 from kaicore.queues.division import divide
 from kaicore.queues.resources import counted
+from kaicore.queues.tree import UNLIMITED
 from kaicore.state.queue_book import Account, QueueBook
+
+_HALF = 24
 
 
 def queue_accounts(
@@ -76,7 +77,9 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
             continue
 
         def named(row: "list[int] | tuple[int, ...]") -> Amounts:
-            return {resource: amount for resource, amount in zip(tree.resources, row, strict=True) if amount}
+            # Sums over a whole cluster are of no bound, and events hold 64 bits.
+            amounts = zip(tree.resources, row, strict=True)
+            return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount}
 
         found[queue.name] = QueueFigures(
             queue=queue.name,
@@ -93,8 +96,10 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
 def _ready(columns: NodeColumns) -> Amounts:
     count = len(columns.names)
     ready = columns.present[:count] & columns.ready[:count]
-    sums = columns.allocatable[:count][ready].sum(axis=0, dtype=np.int64)
-    return {resource: int(sums[index]) for resource, index in columns.resources.items()}
+    allocatable = columns.allocatable[:count][ready]
+    # In two halves, for many nodes may each have as much as is believed of any.
+    high, low = (allocatable >> _HALF).sum(axis=0), (allocatable & ((1 << _HALF) - 1)).sum(axis=0)
+    return {name: (int(high[column]) << _HALF) + int(low[column]) for name, column in columns.resources.items()}
 
 
 def _take_off(totals: Amounts, amounts: Amounts) -> None:

@@ -1,8 +1,8 @@
 """Why a pod is where it is, or nowhere: its story, from the log alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kaicore.engine.reasons import render
+from kaicore.engine.job_failures import failures_text
 from kaicore.engine.waiting_reasons import Kind, waiting_reasons
 from kaicore.errors import InvalidObject
 from kaicore.events import payloads
@@ -31,30 +31,6 @@ class StoryLine:
     position: int
     recorded_at: int
     text: str
-
-
-@dataclass(slots=True)
-class Explanation:
-    """Why a pod is where it is.
-
-    Attributes:
-        verdict: one sentence.
-        reasons: why no node was for it, as last recorded; empty unless it waits.
-        remedies: what would help it to start, worked out for this answer.
-        notes: what is not as it should be about a pod that runs.
-        story: its events in order.
-    """
-
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
-    verdict: str
-    reasons: list[payloads.Reason] = field(default_factory=list)
-    reasons_position: int = 0
-    remedies: list[payloads.Reason] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    story: list[StoryLine] = field(default_factory=list)
 
 
 def tell(events: list[Event]) -> list[StoryLine]:
@@ -95,6 +71,7 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
+                text += failures_text(payload.failures_left)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
                 text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
@@ -169,6 +146,9 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
         own = state.classes[entry.class_key].numa_policy
         found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
         reason = why_not(entry)
+        borne = state.failures_left(entry.pod)
+        if borne is not None and borne.left <= 0:
+            reason = reason or "its Job counts evictions as failures and bears no more"
         if not config.heal:
             reason = "healing is switched off"
         due = state.healing.due_at(entry, config)
@@ -186,20 +166,6 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
         )
     return found
-
-
-def render_text(explanation: Explanation) -> str:
-    """Write an explanation for a terminal."""
-    lines = [f"{explanation.namespace}/{explanation.name}: {explanation.verdict}"]
-    lines += [f"  - {render(reason)}" for reason in explanation.reasons]
-    if explanation.remedies:
-        lines.append("would help:")
-        lines += [f"  + {render(remedy)}" for remedy in explanation.remedies]
-    lines += [f"  ! {note}" for note in explanation.notes]
-    if explanation.story:
-        lines.append("story:")
-        lines += [f"  {line.position:>8}  {line.text}" for line in explanation.story]
-    return "\n".join(lines)
 
 
 def zones_text(placement: Placement | None) -> str:

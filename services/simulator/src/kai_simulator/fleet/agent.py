@@ -3,7 +3,9 @@
 Pods are decided on strictly in the order in which they came. A pod's stages:
 
     waiting ─▶ admitted ─▶ starting ─▶ running ─▶ ended
-        └────▶ rejected        └──────────┴─────▶ stopping ─▶ gone
+        └────▶ rejected        └──────────┴─────▶ stopping ─▶ stopped ─▶ gone
+
+A pod that is ended or stopped holds nothing any more; the API hears of it after a while (`lag`).
 """
 
 import enum
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 from kaicore.errors import InvalidObject
 
 from kai_simulator.fleet.kubelet import Kubelet, Rejection
+from kai_simulator.fleet.lag import Lag
 from kai_simulator.fleet.lifecycle import Fate, fate_of
 from kai_simulator.fleet.nodes import NodeSpec
 from kai_simulator.fleet.pod_conversion import convert_pod
@@ -30,6 +33,7 @@ class Stage(enum.StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
+    STOPPED = "stopped"
     ENDED = "ended"
     REJECTED = "rejected"
 
@@ -111,6 +115,11 @@ class TrackedPod:
     reported: bytes | None = None
     phase: str = "Pending"
 
+    @property
+    def is_to_be_told(self) -> bool:
+        """Whether the pod is over and the API will hear of it later."""
+        return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")
+
 
 class Agent:
     """The pods of one node."""
@@ -120,13 +129,19 @@ class Agent:
         self.kubelet = Kubelet(spec.machine, spec.config)
         #: By uid.
         self.pods: dict[str, TrackedPod] = {}
+        self.lag = Lag.of(spec.group.lag, seed=spec.seed)
+        #: Pods in whose admission the kubelet is, to those who ask podresources → until when.
+        self.half_way: dict[str, float] = {}
         #: Whether pods came to hold something, or ceased to, since somebody last set this back.
         self.allocations_changed = False
         self._changed: dict[str, None] = {}
+        #: Pods that came since the last sync, and when the next one is.
+        self._arrivals: list[str] = []
+        self._sync_at = float("inf")
         self._waiting: deque[tuple[float, str]] = deque()
         self._status = StatusWriter(spec.name, spec.internal_ip)
         self._timing = spec.group.timing
-        self._random = random.Random(spec.number)
+        self._random = random.Random(f"{spec.seed}/{spec.number}")
         self._ordinal = 0
 
     def take_changes(self) -> list[str]:
@@ -147,7 +162,9 @@ class Agent:
         for pod in listed:
             tracked = self.pods.get(pod.metadata.uid)
             result += self.pod_seen(pod, now)
-            if tracked is not None and tracked.reported and _is_behind(pod.status.phase, tracked.phase):
+            if tracked is None or not tracked.reported or tracked.is_to_be_told:
+                continue
+            if _is_behind(pod.status.phase, tracked.phase):
                 # A write was lost, or the fleet was killed before it.
                 result.append(self._report_again(tracked, now))
         return result
@@ -163,13 +180,13 @@ class Agent:
         tracked.pod = pod
         if tracked.stage in OVER and pod.status.phase == tracked.phase:
             self._changed[pod.metadata.uid] = None
-        if not deleting or tracked.stage is Stage.STOPPING:
+        if not deleting or tracked.stage in (Stage.STOPPING, Stage.STOPPED):
             return []
         if tracked.stage in ACTIVE:
             grace = pod.metadata.deletion_grace_period_seconds
             stop_in = min(self._timing.termination_seconds, grace if grace is not None else 30)
             return self._enter(tracked, Stage.STOPPING, now + stop_in, now)
-        tracked.stage, tracked.next_at = Stage.STOPPING, float("inf")
+        tracked.stage, tracked.next_at = Stage.STOPPED, float("inf")
         return [DeletePod(pod)]
 
     def pod_gone(self, uid: str) -> None:
@@ -181,6 +198,10 @@ class Agent:
     def due(self, now: float) -> list[Instruction]:
         """Do what is to be done by now."""
         result: list[Instruction] = []
+        for uid in [uid for uid, until in self.half_way.items() if until <= now]:
+            del self.half_way[uid]
+        if self._sync_at <= now:
+            result += self._take_up_arrivals(now)
         while self._waiting and self._waiting[0][0] <= now:
             _, uid = self._waiting.popleft()
             tracked = self.pods.get(uid)
@@ -196,11 +217,28 @@ class Agent:
         fate, problems = fate_of(pod, self._timing)
         tracked = self.pods[pod.metadata.uid] = TrackedPod(pod, Stage.WAITING, fate)
         complaints: list[Instruction] = [Complaint(problem) for problem in problems]
+        if not self.lag.sync_s:
+            return complaints + self._take_up(tracked, now)
+        self._arrivals.append(pod.metadata.uid)
+        if len(self._arrivals) > 1:
+            return complaints
+        self._sync_at = now + self.lag.sync_s
+        return [*complaints, WakeAt(self._sync_at)]
+
+    def _take_up_arrivals(self, now: float) -> list[Instruction]:
+        """Take up the pods that came in one sync, oldest first (`kubelet.go`, HandlePodAdditions)."""
+        arrived = [self.pods[uid] for uid in self._arrivals if uid in self.pods]
+        self._arrivals, self._sync_at = [], float("inf")
+        waiting = [tracked for tracked in arrived if tracked.stage is Stage.WAITING]
+        waiting.sort(key=lambda tracked: _age(tracked.pod))
+        return [instruction for tracked in waiting for instruction in self._take_up(tracked, now)]
+
+    def _take_up(self, tracked: TrackedPod, now: float) -> list[Instruction]:
         if not self._timing.admission_latency:
-            return complaints + self._decide(tracked, now)
+            return self._decide(tracked, now)
         when = now + self._timing.admission_latency
-        self._waiting.append((when, pod.metadata.uid))
-        return [*complaints, WakeAt(when)]
+        self._waiting.append((when, tracked.pod.metadata.uid))
+        return [WakeAt(when)]
 
     def _decide(self, tracked: TrackedPod, now: float) -> list[Instruction]:
         pod = tracked.pod
@@ -228,7 +266,16 @@ class Agent:
         if self._timing.init_seconds:
             tracked.init_left = [c.name for c in pod.spec.init_containers or () if c.restart_policy != "Always"]
         delay = self._timing.startup_delay + self._timing.startup_jitter * self._random.random()
-        return [Decided(pod, None), *self._enter(tracked, Stage.ADMITTED, now + delay, now)]
+        half_way = self.lag.of_podresources(pod)
+        if not half_way:
+            return [Decided(pod, None), *self._enter(tracked, Stage.ADMITTED, now + delay, now)]
+        # No container starts in the middle of an admission.
+        whole_at = self.half_way[pod.metadata.uid] = now + half_way
+        return [
+            Decided(pod, None),
+            WakeAt(whole_at),
+            *self._enter(tracked, Stage.ADMITTED, max(now + delay, whole_at), now),
+        ]
 
     def _enter(self, tracked: TrackedPod, stage: Stage, until: float, now: float) -> list[Instruction]:
         """Enter a stage that ends at `until`, which may be at once."""
@@ -252,15 +299,30 @@ class Agent:
                 return [self._report_running(tracked), *self._enter(tracked, Stage.RUNNING, until, now)]
             case Stage.RUNNING:
                 self._release(uid)
-                tracked.stage, tracked.next_at = Stage.ENDED, float("inf")
-                return [self._report_ended(tracked, now)]
+                return self._tell_later(tracked, Stage.ENDED, self._report_ended(tracked, now), now)
             case Stage.STOPPING:
                 self._release(uid)
-                tracked.next_at = float("inf")
+                return self._tell_later(tracked, Stage.STOPPED, DeletePod(tracked.pod), now)
+            case Stage.ENDED if tracked.reported:
+                self._told(tracked)
+                return [PatchStatus(tracked.pod, tracked.reported)]
+            case Stage.STOPPED:
+                self._told(tracked)
                 return [DeletePod(tracked.pod)]
             case _:
                 tracked.next_at = float("inf")
                 return []
+
+    def _tell_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
+        """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
+        tracked.stage = stage
+        lag = self.lag.of_status(tracked.pod)
+        tracked.next_at = now + lag if lag else float("inf")
+        return [WakeAt(tracked.next_at)] if lag else [news]
+
+    def _told(self, tracked: TrackedPod) -> None:
+        tracked.next_at = float("inf")
+        self._changed[tracked.pod.metadata.uid] = None
 
     def _start_init(self, tracked: TrackedPod, now: float) -> list[Instruction]:
         name = tracked.init_left.pop(0)
@@ -273,6 +335,7 @@ class Agent:
 
     def _release(self, uid: str) -> None:
         self.kubelet.terminated(uid)
+        self.half_way.pop(uid, None)
         self._changed[uid] = None
         self.allocations_changed = True
 

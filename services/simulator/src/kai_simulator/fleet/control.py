@@ -5,6 +5,7 @@ GET  /simulator/nodes/{node}                 what each pod holds
 POST /simulator/nodes/{node}/kubelet         {"running": false}
 POST /simulator/nodes/{node}/heartbeats      {"silent": true}
 POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id": "gpu-00", "healthy": false}
+POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
 POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
 """
 
@@ -37,6 +38,12 @@ class _Device(_Body):
     resource: str
     id: str
     healthy: bool
+
+
+class _Lag(_Body):
+    status_seconds: float | None = Field(default=None, ge=0, le=60)
+    podresources_seconds: float | None = Field(default=None, ge=0, le=60)
+    sync_seconds: float | None = Field(default=None, ge=0, le=60)
 
 
 class _PublisherFaults(_Body):
@@ -104,6 +111,15 @@ def control_routes(current: Callable[[], Fleet | None]) -> list[web.RouteDef]:
             raise web.HTTPNotFound(text=f"no such device: {error}\n") from error
         return web.json_response(_summary(node))
 
+    async def lag(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _Lag)
+        current = node.agent.lag
+        current.status_s = current.status_s if body.status_seconds is None else body.status_seconds
+        current.sync_s = current.sync_s if body.sync_seconds is None else body.sync_seconds
+        if body.podresources_seconds is not None:
+            current.podresources_s = body.podresources_seconds
+        return web.json_response(_summary(node))
+
     async def publisher(request: web.Request) -> web.Response:
         node, body = _node(joined(), request), await _read(request, _PublisherFaults)
         faults = node.publisher.faults
@@ -118,6 +134,7 @@ def control_routes(current: Callable[[], Fleet | None]) -> list[web.RouteDef]:
         "kubelet": kubelet,
         "heartbeats": heartbeats,
         "devices": devices,
+        "lag": lag,
         "publisher": publisher,
     }
     return [
@@ -128,13 +145,14 @@ def control_routes(current: Callable[[], Fleet | None]) -> list[web.RouteDef]:
 
 
 def _summary(node: NodeRuntime) -> dict[str, Any]:
-    faults = node.publisher.faults
+    faults, lag = node.publisher.faults, node.agent.lag
     return {
         "name": node.spec.name,
         "registered": node.registered,
         "kubelet": "down" if node.down else "running",
         "silent": node.silent,
         "activePods": len(node.agent.kubelet.pods),
+        "lag": {"statusSeconds": lag.status_s, "podresourcesSeconds": lag.podresources_s, "syncSeconds": lag.sync_s},
         "publisher": {"lagSeconds": faults.lag_s, "lose": faults.lose, "wrongFingerprint": faults.wrong_fingerprint},
     }
 

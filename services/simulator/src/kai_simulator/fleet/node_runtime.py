@@ -125,7 +125,7 @@ class NodeRuntime:
         """Write what a kubelet would have written by now, and see to it that its reconcile loop comes round."""
         if self.state_files is None or self.down:
             return
-        to_reconcile = self.state_files.changed(self.agent.kubelet)
+        to_reconcile = self.state_files.changed(self.agent.kubelet, in_admission=bool(self.agent.half_way))
         if to_reconcile and self._reconcile_at is None:
             now = self.timers.clock()
             self._reconcile_at = now - now % RECONCILE_PERIOD_S + RECONCILE_PERIOD_S
@@ -148,6 +148,7 @@ class NodeRuntime:
         before, self.agent = self.agent, Agent(self.spec)
         restore(self.agent, snapshot(before))
         self.agent.kubelet.labels = before.kubelet.labels
+        self.agent.lag = before.lag
         self.down = False
         self._synced = False
         self._sync()

@@ -31,6 +31,8 @@ class NodeSpec:
     labels: Mapping[str, str]
     #: `status.capacity`: millicores, bytes, counts.
     capacity: Mapping[str, int]
+    #: The fleet's.
+    seed: int = 0
 
     @property
     def internal_ip(self) -> str:
@@ -74,7 +76,8 @@ def expand(profile: Profile, *, source: str = "profile") -> list[NodeSpec]:
                 **group.labels,
             }
             matched = {**labels, "metadata.name": name}
-            nodes.append(NodeSpec(name, len(nodes), group, machine, replace(config, labels=matched), labels, capacity))
+            own = replace(config, labels=matched)
+            nodes.append(NodeSpec(name, len(nodes), group, machine, own, labels, capacity, profile.seed))
     return nodes
 
 

@@ -7,8 +7,9 @@ clients notice no difference.
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -20,6 +21,7 @@ from grpclib.server import Server
 from kaicore import podresources as api
 from kaicore.errors import ConfigurationError
 
+from kai_simulator.fleet.agent import Agent
 from kai_simulator.fleet.kubelet import Kubelet, Pod
 from kai_simulator.fleet.kubelet.bitsets import members
 from kai_simulator.fleet.kubelet.devices import DevicePool
@@ -36,9 +38,15 @@ _LONGEST_PATH = 107
 _ANSWERS_A_ROUND = 4
 
 
-def list_pods(kubelet: Kubelet) -> api.ListPodResourcesResponse:
-    """Answer `List`: active pods, with what their regular containers and sidecars hold."""
-    return api.ListPodResourcesResponse(pod_resources=[_pod(kubelet, pod) for pod in kubelet.pods.values()])
+def list_pods(kubelet: Kubelet, half_way: Collection[str] = ()) -> api.ListPodResourcesResponse:
+    """Answer `List`: active pods, with what their regular containers and sidecars hold.
+
+    Of those with a uid in `half_way` half is shown: the containers after the middle one have nothing yet, and that one
+    no memory, which comes last.
+    """
+    return api.ListPodResourcesResponse(
+        pod_resources=[_pod(kubelet, pod, half_way=pod.uid in half_way) for pod in kubelet.pods.values()]
+    )
 
 
 def allocatable_resources(kubelet: Kubelet) -> api.AllocatableResourcesResponse:
@@ -62,12 +70,20 @@ def allocatable_resources(kubelet: Kubelet) -> api.AllocatableResourcesResponse:
     )
 
 
-def _pod(kubelet: Kubelet, pod: Pod) -> api.PodResources:
+def _pod(kubelet: Kubelet, pod: Pod, *, half_way: bool) -> api.PodResources:
+    containers = list(held_by(kubelet, pod))
+    if half_way:
+        middle = len(containers) // 2
+        containers = [*containers[:middle], *(_half(held, first=not n) for n, held in enumerate(containers[middle:]))]
     return api.PodResources(
         name=pod.name,
         namespace=pod.namespace,
-        containers=[_container(kubelet, held) for held in held_by(kubelet, pod)],
+        containers=[_container(kubelet, held) for held in containers],
     )
+
+
+def _half(held: Held, *, first: bool) -> Held:
+    return replace(held, blocks=[]) if first else Held(held.container, 0, {}, [])
 
 
 def _container(kubelet: Kubelet, held: Held) -> api.ContainerResources:
@@ -111,33 +127,36 @@ class _Service:
     def __mapping__(self) -> dict[str, Handler]:
         return {
             api.LIST: self._unary(
-                lambda kubelet, _: list_pods(kubelet), api.ListPodResourcesRequest, api.ListPodResourcesResponse
+                lambda agent, _: list_pods(agent.kubelet, agent.half_way),
+                api.ListPodResourcesRequest,
+                api.ListPodResourcesResponse,
             ),
             api.GET_ALLOCATABLE_RESOURCES: self._unary(
-                lambda kubelet, _: allocatable_resources(kubelet),
+                lambda agent, _: allocatable_resources(agent.kubelet),
                 api.AllocatableResourcesRequest,
                 api.AllocatableResourcesResponse,
             ),
             api.GET: self._unary(_get, api.GetPodResourcesRequest, api.GetPodResourcesResponse),
         }
 
-    def _unary(self, answer: Callable[[Kubelet, Any], Any], request: type, response: type) -> Handler:
+    def _unary(self, answer: Callable[[Agent, Any], Any], request: type, response: type) -> Handler:
         async def call(stream: Any) -> None:
             message = await stream.recv_message()
             async with self._turns:
                 if self._node.down:
                     raise GRPCError(Status.UNAVAILABLE, "the kubelet is not running")
-                await stream.send_message(answer(self._node.agent.kubelet, message))
+                await stream.send_message(answer(self._node.agent, message))
                 # The turn lasts until the loop has come round, and with it whatever pods wait for.
                 await asyncio.sleep(0)
 
         return Handler(call, Cardinality.UNARY_UNARY, request, response)
 
 
-def _get(kubelet: Kubelet, request: api.GetPodResourcesRequest) -> api.GetPodResourcesResponse:
-    for pod in kubelet.pods.values():
+def _get(agent: Agent, request: api.GetPodResourcesRequest) -> api.GetPodResourcesResponse:
+    for pod in agent.kubelet.pods.values():
         if pod.name == request.pod_name and pod.namespace == request.pod_namespace:
-            return api.GetPodResourcesResponse(pod_resources=_pod(kubelet, pod))
+            resources = _pod(agent.kubelet, pod, half_way=pod.uid in agent.half_way)
+            return api.GetPodResourcesResponse(pod_resources=resources)
     raise GRPCError(Status.NOT_FOUND, f"pod {request.pod_namespace}/{request.pod_name} not found")
 
 

@@ -186,6 +186,16 @@ class TimingProfile(_Model):
     status_period: Annotated[Duration, Field(gt=0)] = 300.0
 
 
+class LagProfile(_Model):
+    """How far the API and podresources are behind the kubelet's managers: a little by default, as on real nodes."""
+
+    status: Duration = Field(
+        default=0.5, description="up to; from an end, with which everything is free, to its status"
+    )
+    podresources: Duration = Field(default=0.1, description="up to; so long podresources shows half of an admission")
+    sync: Duration = Field(default=0.05, description="pods that come within so long are admitted oldest first")
+
+
 class Taint(_Model):
     """A taint of the node."""
 
@@ -218,6 +228,7 @@ class NodeGroup(_Model):
     kubelet: KubeletProfile = KubeletProfile()
     nrt: PublisherProfile = PublisherProfile()
     timing: TimingProfile = TimingProfile()
+    lag: LagProfile = LagProfile()
 
     @model_validator(mode="after")
     def _zones_once(self) -> "NodeGroup":
@@ -241,6 +252,7 @@ class Profile(_Model):
     topology_labels: Mapping[str, Annotated[int, Field(ge=1)]] = Field(
         default={}, description="label → nodes per domain; consecutive nodes of the whole fleet share a domain"
     )
+    seed: int = Field(default=0, description="of everything that is up to chance on the nodes")
     groups: tuple[NodeGroup, ...]
 
     @model_validator(mode="after")

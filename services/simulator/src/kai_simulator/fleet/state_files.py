@@ -49,7 +49,7 @@ class StateFiles:
         """
         self._directory = directory
         (directory / DEVICE_CHECKPOINT).parent.mkdir(exist_ok=True)
-        self._changes = kubelet.changes
+        self._cpu_changes = self._memory_changes = kubelet.changes
         self._cpus, self._memory = _cpu_holders(kubelet), _memory_holders(kubelet)
         self._devices, self._healthy = _device_holders(kubelet), _healthy(kubelet)
         self._replace(CPU_STATE, cpu_state(kubelet))
@@ -57,15 +57,20 @@ class StateFiles:
         if kubelet.managers.devices.pools:
             self._replace(DEVICE_CHECKPOINT, device_state(kubelet))
 
-    def changed(self, kubelet: Kubelet) -> bool:
-        """Write what a kubelet would have written by now; tell whether its reconcile loop will have to free CPUs."""
+    def changed(self, kubelet: Kubelet, *, in_admission: bool = False) -> bool:
+        """Write what a kubelet would have written by now; tell whether its reconcile loop will have to free CPUs.
+
+        In the middle of an admission the memory manager, the last of the three, has not given anything yet.
+        """
         devices, healthy = _device_holders(kubelet), _healthy(kubelet)
         if devices - self._devices or healthy != self._healthy:
             self._devices, self._healthy = devices, healthy
             self._write(DEVICE_CHECKPOINT, kubelet, device_state)
-        if kubelet.changes != self._changes:
-            self._changes = kubelet.changes
+        if kubelet.changes != self._cpu_changes:
+            self._cpu_changes = kubelet.changes
             self.reconciled(kubelet)
+        if kubelet.changes != self._memory_changes and not in_admission:
+            self._memory_changes = kubelet.changes
             memory = _memory_holders(kubelet)
             if memory != self._memory:
                 self._memory = memory

@@ -1,11 +1,8 @@
-"""Open the log for a question: of a running stack, of a named database, or of a data directory that nobody runs."""
+"""Open the log itself for a question: of a running stack, of a named database, or of a data directory at rest."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import ConfigurationError
@@ -15,21 +12,7 @@ from kaicore.log.postgres import PostgresLog
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 from kai_cli.paths import DataDirectory, data_directory
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where to ask: the flags that all asking commands share.
-
-    Attributes:
-        data_dir: of the `kai up` whose log is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
-        database_url: of the log's Postgres, instead; also $KAI_DATABASE_URL, unless a --data-dir is named.
-        cluster: which of the log's clusters.
-    """
-
-    data_dir: Path | None = None
-    database_url: str | None = None
-    cluster: str | None = None
+from kai_cli.source import Source
 
 
 @asynccontextmanager
@@ -41,9 +24,7 @@ async def open_log(source: Source) -> AsyncIterator[EventLog]:
         LogUnavailable: its server does not answer.
     """
     async with AsyncExitStack() as stack:
-        url = source.database_url
-        if url is None and source.data_dir is None:
-            url = os.environ.get("KAI_DATABASE_URL") or None
+        url = source.database()
         if url is None:
             url = await _log_in(data_directory(source.data_dir), stack)
         log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))
@@ -75,21 +56,3 @@ async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
             return server.url
         await asyncio.sleep(LOOK_S)
     raise ConfigurationError(f"{directory.root}: another kai is using it, and does not get ready")
-
-
-async def the_cluster(log: EventLog, source: Source) -> str:
-    """Return the cluster that is meant: the named one, or the only one.
-
-    Raises:
-        ConfigurationError: there is no such cluster, or several and none was named.
-    """
-    clusters = await log.clusters()
-    if source.cluster is not None:
-        if source.cluster not in clusters:
-            raise ConfigurationError(
-                f"no cluster {source.cluster!r} in the log; there are: {', '.join(clusters) or '-'}"
-            )
-        return source.cluster
-    if len(clusters) != 1:
-        raise ConfigurationError(f"name one with --cluster: {', '.join(clusters) or 'the log is empty'}")
-    return clusters[0]

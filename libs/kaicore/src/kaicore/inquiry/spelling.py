@@ -1,0 +1,43 @@
+"""One spelling of everything that is answered as JSON: camelCase, hashes in hexadecimal, times in RFC 3339.
+
+The log itself is spelled otherwise (its bytes are hashed), and keys that people chose, such as names of labels and
+resources, are left as they are.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Set
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+
+
+def spelled(value: object) -> object:
+    """Return structs and dataclasses as dictionaries with camelCase keys, and all else as JSON can have it."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, msgspec.Struct):
+        return {camel(name): spelled(getattr(value, name)) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {camel(field.name): spelled(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): spelled(item) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((spelled(item) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        return [spelled(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, UUID) else value
+
+
+def camel(name: str) -> str:
+    """Return a name of ours in camelCase."""
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def time_text(microseconds: int) -> str:
+    """Write a time of the log as RFC 3339."""
+    return datetime.fromtimestamp(microseconds / 1e6, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

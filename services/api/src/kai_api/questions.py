@@ -1,0 +1,131 @@
+"""Routes of the questions that are answered from a kept state (`kaicore.inquiry`)."""
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import Response
+from kaicore.errors import UnknownEvent, UnknownSubject
+from kaicore.events.codec import decode_payload
+from kaicore.events.envelope import Event
+from kaicore.inquiry.answers import ROWS, Selection
+from kaicore.inquiry.asking import Inquiry
+from kaicore.inquiry.spelling import spelled, time_text
+from kaicore.log.port import Filter
+
+#: Most events in one answer, and most rows.
+_MOST_EVENTS, _MOST_ROWS = 1000, 100_000
+#: Largest position that Postgres can compare with.
+_LARGEST_POSITION = 2**63 - 1
+#: Most seconds that a client may wait for news.
+_MOST_WAIT_S = 60.0
+
+
+def make_router(inquiry: Inquiry) -> APIRouter:
+    """Make the routes that answer from kept states."""
+    router = APIRouter()
+    log = inquiry.log
+
+    async def known(cluster: str) -> None:
+        if cluster not in await log.clusters():
+            raise HTTPException(404, f"no cluster {cluster!r} in the log")
+
+    @router.get("/v1/clusters")
+    async def clusters() -> Response:
+        return _json(await inquiry.clusters())
+
+    @router.get("/v1/clusters/{cluster}")
+    async def cluster_summary(cluster: str) -> Response:
+        await known(cluster)
+        return _json(await inquiry.cluster(cluster))
+
+    @router.get("/v1/clusters/{cluster}/position")
+    async def position(
+        cluster: str,
+        *,
+        beyond: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
+        wait: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 0,
+    ) -> Response:
+        await known(cluster)
+        return _json({"position": await inquiry.wait_beyond(cluster, beyond, timeout_s=wait)})
+
+    @router.get("/v1/clusters/{cluster}/events")
+    async def events(
+        cluster: str,
+        *,
+        after: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 100,
+        stream: str | None = None,
+        subject: str | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> Response:
+        await known(cluster)
+        where = Filter(
+            streams=None if stream is None else (stream,), subject=subject, types=None if type is None else (type,)
+        )
+        page = await log.read(cluster, after=after, limit=limit, where=where)
+        return _json([_event(event) for event in page])
+
+    @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
+    async def why(cluster: str, kind: str, name: str, namespace: str = "") -> Response:
+        await known(cluster)
+        try:
+            return _json(await inquiry.why(cluster, kind, namespace, name))
+        except UnknownSubject as error:
+            raise HTTPException(404, str(error)) from error
+
+    @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
+    async def why_pod(cluster: str, namespace: str, name: str) -> Response:
+        return await why(cluster, "Pod", name, namespace)
+
+    @router.get("/v1/clusters/{cluster}/{kind}")
+    async def listing(
+        cluster: str,
+        kind: str,
+        *,
+        namespace: str = "",
+        name: str = "",
+        queue: str = "",
+        node: str = "",
+        pending: bool = False,
+        rejected: bool = False,
+        limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
+    ) -> Response:
+        await known(cluster)
+        if kind not in ROWS:
+            raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
+        wanted = Selection(
+            namespace=namespace, name=name, queue=queue, node=node, pending=pending, rejected=rejected, limit=limit
+        )
+        return _json(await inquiry.listing(cluster, kind, wanted))
+
+    return router
+
+
+def _json(answer: object) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def _event(event: Event) -> object:
+    """Spell an event for a client; the payload of one that this program is too old for stays as it was recorded."""
+    try:
+        body: object = spelled(decode_payload(event))
+    except UnknownEvent:
+        body = msgspec.json.decode(event.body)
+    return {
+        "cluster": event.cluster,
+        "position": event.position,
+        "stream": event.stream,
+        "version": event.version,
+        "type": event.type,
+        "schema": event.schema,
+        "id": str(event.id),
+        "subject": event.subject,
+        "actor": event.actor,
+        "cause": None if event.cause is None else str(event.cause),
+        "correlation": event.correlation,
+        "occurredAt": time_text(event.occurred_at),
+        "recordedAt": time_text(event.recorded_at),
+        "hash": event.hash.hex(),
+        "body": body,
+    }

@@ -1,0 +1,131 @@
+"""Who answers a question: the API where one runs, else the log, folded here.
+
+Nothing is imported that folding needs before it is clear that there is no API: that is what makes `kai why` start fast.
+"""
+
+import asyncio
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
+from kaicore.inquiry.answers import ClusterRow, Listing, Selection, Why
+
+from kai_cli.source import Source
+
+#: Seconds that an answer may take, besides what the question itself wants to wait.
+_ANSWER_S = 120.0
+
+_AnswerT = TypeVar("_AnswerT")
+
+
+class Answers(Protocol):
+    """See `kaicore.inquiry.asking.Inquiry`, which is one."""
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        ...
+
+    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+        """Return rows of a kind."""
+        ...
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+        """Explain something; raise UnknownSubject where the log has never heard of it."""
+        ...
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position; return its end's position."""
+        ...
+
+
+class ApiUnreachable(KaiError):
+    """No API answers at an address."""
+
+
+class _Detail(msgspec.Struct):
+    detail: str | list[Any] = ""
+
+
+class ApiAnswers:
+    """Answers from an API over HTTP."""
+
+    def __init__(self, url: str) -> None:
+        """Args: url: of the API, `http://host:port`."""
+        self._url = url.rstrip("/")
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        return await self._get(list[ClusterRow], "clusters")
+
+    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+        """Return rows of a kind."""
+        fields = msgspec.to_builtins(wanted)
+        flags = {name: "true" if value is True else value for name, value in fields.items() if value}
+        return await self._get(Listing, "clusters", cluster, kind, **flags)
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+        """Explain something."""
+        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace)
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position; return its end's position."""
+        answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
+        return answer["position"]
+
+    async def _get(self, kind: type[_AnswerT], *path: str, **query: object) -> _AnswerT:
+        where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
+        url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
+        return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
+
+
+def _read(url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{url}: is no address of an API: http://HOST:PORT")
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
+            body: bytes = response.read()
+            return body
+    except urllib.error.HTTPError as error:
+        said = error.read()
+        try:
+            detail = msgspec.json.decode(said, type=_Detail).detail
+        except msgspec.DecodeError:
+            detail = said.decode(errors="replace").strip()
+        if error.code == 404:
+            raise UnknownSubject(str(detail)) from error
+        raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
+    except (OSError, urllib.error.URLError) as error:
+        raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error
+
+
+@asynccontextmanager
+async def open_answers(source: Source) -> AsyncIterator[tuple[Answers, list[str]]]:
+    """Yield who answers, and the clusters that are meant.
+
+    Raises:
+        ConfigurationError: there is no log to ask, or no such cluster.
+        ApiUnreachable: the API that was named does not answer.
+    """
+    address = source.api()
+    if address is not None:
+        api = ApiAnswers(address)
+        try:
+            there_are = [row.name for row in await api.clusters()]
+        except ApiUnreachable as error:
+            if source.api_named:
+                raise
+            sys.stderr.write(f"kai: {error}; asking the log itself\n")
+        else:
+            yield api, source.clusters(there_are)
+            return
+    # Folding needs the engine, NumPy and the database's driver.
+    from kai_cli.log_answers import open_log_answers  # noqa: PLC0415
+
+    async with open_log_answers(source) as answers:
+        yield answers, source.clusters([row.name for row in await answers.clusters()])

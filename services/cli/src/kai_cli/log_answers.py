@@ -1,0 +1,42 @@
+"""Answers from the log itself, folded in this process; what was folded is left as a snapshot for the next question."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kaicore.errors import KaiError
+from kaicore.inquiry.asking import Inquiry
+from kaicore.inquiry.folding import SNAPSHOT_NAME
+from kaicore.inquiry.following import KeptState
+from kaicore.log.port import Snapshot
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+
+from kai_cli.log_access import open_log
+from kai_cli.source import Source
+
+#: Events that a question may fold without leaving a snapshot: about half a second's.
+_WORTH_KEEPING = 3000
+
+
+@asynccontextmanager
+async def open_log_answers(source: Source) -> AsyncIterator[Inquiry]:
+    """Yield answers from the log that is meant."""
+    async with open_log(source) as log:
+        inquiry = Inquiry(log)
+        yield inquiry
+        for state in inquiry.states:
+            await _keep(inquiry, state)
+
+
+async def _keep(inquiry: Inquiry, kept: KeptState) -> None:
+    if kept.folded < _WORTH_KEEPING:
+        return
+    state = await kept.current()
+    snapshot = Snapshot(SNAPSHOT_NAME, state.position, SNAPSHOT_SCHEMA, encode_state(state))
+    try:
+        await inquiry.log.save_snapshot(kept.cluster, snapshot)
+    except KaiError as error:
+        sys.stderr.write(
+            f"kai: {kept.folded} events of cluster {kept.cluster} were folded for this answer, and will be for the "
+            f"next: no snapshot can be stored here: {error}\n"
+        )

@@ -1,0 +1,87 @@
+"""What a question is about, as people write it: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kaicore.errors import ConfigurationError
+
+#: Kinds by the words that kubectl and people have for them, in lower case.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "Pod": ("pod", "pods", "po"),
+    "Job": ("job", "jobs"),
+    "CronJob": ("cronjob", "cronjobs", "cj"),
+    "Deployment": ("deployment", "deployments", "deploy"),
+    "ReplicaSet": ("replicaset", "replicasets", "rs"),
+    "StatefulSet": ("statefulset", "statefulsets", "sts"),
+    "DaemonSet": ("daemonset", "daemonsets", "ds"),
+    "ReplicationController": ("replicationcontroller", "replicationcontrollers", "rc"),
+    "PodGroup": ("podgroup", "podgroups", "pg"),
+    "Workload": ("workload", "workloads", "wl"),
+    "JobSet": ("jobset", "jobsets"),
+    "LeaderWorkerSet": ("leaderworkerset", "leaderworkersets", "lws"),
+    "RayCluster": ("raycluster", "rayclusters"),
+    "RayJob": ("rayjob", "rayjobs"),
+    "MPIJob": ("mpijob", "mpijobs"),
+    "PyTorchJob": ("pytorchjob", "pytorchjobs"),
+    "TFJob": ("tfjob", "tfjobs"),
+    "JAXJob": ("jaxjob", "jaxjobs"),
+    "PaddleJob": ("paddlejob", "paddlejobs"),
+    "XGBoostJob": ("xgboostjob", "xgboostjobs"),
+    "Queue": ("queue", "queues", "q"),
+    "ClusterQueue": ("clusterqueue", "clusterqueues", "cq"),
+    "LocalQueue": ("localqueue", "localqueues", "lq"),
+    "Cohort": ("cohort", "cohorts"),
+    "Node": ("node", "nodes", "no"),
+}
+_KINDS = {word: kind for kind, words in _WORDS.items() for word in words}
+#: Kinds whose objects are in no namespace.
+_CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is asked about; `namespace` is empty for what has none."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def read_subject(text: str, namespace: str | None) -> Subject:
+    """Read what a question is about.
+
+    A first part that is the word for a kind is one (`job/train`, as kubectl has it, with or without its API group);
+    any other is a namespace.
+
+    Args:
+        text: `NAME`, `NAMESPACE/NAME`, `KIND/NAME` or `KIND/NAMESPACE/NAME`.
+        namespace: as named by its flag; then no part of `text` is one.
+
+    Raises:
+        ConfigurationError: there is no such kind, or too much or nothing is named.
+    """
+    *before, name = text.split("/")
+    kind = "Pod"
+    if before and (before[0].partition(".")[0].lower() in _KINDS):
+        kind = _KINDS[before.pop(0).partition(".")[0].lower()]
+    elif len(before) > 1:
+        raise ConfigurationError(f"{text}: no kind {before[0]!r} is known{did_you_mean(before[0].lower(), _KINDS)}")
+    elif before and namespace is not None:
+        raise ConfigurationError(f"{text}: is in namespace {before[0]!r}, and --namespace says {namespace!r}")
+    if not name or len(before) > 1 or not all(before):
+        raise ConfigurationError(f"{text!r}: name NAMESPACE/NAME, or KIND/NAME such as job/train or queue/team-a")
+    if kind in _CLUSTER_WIDE:
+        if before and kind == "Queue":
+            # As the model names Kueue's: `ClusterQueue/x`, `ns/x`.
+            return Subject(kind, "", "/".join((*before, name)))
+        if before:
+            raise ConfigurationError(f"{text}: a {kind} is in no namespace")
+        return Subject(kind, "", name)
+    return Subject(kind, before[0] if before else namespace or "default", name)
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return `; did you mean …?` where a word is close to one of others, else nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,119 @@
+"""Answers as people read them in a terminal."""
+
+from collections.abc import Sequence
+
+from kaicore.inquiry.answers import (
+    ClusterRow,
+    CycleRow,
+    GroupRow,
+    Listing,
+    NodeResource,
+    NodeRow,
+    PodRow,
+    QueueRow,
+    ReasonAnswer,
+    Row,
+    Why,
+)
+
+from kai_cli.printing import table
+
+#: Heads of the tables by kind.
+_HEADS: dict[str, tuple[str, ...]] = {
+    "clusters": ("NAME", "POSITION", "LAST EVENT"),
+    "pods": ("NAMESPACE", "NAME", "STATUS", "NODE", "ZONES", "QUEUE", "WHY"),
+    "groups": ("NAMESPACE", "NAME", "KIND", "QUEUE", "MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
+    "queues": (
+        *("NAME", "PARENT", "RUNNING", "WAITING"),
+        *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
+    ),
+    "nodes": ("NAME", "STATUS", "POLICY", "SCOPE", "ZONES", "PODS", "REJECTIONS", "USED"),
+    "cycles": ("CYCLE", "POSITION", "INPUT", "RECORDED", "PODS", "PLACED", "NOMINATED", "EVICTED"),
+}
+
+
+def listing_text(listing: Listing) -> str:
+    """Return a list."""
+    if listing.kind not in _HEADS or not listing.rows:
+        return f"no {listing.kind}"
+    text = rows_text(listing.kind, listing.rows)
+    shown = len(listing.rows)
+    return text if shown == listing.total else f"{text}\n({shown} of {listing.total}; --limit shows more)"
+
+
+def rows_text(kind: str, rows: Sequence[Row | ClusterRow]) -> str:
+    """Return rows of one kind under their head."""
+    return table(_HEADS[kind], [line for row in rows for line in _cells(row)])
+
+
+def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
+    match row:
+        case ClusterRow():
+            return [(row.name, str(row.position), row.recorded_at)]
+        case PodRow():
+            zones = ",".join(row.zones)
+            return [(row.namespace, row.name, row.status, row.node, zones, row.queue, row.message)]
+        case GroupRow():
+            counts = map(str, (row.minimum, row.running, row.waiting, row.succeeded))
+            return [(row.namespace, row.name, row.kind, row.queue, *counts, row.message)]
+        case NodeRow():
+            counts = map(str, (len(row.zones), row.pods, row.rejections))
+            return [(row.name, row.status, row.policy, row.scope, *counts, _use(row.resources))]
+        case CycleRow():
+            counts = map(str, (row.pods, row.placed, row.nominated, row.evicted))
+            return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
+        case QueueRow():
+            return _queue_cells(row)
+
+
+def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
+    about = (row.name + (" (stopped)" if row.stopped else ""), row.parent, str(row.running), str(row.waiting))
+    lines = [
+        (item.resource, item.quota, item.limit or "-", item.fair_share, item.allocated, item.requested)
+        for item in row.resources
+    ]
+    first, *others = lines or [("",) * 6]
+    return [(*about, *first), *(("", "", "", "", *line) for line in others)]
+
+
+def _use(resources: Sequence[NodeResource]) -> str:
+    return ", ".join(
+        f"{item.resource} {item.used}/{item.allocatable}"
+        for item in resources
+        if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
+    )
+
+
+def why_text(why: Why) -> str:
+    """Return an explanation."""
+    name = f"{why.namespace}/{why.name}" if why.namespace else why.name
+    subject = name if why.kind == "Pod" else f"{why.kind} {name}"
+    lines = [f"{subject}: {why.verdict}"]
+    if why.group is not None and why.kind != "Pod":
+        lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
+    lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
+    if why.would_help:
+        lines.append("would help:")
+        lines += [f"  + {remedy.message}" for remedy in why.would_help]
+    lines += [f"  ! {note}" for note in why.notes]
+    if why.queue is not None:
+        lines += ["account:", _indented(rows_text("queues", [why.queue]))]
+    if why.node is not None and why.node.zones:
+        lines.append("zones:")
+        lines += [f"  {zone.name}: {_use(zone.resources)}" for zone in why.node.zones]
+    if why.pods:
+        lines += ["pods:", _indented(rows_text("pods", why.pods))]
+    if why.story:
+        lines.append("story:")
+        lines += [f"  {line.position:>8}  {line.text}" for line in why.story]
+    return "\n".join(lines)
+
+
+def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:
+    if not of_several:
+        return reason.message
+    return f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: {reason.message}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

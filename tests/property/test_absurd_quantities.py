@@ -1,0 +1,177 @@
+"""Whatever amounts objects name, the accounts are those that whole numbers without an end would give.
+
+The whole path: manifests, facts, the fold, cycles, a snapshot and back. What NumPy holds in 64 bits is compared with
+sums of Python's own numbers.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.node_columns import NodeColumns
+from kaicore.engine.pod_class import node_requests
+from kaicore.model.quantity import MAX_AMOUNT
+from kaicore.simulation import Located, read_world
+from kaicore.simulation.run import Simulation
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.queue_shares import _ready as ready_totals
+from kaicore.state.snapshot import decode_state, encode_state
+
+from tests.factory import node as node_of
+
+GPU = "nvidia.com/gpu"
+ABSURD = [str(2**63 - 1), str(2**62), "8Ei", "9e999", "1e30", "16Ei", str(2**53), "7999P", str(MAX_AMOUNT)]
+SANE = ["0", "1", "4", "100m", "1Gi"]
+quantities = st.sampled_from([*ABSURD, *SANE])
+whole = st.sampled_from([*ABSURD, "0", "1", "4"])
+numbers = st.sampled_from([0, 1, 2**31, 2**63, 10**30, -(10**30)])
+
+
+def resources(limits: Any, requests: Any) -> dict[str, Any]:
+    return {"resources": {"limits": limits, "requests": requests}}
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> list[dict[str, Any]]:
+    found = []
+    for index in range(draw(st.sampled_from([1, 2, 40]))):
+        cpu, memory, gpu = draw(quantities), draw(quantities), draw(whole)
+        amounts = {"cpu": cpu, "memory": memory, GPU: gpu}
+        requests = amounts if draw(st.booleans()) else {GPU: gpu, "memory": "1Gi", "cpu": "1"}
+        limits = amounts if requests is amounts else {GPU: gpu}
+        found.append({"name": f"c{index}", **resources(limits, requests)})
+    return found
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name in ("n0", "n1"):
+        allocatable = {"cpu": draw(quantities), "memory": draw(quantities), GPU: draw(whole), "pods": draw(whole)}
+        found.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name},
+                "status": {"allocatable": allocatable, "capacity": allocatable},
+            }
+        )
+        zones = [
+            {
+                "name": f"node-{zone}",
+                "type": "Node",
+                "costs": [{"name": f"node-{zone}", "value": draw(numbers)}],
+                "resources": [
+                    {"name": resource, "capacity": draw(whole), "allocatable": draw(whole), "available": draw(whole)}
+                    for resource in ("cpu", "memory", GPU)
+                ],
+            }
+            for zone in range(2)
+        ]
+        found.append(
+            {
+                "apiVersion": "topology.node.k8s.io/v1alpha2",
+                "kind": "NodeResourceTopology",
+                "metadata": {"name": name},
+                "attributes": [
+                    {"name": "topologyManagerPolicy", "value": draw(st.sampled_from(["restricted", "none"]))}
+                ],
+                "zones": zones,
+            }
+        )
+    shares = {
+        name: {"quota": draw(numbers), "limit": draw(numbers), "overQuotaWeight": draw(numbers)}
+        for name in ("cpu", "gpu")
+    }
+    found.append(
+        {
+            "apiVersion": "scheduling.run.ai/v2",
+            "kind": "Queue",
+            "metadata": {"name": "q"},
+            "spec": {"priority": draw(numbers), "resources": shares},
+        }
+    )
+    found.append(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {}, "minAvailable": 1},
+            "status": {"disruptionsAllowed": draw(numbers)},
+        }
+    )
+    for index in range(draw(st.integers(1, 5))):
+        pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{index}", "labels": {"kai.scheduler/queue": "q"}},
+            "spec": {"containers": draw(containers()), "priority": draw(st.sampled_from([0, 5, 2**40, -(10**30)]))},
+        }
+        if draw(st.booleans()):
+            pod["spec"]["nodeName"] = draw(st.sampled_from(["n0", "n1"]))
+            pod["status"] = {"phase": "Running"}
+        found.append(pod)
+    return found
+
+
+def exactly(state: ClusterState, node: str) -> dict[str, int]:
+    """What the pods of a node take of it, by whole numbers without an end."""
+    sums: dict[str, int] = {}
+    for uid in state.charges.on_node.get(node, ()):
+        for resource, amount in node_requests(state.pods[uid].pod).items():
+            sums[resource] = sums.get(resource, 0) + amount
+    return sums
+
+
+@settings(max_examples=60, deadline=None)
+@given(found=objects())
+def test_no_account_overflows_and_no_node_is_given_more_than_it_has(found: list[dict[str, Any]]) -> None:
+    world = read_world([Located("m.yaml", one) for one in found], scheduler_name="kai-ledger")
+    assert not world.problems, [str(problem) for problem in world.problems]
+    before = {pod.wire.metadata.uid for pod in world.pods if pod.wire.spec.node_name}
+
+    async def run() -> ClusterState:
+        simulation = Simulation(world, EngineConfig())
+        await simulation.begin()
+        for _ in range(3):
+            await simulation.cycle()
+        return simulation.state
+
+    state = asyncio.run(run())
+    columns = state.columns
+    for name, row in columns.rows.items():
+        sums = exactly(state, name)
+        used = {resource: int(columns.used[row, column]) for resource, column in columns.resources.items()}
+        assert {resource: amount for resource, amount in used.items() if amount} == sums
+        ours = [state.pods[uid].pod for uid in state.charges.on_node.get(name, ()) if uid not in before]
+        for resource in {resource for pod in ours for resource in node_requests(pod)}:
+            assert sums[resource] <= int(columns.allocatable[row, columns.resources[resource]])
+    assert (columns.zones.used >= 0).all()
+    assert encode_state(decode_state(encode_state(state))) == encode_state(state)
+
+
+@pytest.mark.parametrize("nodes", [1, 40_000])
+def test_what_all_nodes_have_is_summed_without_an_overflow(nodes: int) -> None:
+    columns = NodeColumns()
+    for index in range(nodes):
+        columns.set_node(node_of(f"n{index}", allocatable={"memory": MAX_AMOUNT, "cpu": 7}), columns.row(f"n{index}"))
+    assert ready_totals(columns) == {"memory": MAX_AMOUNT * nodes, "cpu": 7 * nodes}
+
+
+@settings(max_examples=40, deadline=None)
+@given(amounts=st.lists(st.sampled_from([*ABSURD, "-1", "x", "", "1Zi"]), min_size=1, max_size=3))
+def test_a_running_pod_of_any_amounts_is_on_its_node(amounts: list[str]) -> None:
+    """Its other requests count in any case, so that its node is not promised twice."""
+    from kaicore.k8s.normalize_pod import normalize_pod
+    from kaicore.k8s.resources import PODS
+
+    from tests import wire
+
+    listed = [{"name": f"c{i}", **resources({"memory": text}, {"cpu": "1"})} for i, text in enumerate(amounts)]
+    pod = normalize_pod(PODS.decode(wire.encode(wire.pod(containers=listed, nodeName="n1"))))
+    requests = node_requests(pod)
+    assert requests["cpu"] == 1000 * len(amounts)
+    assert 0 <= requests.get("memory", 0) <= MAX_AMOUNT

@@ -1,0 +1,111 @@
+"""A state that is kept: folded once, as of the log's end at each question, and never by half."""
+
+import asyncio
+
+import pytest
+from kaicore.errors import LogUnavailable
+from kaicore.events import payloads
+from kaicore.events.envelope import Event
+from kaicore.inquiry.asking import Inquiry
+from kaicore.inquiry.following import KeptState
+from kaicore.log.memory import MemoryLog
+from kaicore.state.cluster_state import ClusterState
+
+from tests.factory import pod
+from tests.integration.scheduling import Facts
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(lambda: 1_000_000)
+
+
+async def test_each_event_is_folded_once_whatever_is_asked(log: MemoryLog) -> None:
+    facts, kept = Facts(log, "c"), KeptState(log, "c")
+    await facts.add_pods("a", "b", cpu=1)
+    assert len((await kept.current()).pods) == 2
+    await kept.current()
+    assert kept.folded == 2
+    await facts.add_pods("c", cpu=1)
+    assert len((await kept.current()).pods) == 3, "what was recorded before the question is in the answer"
+    assert kept.folded == 3
+
+
+async def test_questions_at_once_share_one_folding(log: MemoryLog) -> None:
+    await Facts(log, "c").add_pods(*(f"p{number}" for number in range(500)), cpu=1)
+    kept = KeptState(log, "c")
+    states = await asyncio.gather(*(kept.current() for _ in range(5)))
+    assert kept.folded == 500
+    assert len({id(state) for state in states}) == 1
+
+
+async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog) -> None:
+    facts, kept = Facts(log, "c"), KeptState(log, "c")
+    await facts.add_pods("a", cpu=1)
+    following = asyncio.create_task(kept.follow())
+    async with asyncio.timeout(30):
+        await _reached(kept, 1)
+        await facts.add_pods("b", cpu=1)
+        await _reached(kept, 2)
+    following.cancel()
+
+
+async def test_an_event_that_cannot_be_folded_leaves_no_half_state(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, kept = Facts(log, "c"), KeptState(log, "c")
+    await facts.add_pods("a", "b", cpu=1)
+    fold = ClusterState.fold
+
+    def broken(state: ClusterState, event: Event) -> None:
+        fold(state, event)
+        if event.position == 2:
+            raise KeyError("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterState, "fold", broken)
+        with pytest.raises(KeyError):
+            await kept.current()
+    assert kept.position == 0
+    assert len((await kept.current()).pods) == 2
+
+
+async def test_a_log_that_does_not_answer_costs_nothing_that_was_folded(log: MemoryLog) -> None:
+    facts, kept = Facts(log, "c"), KeptState(log, "c")
+    await facts.add_pods("a", cpu=1)
+    await kept.current()
+    await log.close()
+    with pytest.raises(LogUnavailable):
+        await kept.current()
+    assert kept.position == 1
+
+
+async def test_the_last_cycles_are_found_from_the_end(log: MemoryLog) -> None:
+    from kaicore.inquiry.answers import CycleRow, Selection
+
+    facts = Facts(log, "c")
+    for number in range(30):
+        cycle = payloads.CycleCompleted(
+            cycle=f"default/{number}",
+            shard="default",
+            input_position=number,
+            config_digest="d",
+            engine_version="e",
+            now=0,
+            decisions_digest="x",
+            pods=1,
+            placed=0,
+        )
+        await facts.append(("cycle/default", cycle), (f"pod/{number}", payloads.PodObserved(pod(f"p{number}"))))
+    listing = await Inquiry(log).listing("c", "cycles", Selection(limit=3))
+    assert [row.cycle for row in listing.rows if isinstance(row, CycleRow)] == [
+        "default/29",
+        "default/28",
+        "default/27",
+    ]
+    assert listing.total == 30
+
+
+async def _reached(kept: KeptState, position: int) -> None:
+    while kept.position < position:  # noqa: ASYNC110  # a state that is kept tells nobody
+        await asyncio.sleep(0)

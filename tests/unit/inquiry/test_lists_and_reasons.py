@@ -1,0 +1,193 @@
+"""What can be listed, and what is said of Jobs, Deployments, groups, queues and nodes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.events import payloads
+from kaicore.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection
+from kaicore.inquiry.explaining import why_node, why_owner, why_queue
+from kaicore.inquiry.listing import list_rows, summary
+from kaicore.inquiry.spelling import spelled
+from kaicore.model.pod import Owner
+from kaicore.model.queue import Queue, QueueShare
+
+from tests.factory import amounts, pod
+from tests.workloads import Workloads
+
+ZONE = amounts(cpu=16, memory=64, gpu=4)
+
+
+@pytest.fixture
+def cluster() -> Workloads:
+    """Two nodes; team-a's job runs on one of them, its other pod waits, as does a gang; a pod was rejected."""
+    made = Workloads()
+    made.add_node("n1", ZONE, ZONE)
+    made.add_node("n2", ZONE, ready=False)
+    for name, parent in (("company", ""), ("team-a", "company"), ("default", "")):
+        shares = {"nvidia.com/gpu": QueueShare(quota=4)}
+        made.record(
+            f"queue/{name}",
+            payloads.QueueObserved(
+                Queue(
+                    name=name,
+                    uid=f"uid-{name}",
+                    resource_version="1",
+                    origin="Queue.scheduling.run.ai",
+                    parent=parent,
+                    shares=shares,
+                )
+            ),
+        )
+    job = Owner("Job", "train", "uid-job")
+    labels = {"kai.scheduler/queue": "team-a"}
+    runs = made.add_pod(pod("train-0", cpu=4, memory=8, gpu=4, owner=job, labels=labels))
+    made.cycle()
+    made.run(runs)
+    made.add_pod(pod("train-1", cpu=4, memory=8, gpu=9, owner=job, labels=labels))
+    web = {"pod-template-hash": "6d4b9"}
+    made.add_pod(pod("web-6d4b9-x", cpu=1, memory=1, owner=Owner("ReplicaSet", "web-6d4b9", "uid-rs"), labels=web))
+    made.gang("gang", 3, cpu=1, memory=1, gpu=4)
+    made.cycle()
+    rejected = made.add_pod(pod("unlucky", cpu=1, memory=1, node_name="n1"))
+    made.see(rejected, phase="Failed", reason="TopologyAffinityError", message="Pod was rejected: …")
+    return made
+
+
+def names(cluster: Workloads, kind: str, **wanted: Any) -> list[str]:
+    return [row.name for row in list_rows(cluster.state, kind, Selection(**wanted)) if not hasattr(row, "cycle")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"pending": True}, ["gang-0", "gang-1", "gang-2", "train-1"]),
+        ({"rejected": True}, ["unlucky"]),
+        ({"queue": "team-a"}, ["train-0", "train-1"]),
+        ({"queue": "company"}, ["train-0", "train-1"]),
+        ({"node": "n1"}, ["train-0", "unlucky", "web-6d4b9-x"]),
+        ({"namespace": "other"}, []),
+        ({"name": "train-1"}, ["train-1"]),
+    ],
+)
+def test_pods_are_listed_by_what_is_wanted(cluster: Workloads, wanted: dict[str, Any], expected: list[str]) -> None:
+    assert names(cluster, "pods", **wanted) == expected
+
+
+def test_a_pods_row_says_how_it_stands(cluster: Workloads) -> None:
+    rows = {row.name: row for row in list_rows(cluster.state, "pods", Selection()) if isinstance(row, PodRow)}
+    assert {name: row.status for name, row in rows.items()} == {
+        "train-0": "Running",
+        "train-1": "Pending",
+        "web-6d4b9-x": "Placed",
+        "unlucky": "Rejected",
+        **dict.fromkeys(("gang-0", "gang-1", "gang-2"), "Pending"),
+    }
+    assert rows["train-0"].zones == ["node-0"] or rows["train-0"].zones == ["node-1"]
+    assert (rows["train-0"].queue, rows["unlucky"].queue) == ("team-a", "default")
+    assert "9 needed" in rows["train-1"].message
+    assert rows["unlucky"].message == "TopologyAffinityError"
+    assert rows["gang-0"].group.endswith("/default/gang")
+    assert rows["web-6d4b9-x"].group == ""
+
+
+def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> None:
+    rows = [row for row in list_rows(cluster.state, "groups", Selection()) if isinstance(row, GroupRow)]
+    (gang,) = [row for row in rows if row.name == "gang"]
+    assert (gang.minimum, gang.waiting, gang.running) == (3, 3, 0)
+    assert gang.message
+    assert not [row for row in rows if row.kind == "Pod"]
+
+
+def test_a_queues_row_counts_what_is_below_it(cluster: Workloads) -> None:
+    rows = {row.name: row for row in list_rows(cluster.state, "queues", Selection()) if isinstance(row, QueueRow)}
+    assert (rows["company"].running, rows["company"].waiting) == (1, 1)
+    (gpu,) = [item for item in rows["team-a"].resources if item.resource == "nvidia.com/gpu"]
+    assert (gpu.quota, gpu.allocated, gpu.requested) == ("4", "4", "13")
+
+
+def test_a_nodes_row_tells_its_use_by_zone(cluster: Workloads) -> None:
+    rows = {row.name: row for row in list_rows(cluster.state, "nodes", Selection()) if isinstance(row, NodeRow)}
+    assert (rows["n1"].status, rows["n2"].status) == ("Ready", "NotReady")
+    assert rows["n1"].pods == 2
+    used = [item.used for zone in rows["n1"].zones for item in zone.resources if item.resource == "nvidia.com/gpu"]
+    assert sorted(used) == ["0", "4"]
+    assert names(cluster, "nodes", name="n2") == ["n2"]
+
+
+def test_a_job_is_explained_by_its_pods(cluster: Workloads) -> None:
+    why = why_owner(cluster.state, "Job", "default", "train")
+    assert why is not None
+    assert why.verdict == "2 pods: 1 running, 1 waiting"
+    assert why.uid == "uid-job"
+    assert [row.name for row in why.pods] == ["train-1", "train-0"], "those that wait first"
+    assert why.reasons
+    assert all(reason.pods == 1 for reason in why.reasons)
+    assert why_owner(cluster.state, "Job", "other", "train") is None
+
+
+def test_a_deployment_is_found_by_its_replica_sets_name(cluster: Workloads) -> None:
+    why = why_owner(cluster.state, "Deployment", "default", "web")
+    assert why is not None
+    assert why.verdict == "1 pod: 1 placed, being bound"
+    assert why_owner(cluster.state, "Deployment", "default", "we") is None
+
+
+def test_a_pod_group_is_explained_with_its_minimum(cluster: Workloads) -> None:
+    why = why_owner(cluster.state, "PodGroup", "default", "gang")
+    assert why is not None
+    assert why.group is not None
+    assert why.group.minimum == 3
+    assert why.reasons[0].pods == 3
+    assert [row.name for row in why.pods] == ["gang-0", "gang-1", "gang-2"]
+
+
+def test_a_queue_is_explained_with_its_account_and_who_waits_in_it(cluster: Workloads) -> None:
+    why = why_queue(cluster.state, "company")
+    assert why is not None
+    assert why.queue is not None
+    assert why.verdict == "2 pods: 1 running, 1 waiting"
+    assert [row.name for row in why.pods] == ["train-1", "train-0"]
+    assert why_queue(cluster.state, "nosuch") is None
+
+
+def test_a_node_is_explained_with_its_zones_and_pods(cluster: Workloads) -> None:
+    why = why_node(cluster.state, "n1")
+    assert why is not None
+    assert why.node is not None
+    assert why.verdict == "Ready, holds 2 pods"
+    assert [row.name for row in why.pods] == ["train-0", "web-6d4b9-x"]
+    unready = why_node(cluster.state, "n2")
+    assert unready is not None
+    assert "is not ready" in unready.notes
+    assert why_node(cluster.state, "n3") is None
+
+
+def test_json_is_camel_case_with_hexadecimal_hashes_and_leaves_peoples_own_names_alone() -> None:
+    event = payloads.PodPlaced(
+        uid="u", namespace="ns", name="p", node="n", pod_class="c", cycle="default/1", rejected_here_before=2
+    )
+    answer = spelled({"event": event, "my_label": b"\x01\xff"})
+    assert isinstance(answer, dict)
+    assert answer["my_label"] == "01ff"
+    assert answer["event"]["rejectedHereBefore"] == 2
+    assert answer["event"]["podClass"] == "c"
+
+
+def test_every_key_of_every_answer_is_camel_case(cluster: Workloads) -> None:
+    state = cluster.state
+    answers = [
+        summary(state),
+        why_owner(state, "Job", "default", "train"),
+        why_queue(state, "team-a"),
+        why_node(state, "n1"),
+        *(row for kind in ("pods", "groups", "queues", "nodes") for row in list_rows(state, kind, Selection())),
+    ]
+    for key in _keys(msgspec.to_builtins(answers)):
+        assert "_" not in key, key
+
+
+def _keys(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [*value, *(key for item in value.values() for key in _keys(item))]
+    return [key for item in value for key in _keys(item)] if isinstance(value, list) else []

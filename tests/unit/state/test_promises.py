@@ -1,0 +1,125 @@
+"""What a log says of its decisions: whether anything was promised twice, and what facts brought instead."""
+
+import msgspec
+from kaicore.events import payloads
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.promises import Origin, PromiseCheck, PromiseReport
+
+from tests.factory import Cluster, amounts, pod, topology
+
+
+def cluster_of(*names: str, cpu: int = 3) -> Cluster:
+    """One node of two zones of four CPUs, and pods on it."""
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=4, memory=32), amounts(cpu=4, memory=32))
+    for name in names:
+        cluster.add_pod(pod(name, cpu=cpu, memory=1))
+        cluster.cycle()
+        cluster.record(f"pod/uid-{name}", payloads.PodBound(f"uid-{name}", "default", name, "n1"))
+    return cluster
+
+
+def on_zone(zone: str, cpu: int) -> Placement:
+    held = (ZoneAmount(zone, {"cpu": 1000 * cpu}),)
+    return Placement(Provenance.PREDICTED, (ContainerPlacement("main", (zone,), held),))
+
+
+def place(cluster: Cluster, name: str, zone: str, cpu: int) -> int:
+    """Record a decision that no cycle took; return its position."""
+    placed = payloads.PodPlaced(f"uid-{name}", "default", name, "n1", "x/1", "class", on_zone(zone, cpu))
+    return cluster.record(f"pod/uid-{name}", placed, subject=f"default/{name}").position
+
+
+def report(cluster: Cluster) -> PromiseReport:
+    check = PromiseCheck(ClusterState("test"))
+    for event in cluster:
+        check.take(event)
+    return check.report
+
+
+def test_decisions_that_keep_to_the_account_are_in_order() -> None:
+    found = report(cluster_of("a", "b"))
+    assert found.ok
+    assert (found.decisions, found.counts) == (2, {})
+
+
+def test_a_zone_that_the_log_knew_to_be_full_is_named_with_all_that_it_takes_to_look_it_up() -> None:
+    cluster = cluster_of("a")
+    cluster.add_pod(pod("late", cpu=3, memory=1))
+    position = place(cluster, "late", "node-0", 3)
+    found = report(cluster)
+    (twice,) = found.twice
+    assert not found.ok
+    assert (twice.position, twice.pod, twice.node, twice.zone, twice.resource, twice.used, twice.allocatable) == (
+        position,
+        "default/late",
+        "n1",
+        "node-0",
+        "cpu",
+        6000,
+        4000,
+    )
+    assert str(twice) == (
+        f"position {position}: pod default/late: node n1: zone node-0: cpu: 6000 of 4000 held (promised)"
+    )
+
+
+def test_a_whole_node_is_promised_twice_too() -> None:
+    cluster = cluster_of("a", "b")
+    cluster.add_pod(pod("late", cpu=3, memory=1))
+    place(cluster, "late", "node-9", 3)
+    (twice,) = report(cluster).twice
+    assert (twice.zone, twice.resource, twice.used, twice.allocatable) == ("", "cpu", 9000, 8000)
+
+
+def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order() -> None:
+    """It had freed a zone before the API told so: nobody could know, and the pod after it takes the other zone."""
+    cluster = cluster_of("a", "b")
+    seen = on_zone("node-0", 3)
+    observed = payloads.PlacementObserved("uid-b", "default", "b", "n1", seen)
+    position = cluster.record("pod/uid-b", observed, subject="default/b").position
+    cluster.add_pod(pod("c", cpu=2, memory=1))
+    assert len(cluster.cycle().decisions) == 1
+    found = report(cluster)
+    assert found.ok
+    (brought,) = found.brought
+    assert (brought.origin, brought.position, brought.pod, brought.zone) == (
+        Origin.OBSERVED,
+        position,
+        "default/b",
+        "node-0",
+    )
+
+
+def test_a_decision_for_a_zone_that_was_over_already_is_none_to_excuse() -> None:
+    cluster = cluster_of("a", "b")
+    cluster.record("pod/uid-b", payloads.PlacementObserved("uid-b", "default", "b", "n1", on_zone("node-0", 3)))
+    cluster.add_pod(pod("late", cpu=1, memory=1))
+    place(cluster, "late", "node-0", 1)
+    found = report(cluster)
+    assert [(item.pod, item.zone) for item in found.twice] == [("default/late", "node-0")]
+    assert found.counts == {Origin.OBSERVED: 1, Origin.PROMISED: 1}
+
+
+def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
+    cluster = cluster_of("a", "b")
+    cluster.add_pod(pod("foreign", cpu=4, scheduler_name="other", node_name="n1"))
+    smaller = topology("n1", amounts(cpu=2, memory=32), amounts(cpu=4, memory=32))
+    cluster.record("nrt/n1", payloads.TopologyObserved(smaller))
+    found = report(cluster)
+    assert found.ok
+    assert [(item.origin, item.pod, item.zone) for item in found.brought] == [
+        (Origin.FOREIGN, "default/foreign", ""),
+        (Origin.SHRUNK, "", "node-0"),
+    ]
+
+
+def test_what_was_decided_without_looking_at_zones_is_not_held_to_them() -> None:
+    cluster = cluster_of("a")
+    cluster.add_pod(pod("late", cpu=3, memory=1))
+    config = msgspec.structs.replace(cluster.state.config(), reconstruct_available=False)
+    cluster.cycle(config)
+    cluster.add_pod(pod("later", cpu=2, memory=1))
+    place(cluster, "later", "node-0", 2)
+    assert report(cluster).ok
