@@ -1,6 +1,7 @@
 """What is wrong with what `kai up` was given, found before any server starts."""
 
 import asyncio
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +66,7 @@ def check_nats(url: str) -> None:
     try:
         greeting = asyncio.run(_greeting(parts.hostname, parts.port or _NATS_PORT))
     except (OSError, TimeoutError) as error:
-        problem = "does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        problem = "does not answer" if isinstance(error, TimeoutError) else os.strerror(error.errno or 0)
         raise ConfigurationError(f"--nats-url {url}: {problem}") from error
     if not greeting.startswith(b"INFO "):
         raise ConfigurationError(f"--nats-url {url}: what answers there is no NATS server")
