@@ -129,13 +129,16 @@ def zone_charge(
     predicted_of = usable.containers if usable else ()
     if seen is None:
         kept = None
+    elif seen.init is not None:
+        kept = ()
     for container in predicted_of if kept is None else kept:
         if container.container in init:
             account.add(container, init=True, memory=starting)
         elif seen is None:
             account.add(container)
     for container in seen.containers if seen else ():
-        account.add(container)
+        last = container.container in init
+        account.add(container, init=last, memory=starting or not last)
     return account.charge()
 
 
