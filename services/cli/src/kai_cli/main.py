@@ -94,6 +94,12 @@ importing.command(
 )
 app.command(importing)
 app.command(
+    "kai_cli.dump:dump",
+    name="dump",
+    group=_FILES,
+    help="Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.",
+)
+app.command(
     "kai_cli.migrate:migrate",
     name="migrate",
     group=_UPKEEP,

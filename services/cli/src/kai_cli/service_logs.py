@@ -11,10 +11,10 @@ from typing import IO, Annotated
 import msgspec
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
+from kaicore.model.spelling import did_you_mean
 
 from kai_cli.paths import DataDirectory, data_directory
 from kai_cli.printing import Output, OutputFlag
-from kai_cli.subjects import did_you_mean
 
 #: Seconds between two looks at a file that is followed: its growth sets no event.
 _LOOK_S = 0.2
