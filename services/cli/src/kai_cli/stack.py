@@ -115,7 +115,10 @@ class Stack:
         self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
-        await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
+        relay = self._bus_and_log()
+        if self._given_nats_url is None:
+            relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
+        await self._run(self._service("relay", "kai_relay.main", relay))
         self.api_url = self._address("api")
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
 
