@@ -22,6 +22,7 @@ from kaicore.simulation.pod_validation import (
     Problem,
     amount_problems,
     choices,
+    int32_problems,
     label_problems,
     missing_limits,
     pod_problems,
@@ -71,8 +72,8 @@ def validate(found: Object, *, subject: str) -> list[tuple[str, str]]:
     for field, value, problem in _problems(found, subject=subject, built_in=type_name is not None):
         raise InvalidObject(subject, field, value, problem)
     odd = [(path, "there is no such field; what it says is not read") for path in unknown]
-    prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
     if type_name is not None:
+        prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
         odd += [(prefix + path, _NO_LIMIT) for path in missing_limits(pod)]
     return odd
 
@@ -114,6 +115,7 @@ def _problems(found: Object, *, subject: str, built_in: bool) -> Iterator[Proble
             yield from _node(found)
         case "PriorityClass":
             yield from choices(found, "", _POLICIES)
+            yield from int32_problems(found, "value", field="value")
         case "StorageClass":
             yield from choices(found, "", _BINDING_MODES)
         case "RuntimeClass":
