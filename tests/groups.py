@@ -11,7 +11,7 @@ from kaicore.k8s.normalize_pod import normalize_pod
 from kaicore.k8s.resources import PODS
 from kaicore.model.group import Group, PodSet
 from kaicore.model.group_source import GroupSource
-from kaicore.model.pod import Pod, PriorityClass
+from kaicore.model.pod import Owner, Pod, PriorityClass
 
 from tests.factory import Cluster
 from tests.losses import refuse
@@ -42,6 +42,22 @@ def source_of(document: Json, lost: Lost = unheard) -> GroupSource:
     model = kind.normalize(resource.at(resource.versions[-1]).decode(msgspec.json.encode(document)), lost)
     assert isinstance(model, GroupSource)
     return model
+
+
+def job(
+    cluster: Cluster,
+    name: str = "train",
+    *,
+    spec: Json | None = None,
+    annotations: Json | None = None,
+    **status: int | None,
+) -> Owner:
+    """The watcher sees a Job; it owns pods."""
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations}
+    document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec or {}, "status": status}
+    found = source_of(document)
+    cluster.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+    return Owner("Job", name, f"uid-{name}", "batch/v1")
 
 
 def read_pod(document: Json) -> Pod:

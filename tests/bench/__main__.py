@@ -16,6 +16,7 @@ _MODULES = (
     "fleet",
     "exporter",
     "simulate",
+    "questions",
     "end_to_end",
 )
 

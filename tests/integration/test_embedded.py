@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import json
 import os
 import pwd
 import secrets
@@ -13,12 +14,16 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import kaicore
 import nats
 import psycopg
 import pytest
+from kaicore.bus import NatsBus
+from kaicore.bus.nkeys import NatsClient, key_of, new_seed
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres, places, postgres, process, usable_directory
 from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, EmbeddedServerError
@@ -54,6 +59,23 @@ async def query(url: str, statement: str) -> object:
         return await cursor.fetchone() if cursor.description else None
 
 
+async def connected(url: str) -> NatsClient:
+    address, key = key_of(url)
+    client = NatsClient(key)
+    try:
+        await client.connect(address, signature_cb=client.signature, allow_reconnect=False)
+    except nats.errors.Error:
+        await client.close()
+        raise
+    return client
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
 # What is in them outlives them
 
 
@@ -78,7 +100,7 @@ async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> N
     server = EmbeddedNats(directory / "nats")
     for end in (server.stop, server.kill, server.stop):
         await server.start()
-        client = await nats.connect(server.url)
+        client = await connected(server.url)
         stream = client.jetstream()
         await stream.add_stream(name="kept", subjects=["kept"])
         await stream.publish("kept", b"x" * 7_000_000)
@@ -115,12 +137,60 @@ async def test_without_the_password_nobody_gets_in(directory: Path, server: Embe
         with pytest.raises(psycopg.OperationalError, match="password"):
             await query(server.url.replace("kai:", "kai:not", 1), "SELECT 1")
     async with EmbeddedNats(directory / "nats") as bus:
-        client = nats.NATS()
-        with pytest.raises(nats.errors.Error, match="Authorization Violation"):
-            await client.connect(bus.url.replace("kai:", "kai:not", 1), allow_reconnect=False)
-        await client.close()
-    for secret in (used / "password", directory / "nats" / "password"):
+        address, _ = key_of(bus.url)
+        for stranger in (address, address.replace("//", f"//{new_seed()}@")):
+            with pytest.raises(nats.errors.Error, match="Authorization Violation"):
+                await connected(stranger)
+    for secret in (used / "password", directory / "nats" / "nkey"):
         assert secret.stat().st_mode & 0o077 == 0
+
+
+async def test_another_server_on_the_port_of_nats_is_given_no_secret(directory: Path) -> None:
+    greeting = {"server_id": "x", "version": "2.10.0", "headers": True, "auth_required": True, "max_payload": 1 << 20}
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO " + json.dumps({**greeting, "nonce": "abc"}).encode() + b"\r\n")
+        while line := await reader.readline():
+            heard.put_nowait(line)
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        await close(writer)
+
+    async with EmbeddedNats(directory) as server:
+        url = server.url
+    port = urlsplit(url).port
+    async with await asyncio.start_server(pretend, "127.0.0.1", port):
+        bus = await NatsBus.open(url, name="test")
+        assert await bus.wait_connected(timeout_s=30), "it cannot tell, but has nothing to lose"
+        await bus.close()
+        said = (await heard.get()).decode()
+    seed = (directory / "nkey").read_text()
+    assert said.startswith("CONNECT ")
+    assert (seed in said, "pass" in said, '"sig"' in said) == (False, False, True)
+
+
+async def test_another_server_on_the_port_of_postgres_is_given_no_password(
+    server: EmbeddedPostgres, used: Path
+) -> None:
+    async with server:
+        url = server.url
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # AuthenticationCleartextPassword, as the protocol of Postgres has it.
+        await reader.read(1000)
+        writer.write(b"R" + (8).to_bytes(4) + (3).to_bytes(4))
+        said = await reader.read(1000)
+        await close(writer)
+        heard.put_nowait(said)
+
+    async with await asyncio.start_server(pretend, "127.0.0.1", urlsplit(url).port):
+        with pytest.raises(psycopg.OperationalError, match="cleartext"):
+            await query(url.replace("?", "?sslmode=disable&gssencmode=disable&"), "SELECT 1")
+        async with asyncio.timeout(30):
+            said = await heard.get()
+    assert (used / "password").read_bytes() not in said
 
 
 def test_there_is_no_url_before_the_first_start(directory: Path) -> None:
@@ -224,6 +294,8 @@ async def test_missing_wheels_are_named(directory: Path, monkeypatch: pytest.Mon
 _PARENT = """
 import asyncio, os, signal, sys
 from pathlib import Path
+from kaicore.bus import NatsBus
+from kaicore.bus.nkeys import NatsClient, key_of, new_seed
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
 async def main():
@@ -325,6 +397,8 @@ _AS_SOMEBODY = """
 import asyncio, os, sys
 from pathlib import Path
 import psycopg
+from kaicore.bus import NatsBus
+from kaicore.bus.nkeys import NatsClient, key_of, new_seed
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0
 async def main(place):

@@ -23,16 +23,20 @@ from kai_exporter.main import sockets_below
 from kai_exporter.metrics import ExporterMetrics
 from kai_ingest.main import main as ingest_main
 from kaicore.events import payloads
+from kaicore.kubelet_checkpoints import CPU_STATE
 from kaicore.log.postgres import PostgresLog
+from kaicore.model.pod import ContainerKind
 from kaicore.service import Health
 from kaicore.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 
+from tests.factory import container
 from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.podresources import Kubelet, pod, serving, write_sysfs
 from tests.reports import pod_report, report
 from tests.service_process import service_process
+from tests.state_files import write_state_files
 
 GI = 2**30
 
@@ -168,6 +172,31 @@ async def test_from_the_kubelet_into_the_log(
         assert sorted((await observed.summary())[1:]) == ["a node-0:cpu=2000", "b node-0:cpu=1000"]
         assert running.health.ready
         assert running.logs == []
+
+
+async def test_state_files_tell_init_containers_and_a_torn_one_is_done_without(
+    exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations
+) -> None:
+    directory = exporting.directory / "n1"
+    setup, main = container("setup", ContainerKind.INIT, cpu=3), container("main", cpu=1)
+    for name in ("a", "b"):
+        await facts.append(seen(name, containers=(setup, main)))
+    write_state_files(directory, {"uid-a": {"setup": "4-6", "main": "4"}})
+    kubelet.pods = [pod("a", cpus=[4])]
+    async with exporting("n1") as running:
+        (payload,) = await observed.reach(1)
+        assert (payload.uid, payload.placement.init) == ("uid-a", ("setup",))
+        assert [item.zones[0].amount for item in payload.placement.containers] == [{"cpu": 1000}, {"cpu": 2000}]
+        (directory / CPU_STATE).write_text('{"policyName":"static","defaultCpuSet":"0","entr')
+        kubelet.pods = [pod("a", cpus=[4]), pod("b", cpus=[1])]
+        _, payload = await observed.reach(2)
+        assert (payload.name, payload.placement.init) == ("b", None)
+        (line,) = running.lines("state files are not used, only podresources")
+        assert line.startswith(f"Node n1: {directory / CPU_STATE}: content: ")
+        assert running.counted("state_file_problems_total") > 0
+        write_state_files(directory, {"uid-a": {"setup": "4-6", "main": "4"}, "uid-b": {"main": "1"}})
+        *_, payload = await observed.reach(3)
+        assert (payload.name, payload.placement.init) == ("b", ())
 
 
 async def test_what_does_not_change_is_not_sent_again(

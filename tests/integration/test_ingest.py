@@ -14,10 +14,10 @@ from kaicore.events.envelope import Unit, UnitOutcome
 from kaicore.log.port import Filter
 from kaicore.log.postgres import PostgresLog
 from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import Pod
+from kaicore.model.pod import ContainerKind, Pod
 from kaicore.service.node_tokens import node_token
 
-from tests.factory import amounts, pod, topology
+from tests.factory import amounts, container, pod, topology
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.reports import GPU, pod_report, report
 
@@ -87,8 +87,14 @@ async def test_an_observation_that_contradicts_the_prediction_is_recorded_with_b
     right, wrong = pod("right", cpu=1), pod("wrong", cpu=1)
     zones = topology("n1", amounts(cpu=8), amounts(cpu=8), policy="restricted")
     await facts.append(("nrt/n1", payloads.TopologyObserved(zones)), *decided(right, "n1"), *decided(wrong, "n1"))
-    await ingest.post(report(pod_report("right", node_0={"cpu": 1}), pod_report("wrong", node_1={"cpu": 1})))
-    await ingest.post(report(pod_report("right", node_0={"cpu": 1}), pod_report("wrong", node_1={"cpu": 2})))
+    both = pod_report("right", node_0={"cpu": 1}), pod_report("wrong", node_1={"cpu": 1})
+    _, first = await ingest.post(report(*both))
+    assert [one["name"] for one in first["again"]] == ["wrong"]
+    await ingest.post(report(*both))
+    assert ingest.counted("missed_predictions_total", policy="restricted", cause="zones") == 0, "the same read again"
+    for second in (1, 2):
+        _, answer = await ingest.post(report(*both, sequence=1 + second, observed_at=10_000_000_000 + second))
+        assert answer["again"] == []
     (miss,) = await missed(log, cluster_name, 1)
     assert (miss.name, miss.node, miss.policy, miss.cause) == ("wrong", "n1", "restricted", "zones")
     assert miss.predicted is not None
@@ -96,6 +102,54 @@ async def test_an_observation_that_contradicts_the_prediction_is_recorded_with_b
     assert miss.predicted.zone_amounts()[0].zone == "node-0"
     assert miss.observed.zone_amounts()[0].zone == "node-1"
     assert ingest.counted("missed_predictions_total", policy="restricted", cause="zones") == 1
+
+
+async def test_a_half_read_is_not_recorded_before_it_was_read_twice(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    one = pod("a", cpu=4, memory=4)
+    whole = {"cpu": 4000, "memory": 4 * 2**30}
+    main = ContainerPlacement("main", zones=(ZoneAmount("node-0", whole),))
+    decision = payloads.PodPlaced(
+        one.uid, "default", "a", "n1", "c/1", "class", Placement(Provenance.PREDICTED, (main,))
+    )
+    zones = topology("n1", amounts(cpu=8, memory=8), amounts(cpu=8, memory=8))
+    stream = f"pod/{one.uid}"
+    await facts.append(
+        ("nrt/n1", payloads.TopologyObserved(zones)), (stream, payloads.PodObserved(one)), (stream, decision)
+    )
+    half = pod_report("a", node_0={"cpu": 4000})
+    _, answer = await ingest.post(report(half))
+    assert "half of an admission" in answer["unknown"][0]["detail"]
+    await ingest.post(report(pod_report("a", node_0=whole), sequence=2, observed_at=10_000_000_001))
+    assert await observed.summary() == ["a node-0:cpu=4000 node-0:memory=4294967296"]
+    for second in (2, 3):
+        _, answer = await ingest.post(report(half, sequence=1 + second, observed_at=10_000_000_000 + second))
+        assert bool(answer["unknown"]) == (second == 2)
+    assert (await observed.summary())[1:] == ["a node-0:cpu=4000"]
+    assert ingest.counted("missed_predictions_total", policy="single-numa-node", cause="zones") == 1
+
+
+async def test_what_the_state_files_confirm_is_a_miss_at_once_and_has_init_containers(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    one = pod("a", container("setup", ContainerKind.INIT, cpu=3), container(cpu=1))
+    zones = topology("n1", amounts(cpu=8), amounts(cpu=8))
+    await facts.append(("nrt/n1", payloads.TopologyObserved(zones)), *decided(one, "n1"))
+    told = pod_report("a", node_1={"cpu": 1000})
+    init = [{"name": "setup", "zones": [{"zone": "node-1", "amount": {"cpu": 2000}}]}]
+    told |= {"uid": one.uid, "checked": True, "init_containers": init}
+    _, answer = await ingest.post(report(told))
+    assert (answer["unknown"], answer["refused"], answer["again"]) == ([], [], [])
+    assert ingest.counted("missed_predictions_total", policy="single-numa-node", cause="zones") == 1
+    (payload,) = await observed.payloads()
+    assert payload.placement.init == ("setup",)
+    assert [item.container for item in payload.placement.containers] == ["main", "setup"]
+    _, answer = await ingest.post(report(told | {"uid": "uid-of-its-predecessor"}, sequence=2))
+    assert "the log knows no such pod" in answer["unknown"][0]["detail"]
+    twice = told | {"init_containers": [{"name": "main"}]}
+    _, answer = await ingest.post(report(twice, sequence=3))
+    assert "a container is named twice" in answer["refused"][0]["detail"]
 
 
 async def test_a_rejection_of_a_pod_that_was_placed_is_a_missed_prediction(
@@ -119,7 +173,10 @@ async def test_a_rejection_of_a_pod_that_was_placed_is_a_missed_prediction(
 async def test_a_report_becomes_an_observation(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
     await facts.append(seen("a"))
     status, answer = await ingest.post(report(pod_report("a", node_1={"cpu": 8000, GPU: 2}), instance="x", sequence=7))
-    assert (status, answer) == (200, {"node": "n1", "status": "taken", "detail": "", "unknown": [], "refused": []})
+    assert (status, answer) == (
+        200,
+        {"node": "n1", "status": "taken", "detail": "", "unknown": [], "refused": [], "again": []},
+    )
     (event,) = await observed.events()
     assert (event.stream, event.subject, event.actor, event.occurred_at) == (
         "pod/uid-a",
@@ -339,8 +396,8 @@ async def test_that_a_pod_holds_nothing_is_recorded_where_that_is_news(
     await ingest.post(report(pod_report("shrunk", node_0={"cpu": 1000})))
     empty = [pod_report(name, node_0={}) for name in ("plain", "surprise", "shrunk")]
     for sequence in (2, 3):
-        await ingest.post(report(*empty, sequence=sequence))
-    assert await observed.summary() == ["shrunk node-0:cpu=1000", "surprise", "shrunk"]
+        await ingest.post(report(*empty, sequence=sequence, observed_at=10_000_000_000 + sequence))
+    assert await observed.summary() == ["shrunk node-0:cpu=1000", "shrunk", "surprise"]
 
 
 async def test_how_long_it_took_from_binding_to_observation(ingest: RunningIngest, facts: Facts) -> None:

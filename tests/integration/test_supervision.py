@@ -1,6 +1,9 @@
 """Processes under supervision: tried again with back-off, killed when silent, given up if they cannot work."""
 
 import asyncio
+import os
+import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,12 +12,14 @@ from pathlib import Path
 import pytest
 from kai_cli import processes
 from kai_cli.ports import Ports
+from kai_cli.process_output import RotatedFile
 from kai_cli.processes import ProcessSpec, SupervisedProcess
 
 #: Answers 200 until somebody asks it to fall silent or to end; each start leaves a line in the file `starts`.
 SERVICE = """
-import http.server, os, pathlib, sys, threading
+import http.server, os, pathlib, socket, sys, threading
 port, starts = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+fd = os.environ.get("KAI_HTTP_FD")
 starts.write_text((starts.read_text() if starts.exists() else "") + f"{os.getpid()}\\n")
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -25,7 +30,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
     def log_message(self, *_): pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+if fd is None:
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        print(f"port {port}: {error}")
+        sys.exit(2)
+else:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = socket.socket(fileno=int(fd))
 server.silent = False
 server.serve_forever()
 """
@@ -36,14 +50,18 @@ PATIENCE_S = 60.0
 class Watched:
     """A supervised process, and what its operator was told."""
 
-    def __init__(self, root: Path, *command: str, port: int) -> None:
+    def __init__(self, root: Path, *command: str, port: int, listening: socket.socket | None = None) -> None:
         self.told: list[str] = []
         self.heard = asyncio.Event()
         self.starts = root / "starts"
         spec = ProcessSpec(
-            name="it", command=(sys.executable, "-c", *command), ready_url=f"http://127.0.0.1:{port}/readyz"
+            name="it",
+            command=(sys.executable, "-c", *command),
+            ready_url=f"http://127.0.0.1:{port}/readyz",
+            listening=listening,
         )
-        self.process = SupervisedProcess(spec, log_file=root / "log", tell=self._tell)
+        self.log = root / "log"
+        self.process = SupervisedProcess(spec, log_file=self.log, tell=self._tell)
 
     def _tell(self, line: str) -> None:
         self.told.append(line)
@@ -61,8 +79,10 @@ class Watched:
 
 
 @asynccontextmanager
-async def supervised(root: Path, *command: str, port: int = 0) -> AsyncIterator[Watched]:
-    watched = Watched(root, *command, port=port)
+async def supervised(
+    root: Path, *command: str, port: int = 0, listening: socket.socket | None = None
+) -> AsyncIterator[Watched]:
+    watched = Watched(root, *command, port=port, listening=listening)
     watched.process.start()
     try:
         yield watched
@@ -100,14 +120,94 @@ async def test_what_ran_well_for_a_while_is_started_again_at_once(
     assert all("again in 0.2 s" in line for line in watched.told)
 
 
-async def test_settings_that_cannot_work_are_not_tried_again(tmp_path: Path) -> None:
+async def test_settings_that_cannot_work_are_tried_a_few_times_and_then_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
     code = "import sys; print('kai: no such profile'); sys.exit(2)"
     async with supervised(tmp_path, code) as watched:
         async with asyncio.timeout(PATIENCE_S):
             await watched.process.hopeless.wait()
-        assert watched.process.why_hopeless == "it: kai: no such profile"
-        assert (watched.process.restarts, watched.process.pid) == (0, None)
+        assert watched.process.why_hopeless == (
+            f"it: kai: no such profile (given up after 6 starts in a row; see {watched.log})"
+        )
+        assert (watched.process.restarts, watched.process.pid) == (5, None)
+    assert len(watched.told) == 5
+    assert all("ended with code 2 (kai: no such profile), again in " in line for line in watched.told)
+
+
+async def test_a_port_taken_for_a_while_does_not_end_a_process_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    monkeypatch.setattr(processes, "_PAUSE_S", 0.05)
+    with socket.create_server(("127.0.0.1", port)) as taken:
+        async with supervised(tmp_path, SERVICE, str(port), str(tmp_path / "starts"), port=port) as watched:
+            await watched.until_told(2)
+            taken.close()
+            await watched.until_ready()
+            assert "Address already in use" in watched.told[0]
+            assert not watched.process.hopeless.is_set()
+
+
+async def test_the_error_of_an_earlier_end_is_not_told_of_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
+    code = (
+        "import pathlib, sys; first = pathlib.Path(sys.argv[1])\n"
+        "if not first.exists(): first.touch(); sys.exit('an old error')\n"
+        "sys.exit(1)"
+    )
+    async with supervised(tmp_path, code, str(tmp_path / "first")) as watched:
+        await watched.until_told(2)
+    assert "ended with code 1 (an old error)" in watched.told[0]
+    assert "ended with code 1 (it said nothing)" in watched.told[1]
+    assert watched.log.read_text() == "an old error\n"
+
+
+async def test_a_disk_that_is_full_ends_no_process_that_logs(tmp_path: Path, port: int) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    talkative = "import sys; sys.stderr.write(('x' * 99 + chr(10)) * 50_000)\n" + SERVICE
+    async with supervised(tmp_path, talkative, str(port), str(tmp_path / "starts"), port=port) as watched:
+        await watched.until_ready()
     assert watched.told == []
+
+
+def test_a_log_file_is_put_aside_when_it_is_large(tmp_path: Path) -> None:
+    file = RotatedFile(tmp_path / "log", most_bytes=100)
+    for number in range(30):
+        file.write(b"%02d" % number + b"x" * 27 + b"\n")
+    file.close()
+    kept = {path.name: path.read_bytes()[:2] for path in tmp_path.iterdir()}
+    assert kept == {"log": b"27", "log.1": b"24", "log.2": b"21", "log.3": b"18"}
+    file = RotatedFile(tmp_path / "log", most_bytes=100)
+    file.write(b"y" * 20 + b"\n")
+    file.close()
+    assert (tmp_path / "log.1").read_bytes()[:2] == b"27", "what an earlier run wrote counts"
+
+
+async def test_no_other_process_can_take_the_port_of_one_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PAUSE_S", 2.0)
+    ports = Ports(tmp_path / "ports.json")
+    listening = ports.listen("it")
+    port = listening.getsockname()[1]
+    assert ports.port("it") == port
+    service = (SERVICE, str(port), str(tmp_path / "starts"))
+    async with supervised(tmp_path, *service, port=port, listening=listening) as watched:
+        await watched.until_ready()
+        first = watched.process.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await watched.until_told(1)
+        assert watched.process.pid is None
+        with pytest.raises(OSError, match="Address already in use"):
+            socket.create_server(("127.0.0.1", port)).close()
+        await watched.until_ready()
+        assert watched.process.pid != first
+    ports.close()
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 async def test_a_process_that_falls_silent_is_killed_and_started_again(

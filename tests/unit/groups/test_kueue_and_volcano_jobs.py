@@ -72,6 +72,12 @@ def test_the_tasks_of_a_volcano_job_and_what_of_them_must_start(spec: str, tree:
     assert shape(source(volcano(spec)).templates[0].sets) == tree
 
 
+def test_pods_of_a_volcano_job_that_have_ended_well_count_by_its_status() -> None:
+    status = "status: {taskStatusCount: {worker: {phase: {Succeeded: 2, Running: 1}}, gone: {}}}\n"
+    sets = source(volcano(TASKS) + status).templates[0].sets
+    assert {one.name: one.ended for one in sets} == {"": 0, "ps": 0, "worker": 2, "-": 0}
+
+
 def test_queue_priority_and_preemptability_of_a_volcano_job() -> None:
     found = source(
         volcano(f"queue: research, priorityClassName: high, {TASKS}", 'annotations: {volcano.sh/preemptable: "false"}')

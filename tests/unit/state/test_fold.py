@@ -23,8 +23,14 @@ def used(cluster: Cluster, resource: str = "cpu", node: str = "n1") -> list[int]
     return zones.used[row, : zones.zone_count[row], zones.resources[resource]].tolist()
 
 
-def observe(cluster: Cluster, name: str, *containers: ContainerPlacement, node: str = "n1") -> None:
-    placement = Placement(Provenance.OBSERVED, containers)
+def observe(
+    cluster: Cluster,
+    name: str,
+    *containers: ContainerPlacement,
+    node: str = "n1",
+    init: tuple[str, ...] | None = None,
+) -> None:
+    placement = Placement(Provenance.OBSERVED, containers, init)
     cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, node, placement))
 
 
@@ -86,6 +92,35 @@ def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster)
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))
     assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that nobody took over"
     assert cluster.state.tally.agreement == {Agreement.EXACT: 1}
+
+
+def test_init_containers_that_were_observed_count_as_observed(cluster: Cluster) -> None:
+    one = pod("p", container("setup", ContainerKind.INIT, cpu=6, memory=2), container("main", cpu=2, memory=1))
+    cluster.add_pod(one)
+    cluster.cycle()
+    assert used(cluster) == [6000, 0]
+    main = ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 2000}),))
+    setup = ContainerPlacement("setup", zones=(ZoneAmount("node-1", {"cpu": 3000}),))
+    observe(cluster, "p", main, setup, init=("setup",))
+    assert used(cluster) == [0, 5000]
+    assert cluster.state.charges.history_gap("n1") is None
+    observe(cluster, "p", main, init=())
+    assert used(cluster) == [0, 2000], "a record that says that nothing is kept is not one that says nothing"
+
+
+def test_init_containers_as_predicted_are_exact_whatever_becomes_of_their_memory() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=8, memory=8), amounts(cpu=8, memory=8))
+    one = pod("p", container("setup", ContainerKind.INIT, cpu=6, memory=4), container("main", cpu=2, memory=1))
+    cluster.add_pod(one)
+    cluster.cycle()
+    main = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000, "memory": GI}),))
+    for memory in (3 * GI, 0):
+        held = {"cpu": 4000, "memory": memory} if memory else {"cpu": 4000}
+        setup = ContainerPlacement("setup", zones=(ZoneAmount("node-0", held),))
+        observe(cluster, "p", main, setup, init=("setup",))
+        assert (used(cluster), used(cluster, "memory")) == ([6000, 0], [GI + memory, 0])
+        assert cluster.state.tally.agreement == {Agreement.EXACT: 1}
 
 
 def test_memory_of_several_zones_fills_them_in_order() -> None:

@@ -19,15 +19,18 @@ from kaicore.state.snapshot import decode_state, encode_state
 from kaicore.state.why import notes, tell
 
 from tests.factory import GPU, Cluster, amounts, pod
+from tests.groups import job
 
 SECOND = 1_000_000
 ZONE = amounts(cpu=8, gpu=2)
 
 
-def asking(name: str, *, owner: str = "rs", heal: str = "true", policy: str = "single-numa-node", **kwargs: Any) -> Pod:
+def asking(
+    name: str, *, owner: str | Owner = "rs", heal: str = "true", policy: str = "single-numa-node", **kwargs: Any
+) -> Pod:
     """A pod of an owner that asks for two GPUs on one zone, and to be healed."""
     annotations = {"kai.scheduler/numa-policy": policy, "kai.scheduler/numa-heal": heal}
-    by = Owner("ReplicaSet", owner, f"uid-{owner}") if owner else None
+    by = owner if isinstance(owner, Owner) else Owner("ReplicaSet", owner, f"uid-{owner}") if owner else None
     return pod(name, cpu=2, gpu=2, owner=by, annotations=annotations, **kwargs)
 
 
@@ -135,6 +138,14 @@ def test_nobody_is_evicted_without_a_better_place_to_go() -> None:
     assert "as soon as another node would keep its policy" in fleet.notes("a")
     fleet.add_node("n9", ZONE, policy="best-effort")
     assert fleet.healed(fleet.cycle()) == ["a"]
+
+
+@pytest.mark.parametrize(("limit", "healed"), [(1, ["a"]), (0, [])])
+def test_nobody_is_healed_whose_job_would_fail_by_it(limit: int, healed: list[str]) -> None:
+    fleet = Fleet()
+    fleet.run("a", 0, 1, owner=job(fleet, spec={"backoffLimit": limit}))
+    assert fleet.healed(fleet.after(10)) == healed
+    assert ("its Job counts evictions as failures and bears no more" in fleet.notes("a")) is not bool(healed)
 
 
 def test_waiting_pods_come_first() -> None:

@@ -1,15 +1,46 @@
 """The accounts of the run on real kubelets: what they were denied for must not be promised again."""
 
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import PodRejected
+import msgspec
+import pytest
+from kaicore.events.codec import decode_payload, encode_payload
+from kaicore.events.envelope import Event
+from kaicore.events.payloads import PlacementObserved, PodRejected
+from kaicore.model.placement import ContainerPlacement, ZoneAmount
 from kaicore.state.cluster_state import ClusterState
 
 from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events
 
 
-def test_accounts_at_the_denials_without_state_files_are_the_kubelets() -> None:
-    """Of pods that were observed by then; what init containers keep is predicted again."""
-    state, checkpoints, denials = ClusterState(CLUSTER), Checkpoints(), []
+def with_init_containers(event: Event, checkpoints: Checkpoints) -> Event:
+    """The observation that the exporter would have reported if it had read `cpu_manager_state` then."""
+    payload = decode_payload(event)
+    assert isinstance(payload, PlacementObserved)
+    given = checkpoints.entries[payload.node].get(payload.uid, {})
+    shown = {item.container for item in payload.placement.containers}
+    taken = frozenset().union(*(cpus for name, cpus in given.items() if name in shown))
+    init = tuple(
+        ContainerPlacement(
+            name,
+            zones=tuple(
+                ZoneAmount(zone, {"cpu": amount}) for zone, amount in cpus_by_zone(cpus - taken).items() if amount
+            ),
+        )
+        for name, cpus in sorted(given.items())
+        if name not in shown
+    )
+    placement = msgspec.structs.replace(
+        payload.placement,
+        containers=(*payload.placement.containers, *init),
+        init=tuple(item.container for item in init),
+    )
+    told = msgspec.structs.replace(payload, placement=placement)
+    return msgspec.structs.replace(event, body=msgspec.Raw(encode_payload(told)))
+
+
+@pytest.mark.parametrize("files", [False, True], ids=["predicted again", "from cpu_manager_state"])
+def test_accounts_at_the_denials_are_the_kubelets(*, files: bool) -> None:
+    """Of pods that were observed by then, whose zones the kubelet had not freed yet."""
+    state, checkpoints, denials, compared = ClusterState(CLUSTER), Checkpoints(), [], 0
     for event in recorded_events():
         for _ in checkpoints.advance(event.occurred_at):
             pass
@@ -24,5 +55,8 @@ def test_accounts_at_the_denials_without_state_files_are_the_kubelets() -> None:
                     for zone, resource, amount in entry.zone_charge.amounts:
                         charged[ZONES[zone]] += amount if resource == "cpu" else 0
                     assert charged == cpus_by_zone(frozenset().union(*given.values())), entry.pod.name
-        state.fold(event)
+                    compared += 1
+        told = files and event.type == "PlacementObserved"
+        state.fold(with_init_containers(event, checkpoints) if told else event)
     assert denials == ["b-nic-74", "b-g2-33", "b-g2-62", "b-cpu-28"]
+    assert compared == 6 + 4 + 5 + 4

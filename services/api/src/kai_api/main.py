@@ -32,7 +32,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
         inquiry = Inquiry(log)
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         app = make_app(inquiry, context.health, long_answers)
-        server = HttpServer(app, host=settings.http_host, port=settings.http_port)
+        server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
         context.log.info("listening", address=server.address)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)

@@ -7,6 +7,7 @@ from typing import Self
 from uuid import UUID
 
 import msgspec
+from kaicore.engine.job_failures import failures_text
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
@@ -249,33 +250,34 @@ class Projection:
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
     @classmethod
-    def restored(cls, snapshot: Snapshot | None, *, empty_groups: bool = False) -> Self:
-        """Return what a snapshot holds; an empty projection for none, and for one that cannot be read."""
+    def restored(cls, snapshot: Snapshot, *, empty_groups: bool = False) -> Self:
+        """Return what a snapshot holds.
+
+        Raises:
+            msgspec.DecodeError: its bytes are none of ours.
+        """
+        record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
-        if snapshot is not None:
-            try:
-                record = _decoder.decode(snapshot.body)
-            except msgspec.DecodeError:
-                return projection
-            projection.decisions = {decision.uid: decision for decision in record.decisions}
-            projection.observations = {observation.uid: observation for observation in record.observations}
-            projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
-            projection.waiting = WaitingPods.restored(record.waiting)
-            projection.groups = GroupStatuses.restored(
-                record.groups, projection._reasons_of_group, empty_groups=empty_groups
-            )
-            projection.queues = QueueStatuses(record.queues)
-            projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
-            projection.position = snapshot.position
+        projection.decisions = {decision.uid: decision for decision in record.decisions}
+        projection.observations = {observation.uid: observation for observation in record.observations}
+        projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
+        projection.waiting = WaitingPods.restored(record.waiting)
+        projection.groups = GroupStatuses.restored(
+            record.groups, projection._reasons_of_group, empty_groups=empty_groups
+        )
+        projection.queues = QueueStatuses(record.queues)
+        projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
+        projection.position = snapshot.position
         return projection
 
 
 def _condition(decided: payloads.EvictionDecided) -> str:
     """Say on a victim why it is evicted."""
+    counted = failures_text(decided.failures_left)
     if not decided.preemptor:
-        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long"
+        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
     what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
-    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}; cycle {decided.cycle}"
+    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
 
 
 def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:

@@ -1,22 +1,24 @@
 """Processes under supervision: started in order, watched, restarted with back-off, stopped together.
 
 A process is healthy while its readiness URL answers 200. One that ends is started again after a pause that doubles with
-each failure and is forgotten after a while of good health. Nothing outlives the supervisor: its children are told to
-die with it (`KAI_PARENT_PID`, see `kaicore.service.process`).
+each failure and is forgotten after a while of good health. One that says that its settings cannot work is tried again,
+too, for that may pass, as when its port is taken; but only so many times in a row. Nothing outlives the supervisor: its
+children are told to die with it (`KAI_PARENT_PID`, see `kaicore.service.process`).
 """
 
 import asyncio
 import os
 import signal
+import socket
 import subprocess
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-import msgspec
+
+from kai_cli.process_output import ProcessOutput, RotatedFile
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05
@@ -34,6 +36,9 @@ _FORGIVEN_S = 60.0
 _STOP_S = 12.0
 #: Exit code of a process whose settings cannot work.
 _MISCONFIGURED = 2
+#: Such ends in a row after which a process is given up: one that never was ready (16 s of pauses), and one that was
+#: (3 minutes), whose settings did work.
+_MOST_AT_START, _MOST_AFTER_SUCCESS = 6, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,8 @@ class ProcessSpec:
         environment: added to ours.
         ready_url: answers 200 when it is ready.
         needs_ready: whether later processes wait for its readiness.
+        listening: a socket that it is to serve on, given to it as `KAI_HTTP_FD`. We keep it, so that nobody else can
+            take the port, and with it the tokens that clients send there, while the process is away.
     """
 
     name: str
@@ -53,10 +60,7 @@ class ProcessSpec:
     ready_url: str
     environment: Mapping[str, str] = field(default_factory=dict)
     needs_ready: bool = True
-
-
-class _LogLine(msgspec.Struct):
-    error: str = ""
+    listening: socket.socket | None = None
 
 
 class SupervisedProcess:
@@ -80,6 +84,8 @@ class SupervisedProcess:
         self.hopeless = asyncio.Event()
         self.why_hopeless = ""
         self._tell = tell
+        self._file = RotatedFile(log_file)
+        self._last_words = "it said nothing"
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -113,16 +119,22 @@ class SupervisedProcess:
 
     async def _keep_running(self) -> None:
         pause_s = _PAUSE_S
+        misconfigured, was_ready = 0, False
         while not self._stopping.is_set():
             started = asyncio.get_running_loop().time()
             await self._run_once()
+            was_ready = was_ready or self.ready.is_set()
             self.ready.clear()
             if self._stopping.is_set():
                 return
             code = self._process.returncode if self._process is not None else None
-            if code == _MISCONFIGURED:
-                self.why_hopeless = f"{self.spec.name}: {self._last_words()}"
-                if self.restarts:
+            misconfigured = misconfigured + 1 if code == _MISCONFIGURED else 0
+            if misconfigured >= (_MOST_AFTER_SUCCESS if was_ready else _MOST_AT_START):
+                self.why_hopeless = (
+                    f"{self.spec.name}: {self._last_words} (given up after {misconfigured} starts in a row; "
+                    f"see {self.log_file})"
+                )
+                if was_ready:
                     self._tell(self.why_hopeless)
                 self.hopeless.set()
                 return
@@ -130,39 +142,41 @@ class SupervisedProcess:
                 pause_s = _PAUSE_S
             self.restarts += 1
             self._tell(
-                f"{self.spec.name}: ended with code {code} ({self._last_words()}), again in {pause_s:.1f} s; "
+                f"{self.spec.name}: ended with code {code} ({self._last_words}), again in {pause_s:.1f} s; "
                 f"see {self.log_file}"
             )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
-    def _last_words(self) -> str:
-        """What the process said of its end: the error of its last log line that has one."""
-        with self.log_file.open(errors="replace") as log:
-            for line in reversed(deque(log, maxlen=20)):
-                try:
-                    error = msgspec.json.decode(line, type=_LogLine).error
-                except msgspec.DecodeError:
-                    error = line.strip()
-                if error:
-                    return error
-        return "it said nothing"
-
     async def _run_once(self) -> None:
-        with self.log_file.open("ab") as output:
+        output = ProcessOutput(self._file)
+        environment = {**self.spec.environment, "KAI_PARENT_PID": str(os.getpid())}
+        inherit = self._inherit
+        if self.spec.listening is not None:
+            descriptor = self.spec.listening.fileno()
+            environment["KAI_HTTP_FD"] = str(descriptor)
+            inherit = (*inherit, descriptor)
+        try:
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.command,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **self.spec.environment, "KAI_PARENT_PID": str(os.getpid())},
+                stdout=output.write_end,
+                stderr=output.write_end,
+                env={**os.environ, **environment},
                 # A Ctrl-C on the terminal is for us, who then stop the processes in order.
                 start_new_session=True,
-                pass_fds=self._inherit,
+                pass_fds=inherit,
             )
+            output.started()
+            await self._watched(self._process)
+        finally:
+            output.close()
+            self._last_words = output.last_words()
+
+    async def _watched(self, process: asyncio.subprocess.Process) -> None:
         watching = asyncio.create_task(self._watch())
         try:
-            await self._process.wait()
+            await process.wait()
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):

@@ -115,7 +115,10 @@ class Stack:
         self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
-        await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
+        relay = self._bus_and_log()
+        if self._given_nats_url is None:
+            relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
+        await self._run(self._service("relay", "kai_relay.main", relay))
         self.api_url = self._address("api")
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
 
@@ -175,6 +178,7 @@ class Stack:
             self._guard.cancel()
             with suppress(asyncio.CancelledError):
                 await self._guard
+        self._ports.close()
         for server in reversed(self._servers):
             await server.stop()
 
@@ -204,15 +208,24 @@ class Stack:
 
     async def _guard_servers(self) -> None:
         """Start an embedded server again that has died."""
+        troubles: dict[str, str] = {}
         while True:
             await asyncio.sleep(_LOOK_S)
             for server in self._servers:
-                if server.pid is None:
+                if server.pid is not None:
+                    continue
+                if server.name not in troubles:
                     self._tell(f"{server.name} died, starting it again; see {server.log_file}")
-                    try:
-                        await server.start()
-                    except KaiError as error:
-                        self._tell(f"{server.name} does not start: {error}")
+                trouble = ""
+                try:
+                    await server.start()
+                except KaiError as error:
+                    trouble = f"{server.name} does not start: {error}"
+                if trouble and trouble != troubles.get(server.name):
+                    self._tell(f"{trouble}; tried again until it does")
+                troubles[server.name] = trouble
+                if not trouble:
+                    del troubles[server.name]
 
     def _address(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports.port(name)}"
@@ -221,12 +234,13 @@ class Stack:
         return {"KAI_DATABASE_URL": self.database_url, "KAI_NATS_URL": self.nats_url}
 
     def _service(self, name: str, module: str, environment: Mapping[str, str]) -> ProcessSpec:
-        port = self._ports.port(name)
+        listening = self._ports.listen(name)
         return ProcessSpec(
             name=name,
             command=(sys.executable, "-m", module),
-            ready_url=f"http://127.0.0.1:{port}/readyz",
-            environment={**environment, "KAI_HTTP_PORT": str(port), "KAI_LOG_LEVEL": self._log_level},
+            ready_url=f"{self._address(name)}/readyz",
+            environment={**environment, "KAI_LOG_LEVEL": self._log_level},
+            listening=listening,
         )
 
     def _api_server(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:

@@ -17,6 +17,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.service import Health
 from kaicore.service.logs import Logger
 
+from kai_exporter.checkpoints import Allocations, Checkpoints
 from kai_exporter.cpu_topology import read_cpu_topology
 from kai_exporter.ingest_client import IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
@@ -59,11 +60,13 @@ class _Node:
     def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: Pace) -> None:
         self.name = name
         self.state = StateFiles(state_dir) if state_dir is not None else None
+        self.checkpoints = Checkpoints(state_dir, subject=f"Node {name}") if state_dir is not None else None
         self.client = PodResourcesClient(str(socket))
         self.pods = NodePods(name, poll_s=pace.poll_s, drift_s=pace.drift_s)
         self.sysfs_root = sysfs_root
         self.numa_node_of_cpu = dict[int, int]()
         self.trouble = ""
+        self.file_trouble = ""
         self.task: asyncio.Task[None] | None = None
 
     def read_sysfs(self) -> bool:
@@ -105,7 +108,8 @@ class Exporter:
             name: the node's.
             socket: the kubelet's podresources socket.
             sysfs_root: where the node's sysfs is.
-            state_dir: the kubelet's root directory, to be asked less often while nothing changes there.
+            state_dir: the kubelet's root directory: its state files tell uids and init containers, and it is asked
+                less often while nothing changes there.
         """
         node = self._nodes[name] = _Node(name, socket, sysfs_root, state_dir, self._pace)
         node.task = asyncio.ensure_future(self._serve(node))
@@ -182,16 +186,42 @@ class Exporter:
     def _take(self, node: _Node, answer: bytes, observed_at: int) -> None:
         if not node.numa_node_of_cpu:
             node.read_sysfs()
-        problems = self._take_once(node, answer, observed_at)
+        allocations = self._allocations(node)
+        problems = self._take_once(node, answer, observed_at, allocations)
         # CPUs can be plugged in while we run.
         if node.pods.withheld and node.read_sysfs():
-            problems = self._take_once(node, answer, observed_at)
+            problems = self._take_once(node, answer, observed_at, allocations)
         for problem in problems:
             self._metrics.problems.inc()
             self._log.error("pod cannot be reported", node=node.name, error=str(problem))
 
-    def _take_once(self, node: _Node, answer: bytes, observed_at: int) -> list[InvalidObject]:
-        return node.pods.take(answer, now=_now(), observed_at=observed_at, numa_node_of_cpu=node.numa_node_of_cpu)
+    def _take_once(
+        self, node: _Node, answer: bytes, observed_at: int, allocations: Allocations | None
+    ) -> list[InvalidObject]:
+        return node.pods.take(
+            answer,
+            now=_now(),
+            observed_at=observed_at,
+            numa_node_of_cpu=node.numa_node_of_cpu,
+            allocations=allocations,
+        )
+
+    def _allocations(self, node: _Node) -> Allocations | None:
+        """Read the node's state files; without them podresources has to do."""
+        if node.checkpoints is None:
+            return None
+        try:
+            found = node.checkpoints.read()
+        except InvalidObject as error:
+            self._metrics.file_problems.inc()
+            if node.file_trouble != str(error):
+                self._log.warning("state files are not used, only podresources", node=node.name, error=str(error))
+                node.file_trouble = str(error)
+            return None
+        if node.file_trouble:
+            self._log.info("state files are used again", node=node.name)
+            node.file_trouble = ""
+        return found
 
     async def run(self) -> None:
         """Send reports until cancelled."""
@@ -255,7 +285,7 @@ class Exporter:
             self._log.error("pod was refused", node=sent.node, pod=f"{pod.namespace}/{pod.name}", error=pod.detail)
         waited = node.pods.answered(
             sent,
-            unknown={(pod.namespace, pod.name) for pod in answer.unknown},
+            unknown={(pod.namespace, pod.name) for pod in (*answer.unknown, *answer.again)},
             refused={(pod.namespace, pod.name) for pod in answer.refused},
             now=_now(),
         )

@@ -10,13 +10,17 @@ Rules, for podresources v1 as kubelets up to 1.36 serve it (`pkg/kubelet/apis/po
   its bytes lie is not said;
 - order means nothing: kubelets walk Go maps.
 
+What ordinary init containers keep is in the kubelet's state files only (`kai_exporter.checkpoints`).
+
 Zones are named as NodeResourceTopology names them, `node-<NUMA node id>`.
 """
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from kaicore.podresources import ContainerResources, PodResources
+from kaicore.podresources import PodResources
+
+from kai_exporter.allocation import Allocation, PodAllocations, shown_by
 
 CPU = "cpu"
 
@@ -43,17 +47,27 @@ class ContainerHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
     spans: tuple[SpanHolding, ...] = ()
 
 
-class PodHoldings(msgspec.Struct, frozen=True):
-    """What the long-running containers of a pod hold, in podresources' order of containers."""
+class PodHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the long-running containers of a pod hold, in podresources' order of containers.
+
+    Attributes:
+        uid: the pod's, where the kubelet's state files tell it.
+        init_containers: what ordinary init containers keep beyond that, None where no state file tells it.
+        checked: the state files say the same of all containers here, and the pod's admission is over.
+    """
 
     namespace: str
     name: str
     containers: tuple[ContainerHoldings, ...]
+    uid: str = ""
+    init_containers: tuple[ContainerHoldings, ...] | None = None
+    checked: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether nothing of the pod is bound to a zone."""
-        return not any(container.zones or container.spans for container in self.containers)
+        every = (*self.containers, *(self.init_containers or ()))
+        return not any(container.zones or container.spans for container in every)
 
 
 class UnknownCpus(Exception):
@@ -78,33 +92,57 @@ def pod_holdings(pod: PodResources, numa_node_of_cpu: Mapping[int, int]) -> PodH
     Raises:
         UnknownCpus: a CPU's zone is unknown, so nothing true can be said of the pod as a whole.
     """
+    shown = ((container.name, shown_by([container])[container.name]) for container in pod.containers)
     return PodHoldings(
         pod.namespace,
         pod.name,
-        tuple(_container_holdings(container, numa_node_of_cpu) for container in pod.containers),
+        tuple(_container_holdings(name, held, numa_node_of_cpu) for name, held in shown),
     )
 
 
-def _container_holdings(container: ContainerResources, numa_node_of_cpu: Mapping[int, int]) -> ContainerHoldings:
+def init_holdings(
+    shown: PodAllocations, every: PodAllocations, numa_node_of_cpu: Mapping[int, int]
+) -> tuple[ContainerHoldings, ...]:
+    """Return what ordinary init containers keep of their pod: each CPU and device once, of those nobody took over.
+
+    Args:
+        shown: the pod's other containers.
+        every: all of its containers, by the state files.
+        numa_node_of_cpu: see `kai_exporter.cpu_topology`.
+
+    Raises:
+        UnknownCpus: a CPU's zone is unknown.
+    """
+    cpus = {cpu for held in shown.values() for cpu in held.cpus}
+    devices = {device for held in shown.values() for device in held.devices}
+    found = []
+    for name in sorted(every.keys() - shown.keys()):
+        held = every[name]
+        kept = Allocation(
+            held.cpus - cpus,
+            {device: nodes for device, nodes in held.devices.items() if device not in devices},
+            held.memory,
+        )
+        cpus |= held.cpus
+        devices |= held.devices.keys()
+        found.append(_container_holdings(name, kept, numa_node_of_cpu))
+    return tuple(found)
+
+
+def _container_holdings(name: str, held: Allocation, numa_node_of_cpu: Mapping[int, int]) -> ContainerHoldings:
     amounts: _Amounts = {}
-    cpus = set(container.cpu_ids)
-    if unknown := sorted(cpus - numa_node_of_cpu.keys()):
-        raise UnknownCpus(container.name, unknown)
-    for cpu in cpus:
+    if unknown := sorted(held.cpus - numa_node_of_cpu.keys()):
+        raise UnknownCpus(name, unknown)
+    for cpu in held.cpus:
         _add(amounts, {numa_node_of_cpu[cpu]}, CPU, 1000)
-    devices: dict[tuple[str, str], set[int]] = {}
-    for entry in container.devices:
-        numa_nodes = {node.ID for node in entry.topology.nodes}
-        for device in entry.device_ids:
-            devices.setdefault((entry.resource_name, device), set()).update(numa_nodes)
-    for (resource, _), numa_nodes in devices.items():
+    for (resource, _), numa_nodes in held.devices.items():
         _add(amounts, numa_nodes, resource, 1)
-    for block in container.memory:
-        _add(amounts, {node.ID for node in block.topology.nodes}, block.memory_type, block.size)
+    for kind, size, nodes in held.memory:
+        _add(amounts, nodes, kind, size)
     return ContainerHoldings(
-        container.name,
-        tuple(ZoneHolding(_zone(at[0]), held) for at, held in sorted(amounts.items()) if len(at) == 1),
-        tuple(SpanHolding(tuple(map(_zone, at)), held) for at, held in sorted(amounts.items()) if len(at) > 1),
+        name,
+        tuple(ZoneHolding(_zone(at[0]), amount) for at, amount in sorted(amounts.items()) if len(at) == 1),
+        tuple(SpanHolding(tuple(map(_zone, at)), amount) for at, amount in sorted(amounts.items()) if len(at) > 1),
     )
 
 

@@ -14,6 +14,9 @@ class ExporterMetrics:
         self.reports = Counter("kai_exporter_reports", "Nodes' reports sent", ["result"], registry=registry)
         self.pods = Counter("kai_exporter_pods", "Pods reported", ["result"], registry=registry)
         self.problems = Counter("kai_exporter_problems", "Pods that cannot be reported", registry=registry)
+        self.file_problems = Counter(
+            "kai_exporter_state_file_problems", "Reads of state files that were not usable", registry=registry
+        )
         self.nodes = Gauge("kai_exporter_nodes", "Nodes served", registry=registry)
         self.withheld = Gauge("kai_exporter_withheld_pods", "Pods that cannot be reported now", registry=registry)
         self.untold = Gauge("kai_exporter_untold_pods", "Pods that ingest has still to accept", registry=registry)

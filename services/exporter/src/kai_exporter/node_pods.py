@@ -4,19 +4,26 @@ Answers of the kubelet go in, reports come out, ingest's answers go in again; no
 
 A pod is told when it is new or has changed, when it was gone for a poll, and with every drift pass, until ingest has
 accepted it. What counts as changed are the CPUs and devices themselves, not only their numbers: a pod that was deleted
-and made anew under its name between two polls mostly shows by them. Where it does not, the drift pass mends it.
+and made anew under its name between two polls mostly shows by them, and by its uid. Where neither does, the drift pass
+mends it.
 
-A pod that holds nothing is believed only when the next poll says so too: for a moment between a pod's admission and its
-allocation a kubelet lists it like that, and to report it would free its zones.
+Where the kubelet's state files can be read, a pod is told with its uid and with what its init containers keep.
+
+A pod that holds nothing, or of which the state files do not say the same, is believed only when the next poll says so
+too: for a moment between a pod's admission and its allocation a kubelet lists it like that, and to report it would free
+its zones.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.podresources import PodResources
 
-from kai_exporter.holdings import PodHoldings, UnknownCpus, pod_holdings
+from kai_exporter.allocation import PodAllocations, shown_by
+from kai_exporter.checkpoints import Allocations
+from kai_exporter.holdings import PodHoldings, UnknownCpus, init_holdings, pod_holdings
 from kai_exporter.pod_messages import decode_pod, pod_messages
 
 #: Namespace and name, all that podresources tells of a pod's identity.
@@ -28,7 +35,8 @@ class _Listed:
     """A pod of the last answer.
 
     Attributes:
-        identity: everything that was said of it, in an order of our own.
+        pod: as podresources lists it.
+        shown: the same, put in order.
         version: raised with each change.
         settled: False while it was seen empty only once.
         told: ingest has accepted this version.
@@ -37,7 +45,8 @@ class _Listed:
         retry_s: how long the last wait was.
     """
 
-    identity: object
+    pod: PodResources
+    shown: PodAllocations
     holdings: PodHoldings
     version: int
     settled: bool
@@ -91,6 +100,7 @@ class NodePods:
     _not_before: float = 0.0
     _not_taken_s: float = 0.0
     _versions: int = 0
+    _allocations: Allocations | None = None
 
     @property
     def known(self) -> int:
@@ -113,7 +123,13 @@ class NodePods:
         return not self._quiet or self._unsettled or bool(self._withheld)
 
     def take(
-        self, answer: bytes, *, now: float, observed_at: int, numa_node_of_cpu: Mapping[int, int]
+        self,
+        answer: bytes,
+        *,
+        now: float,
+        observed_at: int,
+        numa_node_of_cpu: Mapping[int, int],
+        allocations: Allocations | None = None,
     ) -> list[InvalidObject]:
         """Take an answer of the kubelet's `List`; return what is wrong with it and was not said before.
 
@@ -122,11 +138,13 @@ class NodePods:
             now: seconds, of a clock that does not jump.
             observed_at: when the kubelet was asked, microseconds since the epoch.
             numa_node_of_cpu: see `kai_exporter.cpu_topology`.
+            allocations: what the kubelet's state files said after it had answered; None where they say nothing.
 
         Raises:
             InvalidObject: it is no answer of `List`; nothing has changed then.
         """
-        if answer == self._answer and not self._unsettled and not self._withheld:
+        quiet = not self._unsettled and not self._withheld
+        if quiet and answer == self._answer and allocations is self._allocations:
             self._observed_at = observed_at
             return []
         subject = f"Node {self.node}"
@@ -136,32 +154,36 @@ class NodePods:
         known, self._key_of = self._key_of, {}
         withheld, self._withheld = self._withheld, {}
         self._answer, self._observed_at, self._unsettled, self._quiet = answer, observed_at, False, False
+        self._allocations = allocations
         problems: list[InvalidObject] = []
+        listed: dict[PodKey, tuple[bytes, PodResources, PodAllocations]] = {}
         twice: set[PodKey] = set()
         for message in messages:
-            key = known.get(message)
-            if key is None:
-                pod = news[message]
-                key = (pod.namespace, pod.name)
-                try:
-                    listed = self._listed(pod, before.get(key), now, numa_node_of_cpu)
-                except UnknownCpus as error:
-                    self._withheld[key] = ids = tuple(error.ids)
-                    if withheld.get(key) != ids:
-                        problems.append(self._unknown_cpus(key, error))
-                    continue
+            if (key := known.get(message)) is not None:
+                pod, shown = before[key].pod, before[key].shown
             else:
-                listed = before[key]
-                listed.settled = True
-            if key in self._pods or key in twice:
+                pod = news[message]
+                key, shown = (pod.namespace, pod.name), shown_by(pod.containers)
+            if key in listed:
                 twice.add(key)
+            listed[key] = message, pod, shown
+        for key in twice:
+            del listed[key]
+        uids = allocations.uids({key: shown for key, (_, _, shown) in listed.items()}) if allocations else {}
+        for key, (message, pod, shown) in listed.items():
+            try:
+                found = self._listed(
+                    pod, shown, uid=uids.get(key, ""), before=before.get(key), now=now, cpus=numa_node_of_cpu
+                )
+            except UnknownCpus as error:
+                self._withheld[key] = ids = tuple(error.ids)
+                if withheld.get(key) != ids:
+                    problems.append(self._unknown_cpus(key, error))
                 continue
-            self._pods[key] = listed
-            self._unsettled |= not listed.settled
+            self._pods[key] = found
+            self._unsettled |= not found.settled
             self._key_of[message] = key
-        self._key_of = {message: key for message, key in self._key_of.items() if key not in twice}
         for key in sorted(twice):
-            del self._pods[key]
             self._withheld[key] = ()
             if withheld.get(key) != ():
                 problems.append(
@@ -171,14 +193,33 @@ class NodePods:
                 )
         return problems
 
-    def _listed(self, pod: PodResources, before: _Listed | None, now: float, cpus: Mapping[int, int]) -> _Listed:
-        identity = _identity(pod)
-        if before is not None and before.identity == identity:
+    def _listed(
+        self,
+        pod: PodResources,
+        shown: PodAllocations,
+        *,
+        uid: str,
+        before: _Listed | None,
+        now: float,
+        cpus: Mapping[int, int],
+    ) -> _Listed:
+        same = before is not None and before.shown == shown
+        holdings = before.holdings if before is not None and same else pod_holdings(pod, cpus)
+        files = self._allocations
+        if files is not None and uid:
+            holdings = msgspec.structs.replace(
+                holdings,
+                uid=uid,
+                init_containers=init_holdings(shown, files.pods[uid], cpus),
+                checked=files.complete(shown),
+            )
+        if before is not None and before.holdings == holdings and same:
             before.settled = True
             return before
-        holdings = pod_holdings(pod, cpus)
+        # A pod that the files do not know yet, or not so: they are written a moment before or after podresources tells.
+        unsure = files is not None and not uid and any(any(held.exclusive) for held in shown.values())
         self._versions += 1
-        return _Listed(identity, holdings, self._versions, not holdings.empty, now)
+        return _Listed(pod, shown, holdings, self._versions, not holdings.empty and not unsure, now)
 
     def tell_everything(self) -> None:
         """Have the next report name every pod, also those that ingest has accepted."""
@@ -252,29 +293,3 @@ class NodePods:
                 waited.append(now - pod.changed_at)
             pod.told, pod.retry_s = True, 0.0
         return waited
-
-
-def _identity(pod: PodResources) -> object:
-    return tuple(
-        (
-            container.name,
-            tuple(sorted(container.cpu_ids)),
-            tuple(
-                sorted(
-                    (
-                        entry.resource_name,
-                        tuple(sorted(entry.device_ids)),
-                        tuple(sorted(n.ID for n in entry.topology.nodes)),
-                    )
-                    for entry in container.devices
-                )
-            ),
-            tuple(
-                sorted(
-                    (block.memory_type, block.size, tuple(sorted(n.ID for n in block.topology.nodes)))
-                    for block in container.memory
-                )
-            ),
-        )
-        for container in pod.containers
-    )

@@ -45,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
         detail: why it was not taken.
         unknown: pods that ingest cannot place yet.
         refused: pods of which something impossible was said.
+        again: pods that are recorded, and that ingest wants to hear of once more.
     """
 
     node: str
@@ -52,6 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
     detail: str = ""
     unknown: tuple[Unaccepted, ...] = ()
     refused: tuple[Unaccepted, ...] = ()
+    again: tuple[Unaccepted, ...] = ()
 
 
 class Answers(msgspec.Struct, frozen=True):

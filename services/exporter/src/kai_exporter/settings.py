@@ -26,7 +26,7 @@ class ExporterSettings(ServiceSettings):
     token: str = Field("", description="the node's token, where there is no file")
     node_token_secret_file: Path | None = Field(None, description="derive tokens from this secret, shared with ingest")
     kubelet_state_dir: Path | None = Field(
-        None, description="the kubelet's root directory; while its state files do not change, it is asked less often"
+        None, description="the kubelet's root directory: its state files tell pods' uids and what init containers keep"
     )
     poll_interval_s: float = Field(1.0, ge=0.05, le=300, description="how often a kubelet is asked")
     quiet_interval_s: float = Field(10.0, ge=0.05, le=3600, description="the same while state files do not change")

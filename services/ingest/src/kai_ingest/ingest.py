@@ -19,13 +19,15 @@ from kaicore.events.observation import (
 from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter, Snapshot
+from kaicore.log.snapshots import newest
 from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
 from kaicore.service.logs import Logger
-from kaicore.state.contradiction import contradiction
+from kaicore.state.contradiction import MissCause, contradiction, falls_short
 
+from kai_ingest.equal_reads import EqualReads
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Miss, Projection, Unresolved
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name, read_pod
 from kai_ingest.said_before import SaidBefore
@@ -64,6 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
         detail: why it was not taken.
         unknown: pods that cannot be told yet; to be sent again.
         refused: pods of which something impossible was said.
+        again: pods that were recorded, but not as predicted; to be sent once more after the next look at the kubelet.
     """
 
     node: str
@@ -71,9 +74,10 @@ class Answer(msgspec.Struct, frozen=True):
     detail: str = ""
     unknown: tuple[Unaccepted, ...] = ()
     refused: tuple[Unaccepted, ...] = ()
+    again: tuple[Unaccepted, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _News:
     """An observation to append.
 
@@ -109,6 +113,8 @@ class _Judged:
     news: list[_News] = field(default_factory=list)
     unknown: list[Unaccepted] = field(default_factory=list)
     refused: list[Unaccepted] = field(default_factory=list)
+    again: list[Unaccepted] = field(default_factory=list)
+    missed: list[NewEvent] = field(default_factory=list)
     unchanged: int = 0
 
 
@@ -143,6 +149,7 @@ class Ingest:
         self._snapshot_at = 0
         self._reporters = Reporters()
         self._said = SaidBefore()
+        self._reads = EqualReads()
         self._locks: dict[str, asyncio.Lock] = {}
         self._progress = asyncio.Event()
         metrics.position.set_function(lambda: self.projection.position)
@@ -157,10 +164,17 @@ class Ingest:
         Raises:
             LogError: the log does not answer, or contradicts itself.
         """
-        snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT, schema=SCHEMA)
-        if snapshot is not None:
-            self.projection = Projection.load(snapshot.body, position=snapshot.position)
         head = (await self._log.head(self._cluster)).position
+        found = await newest(
+            self._log,
+            self._cluster,
+            name=SNAPSHOT,
+            schema=SCHEMA,
+            read=lambda snapshot: Projection.load(snapshot.body, position=snapshot.position),
+            upto=head,
+        )
+        if found is not None:
+            self.projection = found
         while True:
             events = await self._log.read(
                 self._cluster,
@@ -225,7 +239,9 @@ class Ingest:
         await self._catch_up()
         async with self._alone(report.node for report in reports):
             judged = [self._judge(report) for report in reports]
-            await self._append([news for one in judged if isinstance(one, _Judged) for news in one.news], "exporter")
+            taken = [one for one in judged if isinstance(one, _Judged)]
+            await self._append([news for one in taken for news in one.news], "exporter")
+            await self._append_missed([event for one in taken for event in one.missed])
         answers = []
         for one in judged:
             if isinstance(one, Answer):
@@ -234,7 +250,9 @@ class Ingest:
                 continue
             self._metrics.reports.labels("taken").inc()
             self._metrics.unchanged.inc(one.unchanged)
-            answers.append(Answer(one.report.node, unknown=tuple(one.unknown), refused=tuple(one.refused)))
+            answers.append(
+                Answer(one.report.node, unknown=tuple(one.unknown), refused=tuple(one.refused), again=tuple(one.again))
+            )
         return answers
 
     async def _catch_up(self) -> None:
@@ -274,11 +292,31 @@ class Ingest:
         )
         placement = reported_placement(pod)
         self.projection.check_zones(known, zones_of(placement))
-        if self._says_nothing_new(known, placement):
+        cause = self._contradicts(known, placement)
+        if cause is None:
+            self._reads.settled(known.uid)
+            lasts = True
+        else:
+            lasts = self._reads.again(known.uid, content_digest(placement), at=report.observed_at)
+        news = not self._says_nothing_new(known, placement)
+        if cause is not None and news and not lasts and falls_short(known.predicted or _NOTHING_PREDICTED, placement):
+            problem = "less than was predicted: half of an admission, or to be read once more"
+            raise Unresolved(Miss.HALF, f"Pod {known.subject}: containers: {problem}")
+        certain = lasts or pod.checked
+        if cause is not None and not certain:
+            judged.again.append(Unaccepted(pod.namespace, pod.name, "not as predicted: to be read once more"))
+        if not news:
             judged.unchanged += 1
+            if cause is not None and certain and known.record is not None:
+                missed = self._missed(known, placement, cause)
+                judged.missed.append(prediction_missed(missed, follows=known.record.id, occurred_at=report.observed_at))
             return
         self.projection.check_held(known, placement)
-        judged.news.append(self._news(known, placement, "exporter", occurred_at=report.observed_at))
+        observed = self._news(known, placement, "exporter", occurred_at=report.observed_at)
+        if cause is not None and certain:
+            missed = self._missed(known, placement, cause)
+            observed.miss = prediction_missed(missed, follows=observed.event.id, occurred_at=report.observed_at)
+        judged.news.append(observed)
 
     def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
         if known.record is None:
@@ -335,19 +373,17 @@ class Ingest:
             first=pod.record is None,
             charges=self.projection.charges(pod, placement),
             version=pod.version,
-            miss=self._miss(pod, placement, event),
         )
 
-    def _miss(self, pod: KnownPod, placement: Placement, event: NewEvent) -> NewEvent | None:
-        """The pod's first observation that contradicts what was predicted; annotations tell too little for that."""
-        if not pod.placed or pod.missed or any(not item.container for item in placement.containers):
+    def _contradicts(self, pod: KnownPod, placement: Placement) -> MissCause | None:
+        """How an exporter's observation is not as predicted; None where it is, or that is recorded already."""
+        if not pod.placed or pod.missed:
             return None
-        cause = contradiction(pod.predicted or _NOTHING_PREDICTED, placement)
-        if cause is None:
-            return None
+        return contradiction(pod.predicted or _NOTHING_PREDICTED, placement)
+
+    def _missed(self, pod: KnownPod, placement: Placement, cause: MissCause) -> PredictionMissed:
         policy = self.projection.policy(pod.node)
-        missed = PredictionMissed(pod.uid, pod.namespace, pod.name, pod.node, policy, cause, pod.predicted, placement)
-        return prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at)
+        return PredictionMissed(pod.uid, pod.namespace, pod.name, pod.node, policy, cause, pod.predicted, placement)
 
     async def _record_rejections(self) -> None:
         """Record that kubelets rejected pods that were predicted to be admitted."""
@@ -381,6 +417,17 @@ class Ingest:
         assert isinstance(missed, PredictionMissed)
         if not duplicate:
             self._metrics.missed.labels(missed.policy, missed.cause).inc()
+
+    async def _append_missed(self, found: Sequence[NewEvent]) -> None:
+        """Record that observations which are in the log already were not as predicted."""
+        if not found:
+            return
+        outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in found])
+        for event, outcome in zip(found, outcomes, strict=True):
+            self._count_miss(event, duplicate=outcome.duplicate)
+            known = self.projection.pods.get(event.stream.removeprefix("pod/"))
+            if known is not None:
+                known.missed = True
 
     async def _append(self, found: Sequence[_News], source: str) -> None:
         if not found:

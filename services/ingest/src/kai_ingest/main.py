@@ -58,6 +58,7 @@ async def _serve(context: ServiceContext, settings: IngestSettings, authenticato
         create_app(routes, context.health),
         host=settings.http_host,
         port=settings.http_port,
+        fd=settings.http_fd,
         cert_file=settings.tls_cert_file,
         key_file=settings.tls_key_file,
         limits=HttpLimits(connections=settings.max_connections, body_bytes=settings.max_body_bytes),

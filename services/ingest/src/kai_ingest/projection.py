@@ -128,6 +128,7 @@ class Miss(StrEnum):
     FINISHED = "finished"
     AMBIGUOUS = "ambiguous"
     ZONE = "zone"
+    HALF = "half"
 
 
 class Unresolved(KaiError):
@@ -305,7 +306,7 @@ class Projection:
             uids = ", ".join(pod.uid for pod in live)
             raise Unresolved(Miss.AMBIGUOUS, f"{subject}: uid: {uids!r}: more than one pod of that name is on {node}")
         pod = live[0]
-        if observed_at < pod.since - (0 if pod.succeeds else _CLOCK_SKEW_US):
+        if not uid and observed_at < pod.since - (0 if pod.succeeds else _CLOCK_SKEW_US):
             raise Unresolved(
                 Miss.AMBIGUOUS, f"{subject}: observed_at: {observed_at!r}: before pod {pod.uid} was there ({pod.since})"
             )

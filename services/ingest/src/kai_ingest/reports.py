@@ -4,11 +4,11 @@ A report that is not of the format is refused as a whole, with each field and va
 every pod is checked by itself, so that one impossible pod does not keep the others from being recorded.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from kaicore.errors import InvalidObject
 from kaicore.model.quantity import MAX_AMOUNT
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 #: Pods in one report at most: far more than kubelets run.
 MAX_PODS = 5000
@@ -67,13 +67,30 @@ def _apart(containers: list[ContainerReport]) -> list[ContainerReport]:
     return containers
 
 
+_Containers = Annotated[list[ContainerReport], Field(max_length=500), AfterValidator(_apart)]
+
+
 class PodReport(_Model):
-    """What a pod holds; `uid` is empty where the exporter does not know it, as with podresources v1."""
+    """What a pod holds.
+
+    Attributes:
+        uid: empty where the exporter does not know it, for podresources v1 does not tell.
+        containers: those that run long.
+        init_containers: what ordinary init containers keep beyond that, None where the exporter does not know.
+        checked: the kubelet's state files say the same as podresources.
+    """
 
     namespace: _Name
     name: _Name
     uid: _Uid = ""
-    containers: Annotated[list[ContainerReport], Field(max_length=500), AfterValidator(_apart)]
+    containers: _Containers
+    init_containers: _Containers | None = None
+    checked: bool = False
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        _apart([*self.containers, *(self.init_containers or ())])
+        return self
 
 
 class Report(_Model):

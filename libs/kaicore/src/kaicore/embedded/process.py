@@ -107,7 +107,7 @@ class EmbeddedServer(ABC):
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._user = ServerUser()
-        self._password = ""
+        self._secret = ""
 
     @property
     def url(self) -> str:
@@ -116,7 +116,7 @@ class EmbeddedServer(ABC):
         Raises:
             EmbeddedServerError: the server has not been started yet.
         """
-        if self._port is None or not self._password:
+        if self._port is None or not self._secret:
             raise EmbeddedServerError(f"{self.name} below {self._directory} has not been started")
         return self._url(self._port)
 

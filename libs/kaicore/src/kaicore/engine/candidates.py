@@ -147,12 +147,17 @@ class Candidates:
         everybody = tuple(other for _, part in parts for other in part)
         cost = cost_of(
             rank=sum(self._ranks[one.group.priority] for one, _ in parts),
-            ending=Ending.SHRINKS if shrinks else Ending.ENDS,
+            ending=self._ending(everybody, shrinks=shrinks),
             pods=len(everybody),
             size=sum(self._session.size_of(other) for other in everybody),
             minutes=sum(minutes_run(other.running_since, now=self._session.given.now) for other in everybody),
         )
         return Unit(tuple(parts), everybody, cost, shrinks)
+
+    def _ending(self, members: Sequence[Member], *, shrinks: bool) -> Ending:
+        if self._session.failures.refuse(members):
+            return Ending.FAILS
+        return Ending.SHRINKS if shrinks else Ending.ENDS
 
     def _needing(self, group: str) -> list[Workload]:
         """Return the groups that do not go on without one, nor without one of those."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 from kaicore.engine.accounts import OneQueue, QueueAccounts
 from kaicore.engine.budgets import Budgets
+from kaicore.engine.job_failures import FailuresLeft
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.placer import LeftAlone
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.workload import Member, Workload
+from kaicore.model.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,13 @@ class CycleInput:
         needed_by: keys of the groups that start together with a group, by its key.
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
+        nominated: waiting pods of other schedulers for which room is kept.
         below: keys of the groups that may be below their minimum.
         waiting: how many pods may be placed.
         now: microseconds since the epoch.
         accounts: the queues; the cycle puts them back where it found them.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
+        failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
             `kaicore.engine.moving.move_key`.
         resting: uids of waiting pods that are not to be placed yet, after failed binds.
@@ -54,10 +58,12 @@ class CycleInput:
     now: int
     waiting: int = 0
     leaving: Sequence[Member] = ()
+    nominated: Sequence[Member] = ()
     below: Sequence[str] = ()
     accounts: QueueAccounts = field(default_factory=OneQueue)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
+    failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
     moved_at: Mapping[str, int] = field(default_factory=dict)
     resting: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()

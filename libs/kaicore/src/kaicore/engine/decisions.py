@@ -25,6 +25,7 @@ class ClearReason(StrEnum):
     TAKEN = "TakenByHigherPriority"
     NO_LONGER_FITS = "NoLongerFits"
     GAVE_UP = "GaveUp"
+    NOTHING_LEAVES = "NothingLeaves"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -52,6 +53,8 @@ class Eviction(msgspec.Struct, frozen=True):
         preemptor: key of the group that it makes way for; empty if for none.
         shrinks: whether its group goes on without it; otherwise the group ends as a whole.
         fits_on: a node that could take its successor at once; empty when none could.
+        failures_left: how many more failures its Job bears when all that were decided are over; -1 if it fails by that,
+            None where evictions do not count as failures.
     """
 
     uid: str
@@ -63,6 +66,7 @@ class Eviction(msgspec.Struct, frozen=True):
     preemptor: str = ""
     shrinks: bool = False
     fits_on: str = ""
+    failures_left: int | None = None
 
 
 class Nominated(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ class Ending(IntEnum):
     """It goes on without them."""
     ENDS = 2
     """It ends as a whole, and starts anew."""
+    FAILS = 4
+    """A Job of its pods fails for good, for it counts the evictions and bears no more failures."""
 
 
 def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) -> int:

@@ -15,12 +15,16 @@ def heal(session: Session) -> None:
         # Where alike pods wait, a successor would only wait with them.
         if (owner, class_key) in done or class_key in waiting or pod.uid in session.evicted:
             continue
+        if session.failures.refuse([member]):
+            # Its Job would rather have it where it is than fail.
+            continue
         workload = session.given.workloads.get(member.group)
         if workload is not None and workload.unsupported:
             continue
         if session.placer.place(member, besides=session.trail.columns.rows[member.node]) is None:
             continue
         done.add((owner, class_key))
+        session.failures.take([member])
         session.healings.append(
             Healing(
                 uid=pod.uid,

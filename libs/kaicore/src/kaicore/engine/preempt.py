@@ -239,6 +239,8 @@ def _unmoved(session: Session, steps: Steps, shortfall: Shortfall) -> Iterator[R
     """Say why nothing was moved for steps."""
     if shortfall.stuck:
         yield Reason(code=Code.NO_OTHER_PLACE, need=len(shortfall.stuck), example=told_key(min(shortfall.stuck)))
+    if shortfall.failing:
+        yield Reason(code=Code.JOB_WOULD_FAIL, need=len(shortfall.failing), example=told_key(min(shortfall.failing)))
     if shortfall.groups:
         free = session.config.consolidate_groups
         yield Reason(code=Code.TOO_MANY_MOVES, need=shortfall.groups, free=free)
@@ -326,6 +328,7 @@ def _eviction(
         preemptor=preemptor,
         shrinks=member.group not in ended,
         fits_on="" if spot is None else session.trail.columns.names[spot.row],
+        failures_left=session.failures.left(member),
     )
 
 

@@ -61,6 +61,7 @@ class Code(StrEnum):
     NO_OTHER_PLACE = "NoOtherPlaceForThem"
     TOO_MANY_MOVES = "TooManyToMove"
     NOT_WORTH_MOVING = "NotWorthMoving"
+    JOB_WOULD_FAIL = "JobWouldFail"
     FITS_IF = "FitsIf"
     FITS_AFTER = "FitsAfter"
 
@@ -178,6 +179,11 @@ def render(reason: Reason) -> str:
             return f"{_pods(reason.need)} moved lately stay for now, the first until {_time(reason.until)}{where}"
         case Code.NO_OTHER_PLACE:
             return f"nothing was moved for it: {_groups(reason.need)} in the way fit nowhere else{where}"
+        case Code.JOB_WOULD_FAIL:
+            return (
+                f"{_groups(reason.need)} stay, for their Jobs count evictions as failures and bear no more{where}: "
+                "a podFailurePolicy that ignores DisruptionTarget would let them be moved"
+            )
         case Code.TOO_MANY_MOVES:
             return f"nothing was moved for it: {_groups(reason.need)} would have to be, {reason.free} may be"
         case Code.NOT_WORTH_MOVING:

@@ -60,12 +60,14 @@ class Shortfall:
     Attributes:
         budgets: PodDisruptionBudgets that kept anybody; several together for pods under several.
         stuck: keys of groups that would have had to move, and fit nowhere else.
+        failing: keys of groups whose Jobs would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
     """
 
     budgets: set[tuple[str, ...]] = field(default_factory=set)
     stuck: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
     groups: int = 0
     cost: int = 0
 
@@ -160,6 +162,9 @@ class RoomSearch:
         """Tell whether a unit may go, each of its groups after those before it."""
         session = self._session
         if not self._left_out.isdisjoint(unit.groups):
+            return False
+        if self._rule.moves and session.failures.refuse(unit.members):
+            self.shortfall.failing.update(unit.groups)
             return False
         before = session.accounts.savepoint()
         admitted = True

@@ -27,7 +27,7 @@ def end_stale_gangs(session: Session) -> None:
         ]
         if not members or session.budgets.refuse(members):
             continue
-        session.budgets.take(members)
+        session.count_eviction(members)
         session.evict(
             [
                 (
@@ -39,6 +39,7 @@ def end_stale_gangs(session: Session) -> None:
                         node=member.node,
                         group=key,
                         reason=EvictionReason.STALE_GANG,
+                        failures_left=session.failures.left(member),
                     ),
                 )
                 for member in members

@@ -147,7 +147,7 @@ class Search:
 
     def _put_back(self, units: Sequence[Unit]) -> None:
         for unit in units:
-            self._session.budgets.take(unit.members, sign=-1)
+            self._session.count_eviction(unit.members, sign=-1)
             self._candidates.put_back(unit)
 
     def _run(self, placer: Placer, *, limits_first: bool) -> Found | None:
@@ -230,7 +230,7 @@ class Search:
         self._candidates.take(unit)
         for group, held in unit.held_by(session):
             session.accounts.release(group, held)
-        session.budgets.take(unit.members)
+        session.count_eviction(unit.members)
         self._units.append(unit)
         self._groups.update(unit.groups)
         if self._bounds:
@@ -430,7 +430,7 @@ class Search:
                 continue
             before = session.accounts.savepoint()
             if charge_all(session.accounts, unit.held_by(session)) and self._stay_put(placer, unit, spots):
-                session.budgets.take(unit.members, sign=-1)
+                session.count_eviction(unit.members, sign=-1)
                 self._candidates.put_back(unit)
                 kept.add(index)
                 continue

@@ -24,12 +24,14 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
         placement: the zones that it is predicted to get there.
         charge: the same as figures.
         at: recorded time, microseconds since the epoch.
+        foreign: the pod's status says so, and no cycle of this log's; then nothing is known of the zones.
     """
 
     node: str
     placement: Placement | None = None
     charge: ZoneCharge = ZoneCharge()
     at: int = 0
+    foreign: bool = False
 
 
 class Member(Protocol):
@@ -92,7 +94,8 @@ class Workload:
         waiting: pods without a node, by uid.
         active: pods placed or bound that are to stay, by uid.
         leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
-        done: pods that ended well and are still known, by uid: they count towards the minimum, as in Volcano.
+        done: pods that ended well and are still known, by uid. They count towards the minimum, as in Volcano; so do as
+            many more as the owner tells of (`PodSet.ended`).
         started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
         below_since: since when some of it runs while it, or a group that it starts together with, is below its minimum;
             0 if none is.
@@ -106,6 +109,8 @@ class Workload:
         "_children",
         "_counted",
         "_counts",
+        "_finished",
+        "_running",
         "_sets",
         "active",
         "below_since",
@@ -130,7 +135,10 @@ class Workload:
         self.evicted_at = 0
         self.reached = False
         self.ending = False
+        #: Pods by leaf: those that count, of them the active ones, and those that are known to have ended well.
         self._counts: dict[str, int] = {}
+        self._running: dict[str, int] = {}
+        self._finished: dict[str, int] = {}
         #: As pods of which leaves those that count are counted, by uid.
         self._counted: dict[str, str] = {}
         self.set_group(group)
@@ -144,8 +152,14 @@ class Workload:
         for item in group.sets[1:]:
             self._children.setdefault(item.parent, []).append(item)
         self._counts.clear()
-        for uid, member in [*self.active.items(), *self.done.items()]:
-            self._count(uid, self.leaf(member))
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            numbers.clear()
+            for uid, member in among.items():
+                self._count(uid, self.leaf(member), numbers)
+        for item in group.sets:
+            if item.ended:
+                self.ending = True
+                self._sum_up(item.name)
 
     @property
     def empty(self) -> bool:
@@ -174,11 +188,11 @@ class Workload:
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
-        if self.active.pop(uid, None) is not None or self.done.pop(uid, None) is not None:
-            leaf = self._counted.pop(uid)
-            self._counts[leaf] -= 1
-            if not self._counts[leaf]:
-                del self._counts[leaf]
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            if among.pop(uid, None) is not None:
+                leaf = self._counted.pop(uid)
+                numbers[leaf] -= 1
+                self._sum_up(leaf)
         self.waiting.pop(uid, None)
         self.leaving.pop(uid, None)
 
@@ -189,22 +203,33 @@ class Workload:
 
     def start(self, member: Member) -> None:
         """A pod is placed or bound."""
-        self._put(member, self.active)
+        self._put(member, self.active, self._running)
 
     def finish(self, member: Member) -> None:
         """A pod ended well."""
-        self._put(member, self.done)
+        self._put(member, self.done, self._finished)
 
-    def _put(self, member: Member, among: dict[str, Member]) -> None:
+    def _put(self, member: Member, among: dict[str, Member], numbers: dict[str, int]) -> None:
         uid, leaf = member.pod.uid, self.leaf(member)
         if uid not in among or self._counted[uid] != leaf:
             self.drop(uid)
             among[uid] = member
-            self._count(uid, leaf)
+            self._count(uid, leaf, numbers)
 
-    def _count(self, uid: str, leaf: str) -> None:
+    def _count(self, uid: str, leaf: str, numbers: dict[str, int]) -> None:
         self._counted[uid] = leaf
-        self._counts[leaf] = self._counts.get(leaf, 0) + 1
+        numbers[leaf] = numbers.get(leaf, 0) + 1
+        self._sum_up(leaf)
+
+    def _sum_up(self, leaf: str) -> None:
+        """Count a leaf's pods; of those that ended well, as many as are known or as the owner tells of."""
+        item = self._sets.get(leaf)
+        ended = max(self._finished.get(leaf, 0), item.ended if item is not None else 0)
+        count = self._running.get(leaf, 0) + ended
+        if count:
+            self._counts[leaf] = count
+        else:
+            self._counts.pop(leaf, None)
 
     def leave(self, member: Member) -> None:
         """A pod still holds its node, but not for long."""

@@ -288,6 +288,8 @@ class EvictionDecided(Payload, frozen=True):
         preemptor: key of the group that it makes way for; empty if for none.
         shrinks: whether the victim's group goes on without it; otherwise the group ends as a whole.
         fits_on: a node that could take its successor when this was decided; empty when none could.
+        failures_left: how many more failures its Job bears when all that were decided are over; -1 if it fails by that,
+            None where evictions do not count as failures.
     """
 
     uid: str
@@ -300,6 +302,7 @@ class EvictionDecided(Payload, frozen=True):
     preemptor: str = ""
     shrinks: bool = False
     fits_on: str = ""
+    failures_left: int | None = None
 
 
 class PodNominated(Payload, frozen=True):

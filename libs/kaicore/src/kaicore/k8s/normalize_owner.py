@@ -10,6 +10,7 @@ from kaicore.errors import InvalidObject
 from kaicore.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
 from kaicore.groups.membership import SUBMITTER
 from kaicore.groups.queue_names import KUEUE_QUEUE_LABEL
+from kaicore.k8s.job_failures import ended_well, job_failures
 from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
 from kaicore.k8s.objects import KubernetesObject
@@ -54,7 +55,10 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
         whole = _job_pods(wire.spec, subject=subject, field="spec")
         least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
     least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
-    return group_source(wire, JOB, (GroupTemplate(sets=(PodSet(min_pods=least),)),), lost=lost)
+    # What starts one by one waits for none of the others, whatever became of them: that is no news.
+    ended = ended_well(wire.status.succeeded) if least > 1 else 0
+    sets = (PodSet(min_pods=least, ended=ended),)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
 def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
@@ -78,21 +82,24 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
     templates = []
+    done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
-        least = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        replicas, pods = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        least, ended = replicas * pods, min(done.get(one.name, 0), replicas) * pods
         if in_order or one.depends_on:
-            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least),)))
+            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least, ended=ended),)))
         else:
-            together.append(PodSet(one.name, min_pods=least))
+            together.append(PodSet(one.name, min_pods=least, ended=ended))
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
     return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates), lost=lost)
 
 
-def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> int:
+def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, int]:
+    """Return how many Jobs there are of a kind, and how many pods of each run at once."""
     replicas = count(one.replicas, 1, subject=subject, field=f"{field}.replicas")
-    return replicas * _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
+    return replicas, _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
 
 
 def _job_pods(spec: JobSpec, *, subject: str, field: str) -> int:
@@ -139,7 +146,11 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         # It is made when the workers run, so they cannot wait for it.
         counts["launcher"] = 0
         least = None
-    sets = (PodSet(min_pods=least or 0), *(PodSet(name, min_pods=number) for name, number in counts.items()))
+    ended = {name.lower(): ended_well(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()}
+    sets = (
+        PodSet(min_pods=least or 0),
+        *(PodSet(name, min_pods=number, ended=ended.get(name, 0)) for name, number in counts.items()),
+    )
     return group_source(
         wire,
         kind,

@@ -6,12 +6,15 @@ Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/c
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from kaicore.errors import InvalidObject
 from kaicore.groups.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
 from kaicore.groups.making import VOLCANO_PREEMPTABLE
 from kaicore.groups.membership import REST
 from kaicore.groups.selecting import OPERATORS
 from kaicore.k8s.group_objects import VolcanoPodGroup, VolcanoSubGroupPolicy
+from kaicore.k8s.job_failures import ended_well
 from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_source import count, group_source
 from kaicore.k8s.objects import KubernetesObject
@@ -76,6 +79,7 @@ def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> Group
     spec = wire.spec
     subject = subject_of(VOLCANO_JOB, wire.metadata.namespace, wire.metadata.name)
     tasks: dict[str, PodSet] = {}
+    told = wire.status.task_status_count or {}
     for index, task in enumerate(spec.tasks or ()):
         field = f"spec.tasks[{index}]"
         name = task.name or f"default{index}"
@@ -89,6 +93,7 @@ def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> Group
                 task.partition_policy.network_topology if task.partition_policy is not None else None,
                 field=f"{field}.partitionPolicy.networkTopology",
             ),
+            ended=ended_well((told[name].phase or {}).get("Succeeded")) if name in told else 0,
         )
     least = count(spec.min_available, 0, subject=subject, field="spec.minAvailable")
     root = PodSet(
@@ -117,7 +122,7 @@ def _sets(root: PodSet, tasks: Mapping[str, PodSet], *, split: bool) -> tuple[Po
     if not (tasks or split):
         return (root,)
     binding = root.min_pods >= sum(task.min_pods for task in tasks.values())
-    counted = tasks.values() if binding else [PodSet(task.name, topology=task.topology) for task in tasks.values()]
+    counted = tasks.values() if binding else [replace(task, min_pods=0) for task in tasks.values()]
     return root, *counted, PodSet(REST)
 
 

@@ -6,17 +6,48 @@ from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.wire import Wire
 
 
+class PodConditionPattern(Wire):
+    """A condition of a failed pod."""
+
+    type: str = ""
+    status: str | None = None
+
+
+class PodFailureRule(Wire):
+    """What a failure is to a Job, where all that is said of the pod holds."""
+
+    action: str = ""
+    on_pod_conditions: list[PodConditionPattern] | None = None
+
+
+class PodFailurePolicy(Wire):
+    """Rules of which the first that matches counts."""
+
+    rules: list[PodFailureRule] | None = None
+
+
 class JobSpec(Wire):
-    """How many pods a Job runs."""
+    """How many pods a Job runs, and how many of them may fail."""
 
     parallelism: int | None = None
     completions: int | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+
+
+class PodCounts(Wire):
+    """How many pods have come to an end, those included that are deleted by now."""
+
+    succeeded: int | None = None
+    failed: int | None = None
 
 
 class JobObject(KubernetesObject):
     """A `batch/v1` Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: PodCounts = msgspec.field(default_factory=PodCounts)
 
 
 class VolcanoNetworkTopology(Wire):
@@ -62,10 +93,23 @@ class VolcanoJobSpec(Wire):
     network_topology: VolcanoNetworkTopology | None = None
 
 
+class VolcanoTaskState(Wire):
+    """How many pods of a task are in which phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class VolcanoJobStatus(Wire):
+    """What became of the pods of a Volcano Job."""
+
+    task_status_count: dict[str, VolcanoTaskState] | None = None
+
+
 class VolcanoJobObject(KubernetesObject):
     """A `batch.volcano.sh/v1alpha1` Job."""
 
     spec: VolcanoJobSpec = msgspec.field(default_factory=VolcanoJobSpec)
+    status: VolcanoJobStatus = msgspec.field(default_factory=VolcanoJobStatus)
 
 
 class JobTemplate(Wire):
@@ -102,10 +146,24 @@ class JobSetSpec(Wire):
     startup_policy: StartupPolicy | None = None
 
 
+class ReplicatedJobStatus(Wire):
+    """How many of the Jobs of a replicated job have succeeded."""
+
+    name: str = ""
+    succeeded: int | None = None
+
+
+class JobSetStatus(Wire):
+    """What became of a JobSet."""
+
+    replicated_jobs_status: list[ReplicatedJobStatus] | None = None
+
+
 class JobSetObject(KubernetesObject):
     """A `jobset.x-k8s.io/v1alpha2` JobSet."""
 
     spec: JobSetSpec = msgspec.field(default_factory=JobSetSpec)
+    status: JobSetStatus = msgspec.field(default_factory=JobSetStatus)
 
 
 class ReplicaSpec(Wire):
@@ -160,10 +218,17 @@ class KubeflowJobSpec(Wire):
         return "spec", {}
 
 
+class KubeflowStatus(Wire):
+    """What became of a job of the training operator, by replica type."""
+
+    replica_statuses: dict[str, PodCounts] | None = None
+
+
 class KubeflowJob(KubernetesObject):
     """A `kubeflow.org` PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob or JAXJob."""
 
     spec: KubeflowJobSpec = msgspec.field(default_factory=KubeflowJobSpec)
+    status: KubeflowStatus = msgspec.field(default_factory=KubeflowStatus)
 
 
 class RayWorkerGroup(Wire):

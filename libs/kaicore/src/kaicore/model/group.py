@@ -48,6 +48,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
             inner set: how many of all pods below it, besides what its child sets ask for.
         min_sets: of an inner set: how many of its child sets must be satisfied; None for all.
         topology: where its pods are to be.
+        ended: how many of its pods have ended well, as their owner tells, whether or not they are still there.
     """
 
     name: str = ""
@@ -55,6 +56,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
     min_pods: int = 0
     min_sets: int | None = None
     topology: TopologyConstraint | None = None
+    ended: int = 0
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):

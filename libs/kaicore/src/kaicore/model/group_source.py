@@ -49,6 +49,20 @@ class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: tuple[SetRule, ...] = ()
 
 
+class JobFailures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many failures of its pods a Job bears, evictions counted.
+
+    Attributes:
+        limit: of failed pods, of the Job or of each index.
+        failed: how many have (`status.failed`); of the Job, where it is not told by index.
+        per_index: whether the limit is of each index, whose failures the pods' annotations tell.
+    """
+
+    limit: int
+    failed: int = 0
+    per_index: bool = False
+
+
 class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """An object that says how pods belong together.
 
@@ -66,6 +80,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         staleness_grace_us: see `Group`.
         preemption_delay_us: see `Group`; None where it does not say.
         ends_whole: see `Group`.
+        failures: of a Job: what it bears; None where it does not count evictions as failures.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -88,6 +103,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     preemption_delay_us: int | None = None
     ends_whole: bool = False
     kept: dict[str, str] = {}
+    failures: JobFailures | None = None
 
     @property
     def key(self) -> str:

@@ -60,10 +60,21 @@ class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pod holds on a node, container by container; empty when nothing of it is bound to a zone."""
+    """What a pod holds on a node, container by container; empty when nothing of it is bound to a zone.
+
+    Attributes:
+        init: names of those of the containers that are ordinary init containers, with what they keep beyond what the
+            others took over. None where an observation does not tell of them; predictions always do.
+    """
 
     provenance: Provenance
     containers: tuple[ContainerPlacement, ...] = ()
+    init: tuple[str, ...] | None = None
+
+    @property
+    def lasting(self) -> tuple[ContainerPlacement, ...]:
+        """The containers without those that `init` names."""
+        return tuple(item for item in self.containers if item.container not in (self.init or ()))
 
     def zone_amounts(self) -> tuple[ZoneAmount, ...]:
         """Sum the containers' amounts per zone, zones in order of name, empty amounts left out."""

@@ -111,11 +111,11 @@ def missed(
     lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
     units: list[tuple[str, tuple[tuple[str, int], ...], Sequence[ContainerPlacement]]] = []
     if columns.kubelets[int(columns.kubelet[row])].pod_scope:
-        units = [("", request.pod, observed.containers)]
+        units = [("", request.pod, observed.lasting)]
     elif len(lasting) == 1:
-        units = [("", next(iter(lasting.values())), observed.containers)]
-    elif {container.container for container in observed.containers} <= set(lasting):
-        units = [(item.container, lasting[item.container], [item]) for item in observed.containers]
+        units = [("", next(iter(lasting.values())), observed.lasting)]
+    elif {container.container for container in observed.lasting} <= set(lasting):
+        units = [(item.container, lasting[item.container], [item]) for item in observed.lasting]
     held = [(name, amounts, _observed(containers, own, index)) for name, amounts, containers in sorted(units)]
     stray = _first_stray(columns, row, own, held)
     return "" if stray is None else stray.text(zone_names)

@@ -1,6 +1,7 @@
 """Runs an ASGI application on uvicorn, inside a service that has its own signals and logs."""
 
 import asyncio
+import errno
 import resource
 import socket
 from collections.abc import Iterator
@@ -76,6 +77,7 @@ class HttpServer:
         *,
         host: str,
         port: int,
+        fd: int | None = None,
         cert_file: Path | None = None,
         key_file: Path | None = None,
         limits: HttpLimits | None = None,
@@ -86,6 +88,7 @@ class HttpServer:
             app: the application.
             host: address to listen on.
             port: port, 0 for any.
+            fd: descriptor of a socket that listens already, instead of these two.
             cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
             key_file: the certificate's key; None if it is in the same file.
             limits: what a client may cost; fewer connections where the process may not open as many files.
@@ -93,12 +96,7 @@ class HttpServer:
         Raises:
             ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
         """
-        try:
-            self._socket = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
-            )
-        except (OSError, OverflowError) as error:
-            raise ConfigurationError(f"http_host, http_port: cannot listen on {host}:{port}: {error}") from error
+        self._socket = listening_socket(host, port, fd)
         limits = _within_open_files(limits or HttpLimits())
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Connections inherit it: a client that does not read what it is sent is given up by the kernel.
@@ -139,6 +137,30 @@ class HttpServer:
             stop.cancel()
             self._server.should_exit = True
             await serving
+
+
+def listening_socket(host: str, port: int, fd: int | None) -> socket.socket:
+    """Return a socket that listens on an address, or the one behind a descriptor that a supervisor has given us.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on, or the descriptor is no socket that listens.
+    """
+    if fd is not None:
+        try:
+            listening = socket.socket(fileno=fd)
+            if not listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                raise OSError(errno.EINVAL, "does not listen")
+        except OSError as error:
+            raise ConfigurationError(f"http_fd {fd}: no socket that listens: {error}") from error
+        # Whatever we start ourselves is not to keep it.
+        listening.set_inheritable(False)
+        return listening
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+        )
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"http_host, http_port: cannot listen on {host}:{port}: {error}") from error
 
 
 def _within_open_files(limits: HttpLimits) -> HttpLimits:

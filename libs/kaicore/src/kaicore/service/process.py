@@ -121,7 +121,9 @@ async def _run(
     ended = asyncio.Event()
     serving: asyncio.Future[None] | None = None
     if serve_health:
-        server = HttpServer(with_health(context.health), host=settings.http_host, port=settings.http_port)
+        server = HttpServer(
+            with_health(context.health), host=settings.http_host, port=settings.http_port, fd=settings.http_fd
+        )
         serving = asyncio.ensure_future(server.run(ended))
         context.log.info("health server listening", address=server.address)
     task = asyncio.ensure_future(body(context, settings))

@@ -18,6 +18,9 @@ class ServiceSettings(BaseSettings):
 
     http_host: str = Field("127.0.0.1", description="address of /healthz, /readyz and /metrics")
     http_port: int = Field(0, ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0: any")
+    http_fd: int | None = Field(
+        None, ge=3, description="descriptor of a socket that listens already, instead of http_host and http_port"
+    )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import Eviction, Healing
+from kaicore.engine.job_failures import failures_text
 from kaicore.engine.reasons import render
 from kaicore.events.payloads import Reason
 from kaicore.model.placement import Placement
@@ -122,7 +123,8 @@ def evicted_pod(entry: PodEntry, eviction: Eviction | Healing) -> PodOutcome:
     else:
         for_whom = f", for {eviction.preemptor}" if eviction.preemptor else ""
         again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""
-        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_whom}{again}")
+        counted = failures_text(eviction.failures_left)
+        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_whom}{again}{counted}")
     return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
 
 

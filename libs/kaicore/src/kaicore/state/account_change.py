@@ -50,7 +50,9 @@ def observation_charges(
 
 def _foreseen(predicted: Placement | None, seen: Placement | None) -> bool:
     """Tell whether what init containers keep is predicted again, which depends on all that the node holds then."""
-    return seen is not None and (predicted is None or contradiction(predicted, seen) is MissCause.ZONES)
+    if seen is None or seen.init is not None:
+        return False
+    return predicted is None or contradiction(predicted, seen) is MissCause.ZONES
 
 
 def _told(charge: ZoneCharge | None) -> object:

@@ -12,6 +12,7 @@ import msgspec
 from kaicore.engine.config import DAY_US, EngineConfig
 from kaicore.engine.decisions import EvictionReason
 from kaicore.engine.flavor_demand import ANY_FLAVOR
+from kaicore.engine.job_failures import FailuresLeft
 from kaicore.engine.moving import move_key
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass, base_key
@@ -20,6 +21,8 @@ from kaicore.errors import CorruptLog
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
+from kaicore.groups.kinds import JOB
+from kaicore.groups.membership import owner_kind
 from kaicore.groups.queue_names import queue_of
 from kaicore.groups.table import GroupTable
 from kaicore.model.group import Group
@@ -42,6 +45,10 @@ from kaicore.state.resolve import zone_charge
 from kaicore.state.roster import Roster
 from kaicore.state.surroundings import FACTS, Surroundings
 from kaicore.state.tally import Tally, add
+
+#: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -174,6 +181,21 @@ class ClusterState:
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
         return self.rejections.get(node, {}).get(base_key(class_key), Rejection()).count
+
+    def failures_left(self, pod: Pod) -> FailuresLeft | None:
+        """Return how many more failures the Job of a pod bears; None where evictions do not count as such."""
+        owner = pod.owner
+        if owner is None or owner_kind(owner) != JOB:
+            return None
+        source = self.group_table.sources.get(source_key(JOB, pod.namespace, owner.name))
+        failures = source.failures if source is not None and source.uid == owner.uid else None
+        if failures is None:
+            return None
+        if not failures.per_index:
+            return FailuresLeft(f"{pod.namespace}/{owner.name}", failures.limit - failures.failed)
+        index, failed = (pod.annotations.get(name, "0") for name in (JOB_INDEX, INDEX_FAILURES))
+        so_far = int(failed) if failed.isdecimal() and len(failed) < 10 else 0
+        return FailuresLeft(f"{pod.namespace}/{owner.name}[{index}]", failures.limit - so_far)
 
     # For snapshots.
 
@@ -323,6 +345,7 @@ class ClusterState:
     def _pod_observed(self, payload: payloads.PodObserved, _: Event) -> None:
         pod = payload.pod
         entry = self.pods.get(pod.uid)
+        told = "" if entry is None else entry.pod.nominated_node
         started = entry is not None and entry.pod.phase == "Pending" != pod.phase
         if entry is None:
             key = self.class_book.enter(pod)
@@ -349,8 +372,26 @@ class ClusterState:
                 self.charges.recharge(entry)
         self.charges.set_releasing(entry)
         self._place_in_group(entry)
+        self._heed_status(entry, before=told)
         self._set_waiting(entry)
         self._bill(entry)
+
+    def _heed_status(self, entry: PodEntry, *, before: str) -> None:
+        """Take over where a pod's status says that room is kept for it, unless that is what was decided here.
+
+        Args:
+            entry: the pod.
+            before: what its status said before.
+        """
+        told, nomination = entry.pod.nominated_node, entry.nomination
+        if nomination is not None and nomination.foreign and nomination.node != told:
+            nomination = None
+            self._nominate(entry, None)
+            self._stirred += 1
+        if before and not told:
+            entry.nominated_for = ""
+        if told and told != entry.nominated_for and nomination is None and entry.stage is Stage.WAITING:
+            self._nominate(entry, Nomination(told, at=self.recorded_at, foreign=True))
 
     def _set_pod(self, entry: PodEntry, pod: Pod) -> None:
         entry.pod = pod
@@ -453,6 +494,7 @@ class ClusterState:
     def _nomination_cleared(self, payload: payloads.NominationCleared, _: Event) -> None:
         entry = self.pods.get(payload.uid)
         if entry is not None and entry.nomination is not None:
+            entry.nominated_for = payload.node
             self._nominate(entry, None)
             self._stirred += 1
 
@@ -646,6 +688,11 @@ class ClusterState:
             entry.nomination = None
             self.nominated.discard(entry.pod.uid)
             return
+        entry.nominated_for = nomination.node
+        self.nominated.add(entry.pod.uid)
+        if nomination.foreign:
+            entry.nomination = nomination
+            return
         row = self.columns.row(nomination.node)
         charge = zone_charge(
             self.columns.zones,
@@ -655,7 +702,6 @@ class ClusterState:
             observed=None,
         )
         entry.nomination = msgspec.structs.replace(nomination, charge=charge or ZoneCharge())
-        self.nominated.add(entry.pod.uid)
 
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1

@@ -29,9 +29,31 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
         possible = _possible(expected_of, resource)
         if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
             return MissCause.ZONES
-        if _total(expected, resource) != _total(actual, resource):
+        if _totals(expected_of).get(resource, 0) != _totals(actual_of).get(resource, 0):
             return MissCause.AMOUNTS
     return None
+
+
+def falls_short(predicted: Placement, observed: Placement) -> bool:
+    """Tell whether less was observed of some container's resource than predicted: as in the middle of an admission.
+
+    A kubelet gives a container all that it asks for, resource by resource, and podresources shows it as it goes on.
+    """
+    expected_of, actual_of = told_alike(predicted, observed)
+    seen = {item.container: _totals([item]) for item in actual_of}
+    return any(
+        seen.get(item.container, {}).get(resource, 0) < amount
+        for item in expected_of
+        if item.container not in (observed.init or ())
+        for resource, amount in _totals([item]).items()
+    )
+
+
+def _totals(containers: Iterable[ContainerPlacement]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for (_, resource), amount in holdings(containers).items():
+        totals[resource] = totals.get(resource, 0) + amount
+    return totals
 
 
 def _possible(containers: Iterable[ContainerPlacement], resource: str) -> frozenset[str] | None:
@@ -44,10 +66,6 @@ def _possible(containers: Iterable[ContainerPlacement], resource: str) -> frozen
         if held:
             zones |= held | set(container.mask)
     return frozenset(zones)
-
-
-def _total(held: Holdings, resource: str) -> int:
-    return sum(amount for (_, name), amount in held.items() if name == resource)
 
 
 def _zones(held: Holdings) -> dict[str, frozenset[str]]:

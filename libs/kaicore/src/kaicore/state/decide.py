@@ -204,6 +204,7 @@ class _Record:
                 preemptor=eviction.preemptor,
                 shrinks=eviction.shrinks,
                 fits_on=eviction.fits_on,
+                failures_left=eviction.failures_left,
             )
             about.append((eviction.uid, f"{eviction.namespace}/{eviction.name}", evicted))
         for nominated in decided.nominated:

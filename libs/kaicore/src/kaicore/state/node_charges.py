@@ -81,7 +81,7 @@ class NodeCharges:
         entry.kept = None
         row = self._columns.row(entry.node) if entry.node else -1
         topology = self._columns.topologies[row] if entry.node else None
-        if topology is None or entry.observed is None:
+        if topology is None or entry.observed is None or entry.observed.init is not None:
             return
         if entry.predicted is not None and contradiction(entry.predicted, entry.observed) is not MissCause.ZONES:
             return

@@ -63,6 +63,7 @@ class PodEntry(msgspec.Struct):
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
         nomination: the room that is kept for it while it waits.
+        nominated_for: the node of the last room that was kept for it, as long as its status may still tell of that.
         volumes: volumes that its claims get by the decision that placed it, by the claim's name.
         evicting: its eviction for another group's sake was decided, and has not failed.
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
@@ -105,6 +106,7 @@ class PodEntry(msgspec.Struct):
     group_problem: Reason | None = None
     bill: Bill | None = None
     nomination: Nomination | None = None
+    nominated_for: str = ""
     reported: WaitingPod | None = None
     evicting: bool = False
     volumes: dict[str, str] = {}
@@ -138,8 +140,10 @@ def told_alike(
 ) -> tuple[tuple[ContainerPlacement, ...], tuple[ContainerPlacement, ...]]:
     """Return the containers of both that can be compared: those that an observation shows, if it tells them apart.
 
-    A device that several zones reach is on each of them: where one of those was predicted, it is told as that.
+    A device that several zones reach is on each of them: where one of those was predicted, it is told as that. Memory
+    of init containers comes and goes, and is left out.
     """
+    predicted, observed = _without_init_memory(predicted, observed.init), _without_init_memory(observed, observed.init)
     shown = {container.container for container in observed.containers}
     told_apart = "" not in shown and all(container.container for container in predicted.containers)
     kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
@@ -148,6 +152,27 @@ def told_alike(
         for item in observed.containers
     )
     return kept, seen
+
+
+def _without_init_memory(placement: Placement, init: tuple[str, ...] | None) -> Placement:
+    if not init:
+        return placement
+
+    def less(amount: Amounts) -> Amounts:
+        return {name: part for name, part in amount.items() if not is_memory(name)}
+
+    containers = tuple(
+        msgspec.structs.replace(
+            item,
+            zones=tuple(ZoneAmount(zone.zone, less(zone.amount)) for zone in item.zones),
+            spans=tuple(SpanAmount(span.zones, less(span.amount)) for span in item.spans),
+            blocks=(),
+        )
+        if item.container in init
+        else item
+        for item in placement.containers
+    )
+    return msgspec.structs.replace(placement, containers=containers)
 
 
 def _on_predicted_zones(observed: ContainerPlacement, predicted: Sequence[ContainerPlacement]) -> ContainerPlacement:

@@ -24,7 +24,7 @@ class _Account:
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
     uncertain: set[str] = field(default_factory=set)
-    repeated: dict[str, int] = field(default_factory=dict)
+    repeated: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def known(self, placement: Placement) -> bool:
         index, resources = self.index, self.columns.resources
@@ -53,8 +53,9 @@ class _Account:
                 if not is_memory(resource):
                     for name in span.zones:
                         self._put(self.index[name], resource, amount)
-                    if resource in container.uncertain:
-                        self.repeated[resource] = self.repeated.get(resource, 0) + len(span.zones) * amount
+                        if resource in container.uncertain:
+                            key = self.index[name], resource
+                            self.repeated[key] = self.repeated.get(key, 0) + amount
         if memory:
             self._add_blocks(container, init=init)
 
@@ -89,7 +90,7 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        repeated = tuple((resource, amount) for resource, amount in sorted(self.repeated.items()) if amount)
+        repeated = tuple((*key, amount) for key, amount in sorted(self.repeated.items()) if amount)
         return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)), repeated)
 
 
@@ -128,13 +129,16 @@ def zone_charge(
     predicted_of = usable.containers if usable else ()
     if seen is None:
         kept = None
+    elif seen.init is not None:
+        kept = ()
     for container in predicted_of if kept is None else kept:
         if container.container in init:
             account.add(container, init=True, memory=starting)
         elif seen is None:
             account.add(container)
     for container in seen.containers if seen else ():
-        account.add(container)
+        last = container.container in init
+        account.add(container, init=last, memory=starting or not last)
     return account.charge()
 
 

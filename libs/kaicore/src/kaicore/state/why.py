@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kaicore.engine.job_failures import failures_text
 from kaicore.engine.waiting_reasons import Kind, waiting_reasons
 from kaicore.errors import InvalidObject
 from kaicore.events import payloads
@@ -37,12 +38,18 @@ def tell(events: list[Event]) -> list[StoryLine]:
     lines: list[StoryLine] = []
     before: Pod | None = None
     predicted: Placement | None = None
+    nominated = ""
     for event in events:
         payload = decode_payload(event)
         text = ""
         match payload:
             case payloads.PodObserved(pod):
                 text = _pod_news(before, pod)
+                said = "" if before is None else before.nominated_node
+                if pod.nominated_node not in ("", said, nominated):
+                    text += (
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by somebody else"
+                    )
                 before = pod
             case payloads.PodPlaced():
                 predicted = payload.placement
@@ -70,8 +77,10 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
+                text += failures_text(payload.failures_left)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
+                nominated = payload.node
                 text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
             case payloads.NominationCleared():
                 text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
@@ -144,6 +153,9 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
         own = state.classes[entry.class_key].numa_policy
         found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
         reason = why_not(entry)
+        borne = state.failures_left(entry.pod)
+        if borne is not None and borne.left <= 0:
+            reason = reason or "its Job counts evictions as failures and bears no more"
         if not config.heal:
             reason = "healing is switched off"
         due = state.healing.due_at(entry, config)

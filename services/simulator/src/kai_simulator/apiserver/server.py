@@ -38,6 +38,7 @@ class ApiServerOptions:
         advertise_host: how clients reach the server: its name or address in kubeconfigs and in the certificate; empty:
             the address of the listeners.
         http_port: port of the plain listener; 0: any.
+        http_fd: descriptor of a socket that is the plain listener, instead of host and http_port.
         https_port: port of the TLS listener; 0: any; None: no TLS listener.
         data_dir: where everything is kept; None: in memory, gone with the server.
         sync: wait for the disk on every write.
@@ -50,6 +51,7 @@ class ApiServerOptions:
     host: str = "127.0.0.1"
     advertise_host: str = ""
     http_port: int = 0
+    http_fd: int | None = None
     https_port: int | None = None
     data_dir: Path | None = None
     sync: bool = False
@@ -131,6 +133,7 @@ class ApiServer:
             host=options.host,
             advertise_host=advertised,
             http_port=options.http_port,
+            http_fd=options.http_fd,
             https_port=options.https_port,
             tls=tls,
         )

@@ -15,6 +15,7 @@ class ApiServerSettings(ServiceSettings):
 
     http_host: str = Field("127.0.0.1", description="address of both listeners")
     http_port: int = Field(0, ge=0, le=65535, description="port of the plain listener; 0: any")
+    http_fd: int | None = Field(None, ge=3, description="descriptor of a socket that is the plain listener, instead")
     https: CliImplicitFlag[bool] = Field(True, description="have a TLS listener, which kubectl needs")
     https_port: int = Field(0, ge=0, le=65535, description="port of the TLS listener; 0: any")
     advertise_host: str = Field(
@@ -42,6 +43,7 @@ class ApiServerSettings(ServiceSettings):
             host=self.http_host,
             advertise_host=self.advertise_host,
             http_port=self.http_port,
+            http_fd=self.http_fd,
             https_port=self.https_port if self.https else None,
             data_dir=self.data_dir,
             sync=self.sync,

@@ -8,6 +8,7 @@ from aiohttp import web
 from kaicore.k8s.access import configured_access
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.health import health_routes
+from kaicore.service.http_server import listening_socket
 from prometheus_client import REGISTRY
 from pydantic import Field
 
@@ -50,7 +51,7 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, settings.http_host, settings.http_port).start()
+        await web.SockSite(runner, listening_socket(settings.http_host, settings.http_port, settings.http_fd)).start()
         context.log.info("health server listening", address=str(runner.addresses[0]))
         async with running_fleet(
             specs,

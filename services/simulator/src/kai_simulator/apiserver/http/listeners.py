@@ -8,6 +8,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.web_log import AccessLogger
+from kaicore.service.http_server import listening_socket
 
 from kai_simulator.apiserver.http.handler import Handler
 from kai_simulator.apiserver.http.request_path import MAX_BODY_BYTES
@@ -36,6 +37,7 @@ class Listeners:
         host: str,
         advertise_host: str,
         http_port: int,
+        http_fd: int | None,
         https_port: int | None,
         tls: ssl.SSLContext | None,
     ) -> "Listeners":
@@ -50,10 +52,10 @@ class Listeners:
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         shown = f"[{advertise_host}]" if ":" in advertise_host else advertise_host
-        http_url = f"http://{shown}:{await _listen(runner, host, http_port, None)}"
+        http_url = f"http://{shown}:{await _listen(runner, host, http_port, fd=http_fd)}"
         https_url = ""
         if tls is not None and https_port is not None:
-            https_url = f"https://{shown}:{await _listen(runner, host, https_port, tls)}"
+            https_url = f"https://{shown}:{await _listen(runner, host, https_port, tls=tls)}"
         return cls(http_url, https_url, runner)
 
     async def stop(self) -> None:
@@ -61,9 +63,15 @@ class Listeners:
         await self._runner.cleanup()
 
 
-async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+async def _listen(
+    runner: web.ServerRunner, host: str, port: int, *, fd: int | None = None, tls: ssl.SSLContext | None = None
+) -> int:
     """Listen; return the port."""
-    site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=4096)
+    site: web.BaseSite = (
+        web.TCPSite(runner, host, port, ssl_context=tls, backlog=4096)
+        if fd is None
+        else web.SockSite(runner, listening_socket(host, port, fd), backlog=4096)
+    )
     await site.start()
     return int(runner.addresses[-1][1])
 

@@ -1,0 +1,50 @@
+"""What a container has of its node, CPU by CPU and device by device, whoever told it: podresources or a state file."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kaicore.podresources import ContainerResources
+
+
+@dataclass(slots=True)
+class Allocation:
+    """What one container has.
+
+    Attributes:
+        cpus: ids of its exclusive CPUs.
+        devices: by resource and id, the NUMA nodes of each device; none for a device without.
+        memory: type, bytes and NUMA nodes of each block, sorted.
+    """
+
+    cpus: frozenset[int] = frozenset()
+    devices: dict[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+    memory: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+
+    @property
+    def exclusive(self) -> Iterable[object]:
+        """CPUs and devices, none of which another pod has."""
+        yield from self.cpus
+        yield from self.devices
+
+
+#: By container.
+PodAllocations = dict[str, Allocation]
+
+
+def shown_by(containers: Iterable[ContainerResources]) -> PodAllocations:
+    """Return what podresources tells of a pod's containers."""
+    pod: PodAllocations = {}
+    for container in containers:
+        held = pod[container.name] = Allocation(frozenset(container.cpu_ids))
+        for entry in container.devices:
+            nodes = frozenset(node.ID for node in entry.topology.nodes if node.ID >= 0)
+            for device in entry.device_ids:
+                key = (entry.resource_name, device)
+                held.devices[key] = held.devices.get(key, frozenset()) | nodes
+        held.memory = tuple(
+            sorted(
+                (block.memory_type, block.size, tuple(sorted(node.ID for node in block.topology.nodes)))
+                for block in container.memory
+            )
+        )
+    return pod

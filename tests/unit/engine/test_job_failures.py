@@ -1,0 +1,190 @@
+"""Evictions and the failures that a Job bears: nobody is moved at the price of a Job; and members that succeeded."""
+
+from typing import Any
+
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.decisions import Eviction
+from kaicore.engine.reasons import Code, render
+from kaicore.model.pod import Owner, Pod
+from kaicore.state.why import pending_reasons, tell
+
+from tests.factory import pod
+from tests.groups import job
+from tests.workloads import Workloads
+
+IGNORES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+COUNTS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}]}
+FAILS = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+FIRST_RULE = {
+    "rules": [
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "Other"}, {"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+}
+
+
+def nodes(count: int) -> Workloads:
+    """Nodes of 8 GPUs."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    return cluster
+
+
+def runs(name: str, node: str, gpu: int, owner: Owner, **kwargs: Any) -> Pod:
+    return pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", owner=owner, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("spec", "failed", "moves"),
+    [
+        pytest.param({}, 0, True, id="six by default"),
+        pytest.param({}, 5, True, id="the sixth is borne"),
+        pytest.param({}, 6, False, id="the seventh is not"),
+        pytest.param({"backoffLimit": 0}, 0, False, id="none"),
+        pytest.param({"backoffLimit": 0, "podFailurePolicy": IGNORES}, 0, True, id="evictions are ignored"),
+        pytest.param({"backoffLimit": 0, "podFailurePolicy": FIRST_RULE}, 0, True, id="the first rule about it counts"),
+        pytest.param({"backoffLimit": 0, "podFailurePolicy": COUNTS}, 0, False, id="a rule about its absence"),
+        pytest.param({"podFailurePolicy": FAILS}, 0, False, id="an eviction fails it at once"),
+        pytest.param({"backoffLimitPerIndex": 1}, 9, True, id="by index, of which this one has not failed yet"),
+        pytest.param({"backoffLimitPerIndex": 0}, 0, False, id="by index, none"),
+    ],
+)
+def test_nobody_is_moved_whose_job_would_fail_by_it(spec: dict[str, Any], failed: int, moves: bool) -> None:
+    cluster = nodes(2)
+    train, other = job(cluster, spec=spec, failed=failed), job(cluster, "other", spec={"backoffLimit": 0})
+    cluster.add_pod(runs("train-0", "n0", 4, train))
+    cluster.add_pod(runs("other-0", "n1", 4, other))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle()
+    assert set(cluster.evicted(result)) == ({"train-0"} if moves else set())
+    if not moves:
+        found = pending_reasons(cluster.state.pods["uid-whole"], cluster.state)
+        (said,) = [reason for reason in found if reason.code == Code.JOB_WOULD_FAIL]
+        assert render(said) == (
+            "2 groups stay, for their Jobs count evictions as failures and bear no more (such as Job.batch "
+            "default/other): a podFailurePolicy that ignores DisruptionTarget would let them be moved"
+        )
+
+
+@pytest.mark.parametrize(("failed", "moves"), [(1, True), (2, False)])
+def test_failures_of_an_index_are_told_by_its_pods(failed: int, moves: bool) -> None:
+    cluster = nodes(2)
+    train, other = job(cluster, spec={"backoffLimitPerIndex": 2}), job(cluster, "other", spec={"backoffLimit": 0})
+    said = {"batch.kubernetes.io/job-index-failure-count": str(failed)}
+    cluster.add_pod(runs("train-0", "n0", 4, train, annotations=said))
+    cluster.add_pod(runs("other-0", "n1", 4, other))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert bool(cluster.cycle().evictions) is moves
+
+
+def test_a_job_bears_no_more_evictions_at_once_than_one_after_the_other() -> None:
+    """Both of its pods would have to move, and it bears one."""
+    cluster = nodes(2)
+    train, other = job(cluster, spec={"backoffLimit": 1}), job(cluster, "other", spec={"backoffLimit": 0})
+    for number in range(2):
+        cluster.add_pod(runs(f"train-{number}", "n0", 2, train))
+    cluster.add_pod(runs("other-0", "n1", 4, other))
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert not cluster.cycle().evictions
+
+
+def test_who_leaves_already_is_counted() -> None:
+    cluster = nodes(3)
+    train, other = job(cluster, spec={"backoffLimit": 1}), job(cluster, "other", spec={"backoffLimit": 0})
+    for number in range(2):
+        cluster.add_pod(runs(f"train-{number}", f"n{number}", 2, train))
+    cluster.add_pod(runs("other-0", "n2", 4, other))
+    cluster.add_pod(pod("first", cpu=1, gpu=8))
+    (first,) = cluster.cycle(EngineConfig(consolidate_cooldown_us=0)).evictions
+    assert first.failures_left == 0
+    cluster.add_pod(pod("second", cpu=1, gpu=8))
+    assert not cluster.cycle(EngineConfig(consolidate_cooldown_us=0)).evictions
+
+
+def preempted(cluster: Workloads) -> list[Eviction]:
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    return list(cluster.cycle().evictions)
+
+
+@pytest.mark.parametrize(
+    ("spec", "left", "words"),
+    [
+        ({"backoffLimit": 3}, 2, "; its Job counts that as a failure and bears 2 more"),
+        ({"backoffLimit": 0}, -1, "; its Job counts that as a failure, bears no more and fails"),
+        ({"backoffLimit": 0, "podFailurePolicy": IGNORES}, None, ""),
+    ],
+)
+def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int | None, words: str) -> None:
+    """Higher priority has its way all the same."""
+    cluster = nodes(1)
+    cluster.add_pod(runs("train-0", "n0", 8, job(cluster, spec=spec)))
+    (eviction,) = preempted(cluster)
+    assert eviction.failures_left == left
+    story = tell([event for event in cluster.events if event.stream == "pod/uid-train-0"])
+    assert story[-1].text.endswith(f"to make way for Pod/default/high{words}")
+
+
+def test_whose_job_would_not_fail_goes_first_though_that_costs_more_otherwise() -> None:
+    cluster = nodes(2)
+    cluster.add_pod(runs("a-0", "n0", 8, job(cluster, "a", spec={"backoffLimit": 0})))
+    cluster.add_pod(runs("b-0", "n1", 4, job(cluster, "b")))
+    cluster.add_pod(runs("b-1", "n1", 4, job(cluster, "b")))
+    assert {eviction.name for eviction in preempted(cluster)} == {"b-0", "b-1"}
+
+
+def test_a_job_that_was_made_again_under_its_name_bears_nothing_for_the_pods_of_the_old_one() -> None:
+    cluster = nodes(1)
+    job(cluster, spec={"backoffLimit": 0})
+    old = Owner("Job", "train", "uid-of-another", "batch/v1")
+    cluster.add_pod(runs("train-0", "n0", 8, old))
+    (eviction,) = preempted(cluster)
+    assert eviction.failures_left is None
+
+
+MINIMUM = {"kai.scheduler/batch-min-member": "3"}
+
+
+def gang_of(cluster: Workloads, succeeded: int | None) -> Owner:
+    """A Job of which three start together; so many have succeeded."""
+    return job(cluster, "g", annotations=MINIMUM, succeeded=succeeded)
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "there", "starts"),
+    [
+        pytest.param(2, 0, True, id="two have succeeded and were deleted"),
+        pytest.param(1, 0, False, id="one has: two are missing"),
+        pytest.param(None, 2, True, id="two have, are there, and the Job does not say so yet"),
+        pytest.param(2, 2, True, id="two have and are there"),
+        pytest.param(1, 1, False, id="one has and is there: it counts once"),
+        pytest.param(2, 1, True, id="of two that have, one is there"),
+    ],
+)
+def test_members_that_succeeded_count_whether_or_not_they_are_still_there(
+    succeeded: int | None, there: int, starts: bool
+) -> None:
+    cluster = nodes(1)
+    owner = gang_of(cluster, succeeded)
+    for number in range(there):
+        cluster.add_pod(pod(f"g-{number}", cpu=1, gpu=1, node_name="n0", phase="Succeeded", owner=owner))
+    cluster.add_pod(pod("g-last", cpu=1, gpu=1, owner=owner))
+    assert bool(cluster.cycle().decisions) is starts
+
+
+def test_a_gang_that_waits_starts_when_its_owner_tells_of_those_who_have_ended() -> None:
+    """All run, two succeed, their pods are deleted, and the third is made again."""
+    cluster = nodes(1)
+    owner = gang_of(cluster, 0)
+    first = [cluster.add_pod(pod(f"g-{number}", cpu=1, gpu=1, owner=owner)) for number in range(3)]
+    cluster.full(*first)
+    for one in first[:2]:
+        cluster.see(one, phase="Succeeded")
+        cluster.delete_pod(one)
+    cluster.delete_pod(first[2])
+    cluster.add_pod(pod("g-3", cpu=1, gpu=1, owner=owner))
+    assert not cluster.cycle().decisions
+    gang_of(cluster, 2)
+    assert set(cluster.placed(cluster.cycle())) == {"g-3"}
