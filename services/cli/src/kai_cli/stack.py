@@ -250,6 +250,8 @@ class Stack:
             "KAI_HTTPS_PORT": str(self._ports.port(f"{name}-https")),
             "KAI_KUBECONFIG_OUT": cluster.kubeconfig,
             "KAI_HTTP_KUBECONFIG_OUT": cluster.service_kubeconfig,
+            "KAI_DEFAULT_SCHEDULER": "true",
+            "KAI_DEMONSTRATION": "true",
         }
         return self._service(name, "kai_simulator.apiserver.main", environment)
 
