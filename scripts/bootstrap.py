@@ -81,6 +81,28 @@ def install_fetched_pip() -> None:
         run(PYTHON, wheel / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
 
 
+def install(*pip: str | Path) -> None:
+    """Install what is locked, and show how far it is where that is a terminal."""
+    if not sys.stderr.isatty():
+        run(*pip, "--quiet")
+        return
+    locked = sum("==" in line and not line.startswith((" ", "#")) for line in LOCK.read_text().splitlines())
+    command = [str(part) for part in pip]
+    fetched, said = 0, []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout or ():
+            said = [*said[-20:], line]
+            if line.startswith("Collecting "):
+                fetched += 1
+                sys.stderr.write(f"\r\x1b[2Kinstalling into .venv: {fetched} of {locked}, {line.split()[1]}")
+            elif line.startswith("Installing collected"):
+                sys.stderr.write(f"\r\x1b[2Kinstalling into .venv: unpacking {fetched} packages")
+            sys.stderr.flush()
+    sys.stderr.write("\r\x1b[2K")
+    if running.returncode != 0:
+        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(said)}")
+
+
 def main() -> None:
     if sys.version_info < MINIMUM:
         sys.exit(
@@ -88,11 +110,11 @@ def main() -> None:
             f"{sys.version.split()[0]}; name another one: make PYTHON=/usr/bin/python3.12 ..."
         )
     create_venv()
-    pip = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pip = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install"]
     # As root pip warns about root; in an environment of our own that is noise.
     os.environ["PIP_ROOT_USER_ACTION"] = "ignore"
-    run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", LOCK)
-    run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".")
+    install(*pip, "--require-hashes", "--only-binary", ":all:", "-r", LOCK)
+    run(*pip, "--quiet", "--no-deps", "--no-build-isolation", "--editable", ".")
 
 
 if __name__ == "__main__":
