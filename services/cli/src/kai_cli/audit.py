@@ -47,7 +47,7 @@ def audit_verify(
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """Recompute the hash chain, and check that nothing was promised twice; exit 1 and name what is broken if anything.
+    """Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.
 
     Args:
         against: a file that `kai audit seal` wrote: what it vouches for must be in the log. May be given again.
@@ -103,9 +103,9 @@ def audit_seal(
     key: Path | None = None,
     source: SourceFlags | None = None,
 ) -> int:
-    """Verify the log, and write down where it stands; exit 1, and write nothing, if it is broken.
+    """Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.
 
-    To be kept where whoever can rewrite the log cannot write. `kai audit verify --against FILE` compares.
+    Keep the file where whoever can rewrite the log cannot write. A broken log is not written down.
 
     Args:
         file: to which a line per cluster is added; what is there already must be in the log.

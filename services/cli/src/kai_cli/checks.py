@@ -12,7 +12,7 @@ from kai_cli.source import Source
 
 
 def replay(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
-    """Fold the log again, run every recorded cycle again, and compare; exit 1 and print the first difference if any.
+    """Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.
 
     Args:
         source: where to ask; without --cluster all clusters of the log.

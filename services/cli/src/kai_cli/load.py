@@ -9,6 +9,7 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
+from kaicore.model.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
@@ -119,20 +120,18 @@ def _group_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
-def load(
-    *files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig_file: Path | None = None
-) -> int:
+def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None) -> int:
     """Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.
 
     Args:
         files: manifests or folders of them.
         data_dir: of the `kai up` whose cluster is meant.
         cluster: which of its clusters, if it has several.
-        kubeconfig_file: another API server instead.
+        kubeconfig: another API server instead.
     """
     if not files:
         raise ConfigurationError("load what? Name files or folders")
-    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig_file)))
+    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig)))
 
 
 async def _load(files: list[Path], config: Path) -> int:
@@ -162,8 +161,12 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
     directory = data_directory(data_dir)
     running = directory.running()
     if running is None:
-        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig-file")
+        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig")
+    there = ", ".join(sorted(running.clusters)) or "none is ready yet"
+    if cluster is not None and cluster not in running.clusters:
+        better = did_you_mean(cluster, running.clusters)
+        raise ConfigurationError(f"--cluster {cluster}: no such cluster runs in {directory.root}: {there}{better}")
     chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
-    if chosen not in running.clusters:
-        raise ConfigurationError(f"name one with --cluster: {', '.join(running.clusters)}")
+    if chosen is None:
+        raise ConfigurationError(f"name one with --cluster: {there}")
     return Path(running.clusters[chosen].service_kubeconfig)
