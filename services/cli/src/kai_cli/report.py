@@ -81,7 +81,7 @@ class ClusterReport:
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
-            misses=sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()),
+            misses=len(state.misses.open) + sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()),
             surprises=[
                 f"{entry.pod.subject} on {entry.node}: predicted{zones_text(entry.predicted)}; "
                 f"observed{zones_text(entry.observed)}"

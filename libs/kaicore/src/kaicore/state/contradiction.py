@@ -8,10 +8,19 @@ from kaicore.state.pod_entry import Holdings, holdings, told_alike
 
 
 class MissCause(StrEnum):
-    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause."""
+    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause.
+
+    Attributes:
+        ZONES: other zones.
+        AMOUNTS: other amounts of the same zones.
+        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
+        HALF_READ: the whole, reported later, is as predicted.
+    """
 
     ZONES = "zones"
     AMOUNTS = "amounts"
+    RELEASED_EARLIER = "ReleasedEarlier"
+    HALF_READ = "HalfRead"
 
 
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:

@@ -50,6 +50,9 @@ class PodEntry(msgspec.Struct):
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
         kept: what its ordinary init containers keep, predicted again given the zones on which the others were
             observed; None while the first prediction stands.
+        otherwise: other placements that the kubelet may have given it, as far as nobody has observed it: it found freed
+            what the log did not know to be free when it was decided on.
+        decided_at: the position that the cycle which placed it knew.
         charged_at: position of the event that charged it: the order in which pods came to a node.
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
@@ -84,6 +87,8 @@ class PodEntry(msgspec.Struct):
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
     kept: tuple[ContainerPlacement, ...] | None = None
+    otherwise: tuple[Placement, ...] = ()
+    decided_at: int = 0
     charged_at: int = 0
     unrecorded: bool = False
     agreement: Agreement | None = None
