@@ -11,6 +11,8 @@ from kaicore.log.audit import verify
 from kaicore.log.partitions import Month
 from kaicore.log.port import Filter, Snapshot
 from kaicore.log.postgres import PostgresLog
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.new_events import new_event, unit
 
@@ -170,9 +172,10 @@ async def test_what_must_not_be_detached(log: PostgresLog, clock: Clock) -> None
         await log.detach_month(Month(1999, 1))
     with pytest.raises(ConfigurationError, match="2031-01 is older than 2031-02"):
         await log.detach_month(JANUARY + 1)
-    with pytest.raises(ConfigurationError, match="no snapshot at or after position 3"):
+    with pytest.raises(ConfigurationError, match="no sound snapshot 'state' at or after position 3"):
         await log.detach_month(JANUARY)
-    await log.save_snapshot(C, Snapshot("state", 3, "1", b""))
+    state = ClusterState(C).fold_all(await log.read(C, upto=3))
+    await log.save_snapshot(C, Snapshot("state", 3, SNAPSHOT_SCHEMA, encode_state(state)))
     clock.now = (JANUARY + 1).start
     with pytest.raises(ConfigurationError, match="a day after its end"):
         await log.detach_month(JANUARY)

@@ -7,7 +7,7 @@ from kaicore.engine.config import EngineConfig
 from kaicore.events import payloads
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import NewEvent, Stale, Unit, derived_id
-from kaicore.inquiry import events_of
+from kaicore.inquiry.folding import events_of
 from kaicore.log.port import Filter
 from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState

@@ -1,20 +1,25 @@
 """Relay and feeds on real servers, with nobody dying; for that see tests/chaos/test_bus_kill.py."""
 
 import asyncio
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from kaicore.bus import Limits, NatsBus, StreamState
+from kaicore.bus.nkeys import new_seed
 from kaicore.bus.wire import from_message
-from kaicore.errors import BusUnavailable, ConfigurationError
+from kaicore.embedded import EmbeddedNats
+from kaicore.errors import BusUnavailable, ConfigurationError, NoRoom
 from kaicore.events.envelope import Event
 from kaicore.feed import EventFeed, Source
 from kaicore.log.postgres import PostgresLog
 
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until
+from tests.servers import scratch_directory
 
 StartRelay = Callable[..., RelayProcess]
 
@@ -129,6 +134,59 @@ async def test_a_frozen_relay_is_replaced_and_fenced_when_it_thaws(
             assert [await carried(bus, cluster, event.position) for event in expected] == expected
 
 
+async def test_a_store_deleted_under_a_live_nats_is_noticed_and_made_anew(
+    database_url: str, postgres_log: PostgresLog, cluster_name: str
+) -> None:
+    """NATS goes on in its open files until the next block of the stream, and takes nothing then, without a word."""
+    cluster = cluster_name
+    with scratch_directory() as directory:
+        async with EmbeddedNats(directory / "nats") as server:
+            bus = await NatsBus.open(server.url, name="test")
+            assert await bus.wait_connected(timeout_s=PATIENCE_S)
+            async with RelayProcess(database_url, server.url):
+                await append(postgres_log, cluster, 500)
+                await relayed(bus, cluster, 500)
+                store = directory / "nats" / "data"
+                shutil.rmtree(store)
+                head = 500
+                while not store.exists():
+                    # A block has some megabytes. The stream that is made anew brings the folder back.
+                    await append(postgres_log, cluster, 1000)
+                    head += 1000
+                    await until(bus, cluster, lambda state, head=head: state.last >= head or store.exists())
+                await relayed(bus, cluster, head)
+                await append(postgres_log, cluster, 10)
+                await relayed(bus, cluster, head + 10)
+                expected = (await postgres_log.read(cluster, after=head))[-1]
+                assert await carried(bus, cluster, head + 10) == expected
+            await bus.close()
+
+
+class SmallNats(EmbeddedNats):
+    """NATS with little room for streams."""
+
+    def _command(self, port: int) -> list[str]:
+        command = super()._command(port)
+        config = Path(command[-1])
+        config.write_text(config.read_text().replace("jetstream { ", "jetstream { max_file_store: 100MB, "))
+        return command
+
+
+async def test_a_stream_is_as_large_as_a_bus_without_much_room_lets_it_be(
+    database_url: str, postgres_log: PostgresLog, cluster_name: str
+) -> None:
+    with scratch_directory() as directory:
+        async with SmallNats(directory / "nats") as server:
+            bus = await NatsBus.open(server.url, name="test")
+            assert await bus.wait_connected(timeout_s=PATIENCE_S)
+            with pytest.raises(NoRoom):
+                await bus.create_stream(cluster_name, first=1, limits=Limits())
+            async with RelayProcess(database_url, server.url):
+                await append(postgres_log, cluster_name, 20)
+                await relayed(bus, cluster_name, 20)
+            await bus.close()
+
+
 async def carried(bus: NatsBus, cluster: str, position: int) -> Event | None:
     message = await bus.read(cluster, position)
     return None if message is None else from_message(message)
@@ -154,7 +212,8 @@ async def test_a_url_that_is_none_is_refused(url: str) -> None:
 async def test_a_wrong_password_is_a_bus_that_is_not_there(nats_url: str) -> None:
     if "@" not in nats_url:
         pytest.skip("this server wants no password")
-    bus = await NatsBus.open(nats_url.replace("@", "wrong@"), name="test")
+    scheme, _, rest = nats_url.partition("://")
+    bus = await NatsBus.open(f"{scheme}://{new_seed()}@{rest.rpartition('@')[2]}", name="test")
     try:
         assert not await bus.wait_connected(timeout_s=0.5)
         # The server says why, and hangs up; which of the two arrives first is open.

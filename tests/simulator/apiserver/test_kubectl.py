@@ -17,6 +17,7 @@ from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 from tests.simulator.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 from tests.simulator.apiserver.test_custom_resources import definition, rack
+from tests.simulator.apiserver.test_deployments import kubelet, running
 
 pytestmark = [
     pytest.mark.slow,
@@ -302,3 +303,21 @@ async def test_custom_resources_are_kinds_like_others(kubectl: Kubectl) -> None:
     await kubectl("delete", "crd", "racks.example.com")
     with pytest.raises(Refused, match="could not find the requested resource"):
         await kubectl("get", "racks")
+
+
+async def test_deployments_roll_out(kubectl: Kubectl) -> None:
+    async with kubelet(kubectl.client, running):
+        await kubectl("create", "deployment", "web", "--image=a", "--replicas=3")
+        assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        await kubectl("set", "image", "deployment/web", "a=b")
+        assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        assert "REVISION" in (history := await kubectl("rollout", "history", "deployment/web"))
+        assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
+        await kubectl("rollout", "undo", "deployment/web")
+        assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        await kubectl("scale", "deployment/web", "--replicas=5")
+        assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        row = (await kubectl("get", "deployment", "web", "--no-headers")).split()
+        assert row[:4] == ["web", "5/5", "5", "5"]
+        await kubectl("delete", "deployment", "web")
+        await kubectl("wait", "--for=delete", "pods", "-l", "app=web", "--timeout=60s")

@@ -1,5 +1,7 @@
 """What the log says is left to do."""
 
+import msgspec
+import pytest
 from kai_binder.projection import SNAPSHOT_SCHEMA, Decision, Observation, Projection
 from kaicore.events.envelope import Event
 from kaicore.events.payloads import BindFailed, PlacementObserved, PodBound, PodDeleted, PodObserved, PodPlaced
@@ -110,6 +112,6 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
     assert restored.is_open(restored.decisions["uid-b"])
 
 
-def test_a_snapshot_that_cannot_be_read_is_none() -> None:
-    assert Projection.restored(None).position == 0
-    assert Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense")).position == 0
+def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))

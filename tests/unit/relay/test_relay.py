@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -13,8 +14,9 @@ from kai_relay.readiness import BUS, LOG, Readiness
 from kai_relay.relay import Relay
 from kai_relay.settings import RelaySettings
 from kaicore.bus import Limits, MemoryBus, Message, StreamState
+from kaicore.bus.port import stream_bytes
 from kaicore.bus.wire import from_message
-from kaicore.errors import BusUnavailable, EventsRetired
+from kaicore.errors import BusUnavailable, EventsRetired, NoRoom
 from kaicore.events.envelope import Event
 from kaicore.log.port import Filter
 from kaicore.service import Health, get_logger, read_settings
@@ -338,6 +340,110 @@ async def test_limits_that_the_bus_refuses_stop_nothing() -> None:
         await asyncio.sleep(1)
         assert await bus.stream(C) == StreamState(1, 5)
         assert running.health.ready
+
+
+class BrokenBus(UnreliableBus):
+    """Its store can be broken: then it takes nothing, or has not what it says it has, until the stream is made anew."""
+
+    takes, has = True, True
+
+    async def publish(self, cluster: str, messages: Any) -> None:
+        if not self.takes:
+            raise BusUnavailable("no answer in 5 s")
+        await super().publish(cluster, messages)
+
+    async def read(self, cluster: str, position: int) -> Message | None:
+        return await super().read(cluster, position) if self.has else None
+
+    async def delete_stream(self, cluster: str) -> None:
+        self.takes = self.has = True
+        await super().delete_stream(cluster)
+
+
+@virtually
+async def test_a_stream_whose_store_is_broken_is_made_anew() -> None:
+    for broken, reason in (("takes", "unwritable"), ("has", "lost")):
+        log, bus = UnreliableLog(), BrokenBus()
+        await append(log, C, 50)
+        async with relaying(log, bus) as running:
+            await asyncio.sleep(1)
+        setattr(bus, broken, False)
+        async with relaying(log, bus) as running:
+            await append(log, C, 3)
+            await asyncio.sleep(10)
+            assert await on_bus(bus) == (await log.read(C))[-20:]
+            assert running.value("rebuilds_total", reason=reason) == 1
+            assert running.health.ready
+
+
+@virtually
+async def test_an_outage_is_no_reason_to_make_a_stream_anew() -> None:
+    log, bus = UnreliableLog(), UnreliableBus()
+    await append(log, C, 5)
+    async with relaying(log, bus) as running:
+        await asyncio.sleep(1)
+        for _ in range(5):
+            bus.disconnect()
+            await append(log, C, 1)
+            await asyncio.sleep(3)
+            bus.reconnect()
+            await asyncio.sleep(3)
+        assert await bus.stream(C) == StreamState(1, 10)
+        assert running.value("rebuilds_total", reason="unwritable") == 0
+
+
+class CountedRoom(UnreliableBus):
+    """Has room for so many bytes, and remembers what it was asked for."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.asked = room, list[int]()
+
+    async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
+        self.asked.append(limits.max_bytes)
+        if limits.max_bytes > self.room:
+            raise NoRoom("insufficient storage resources available")
+        await super().create_stream(cluster, first=first, limits=limits)
+
+    async def set_limits(self, cluster: str, limits: Limits) -> None:
+        self.asked.append(limits.max_bytes)
+        await super().set_limits(cluster, limits)
+
+
+@virtually
+async def test_a_stream_gets_the_room_that_there_is() -> None:
+    log, bus = UnreliableLog(), CountedRoom(200 << 20)
+    await append(log, C, 5)
+    async with relaying(log, bus, options=replace(OPTIONS, limits=Limits())):
+        await asyncio.sleep(1)
+        assert bus.asked == [1 << 30, 512 << 20, 256 << 20, 128 << 20]
+        assert await bus.stream(C) == StreamState(1, 5)
+
+
+@virtually
+async def test_a_streams_limit_follows_the_free_disk() -> None:
+    free = 10 << 30
+    log, bus = UnreliableLog(), CountedRoom(1 << 40)
+    await append(log, C, 5)
+    options = replace(OPTIONS, room=lambda used: stream_bytes(free=free, used=used))
+    async with relaying(log, bus, options=options):
+        await asyncio.sleep(100)
+        assert bus.asked == [1 << 30]
+        free = 5 << 30
+        await asyncio.sleep(100)
+        free = 4_900 << 20
+        await asyncio.sleep(100)
+        free = 0
+        await asyncio.sleep(100)
+        assert bus.asked == [1 << 30, 512 << 20, 64 << 20]
+
+
+def test_a_stream_takes_a_tenth_of_the_disk_within_bounds() -> None:
+    gib = 1 << 30
+    assert stream_bytes(free=10 * gib, used=0) == gib
+    assert stream_bytes(free=9 * gib, used=gib) == gib, "its own bytes are room that it has"
+    assert stream_bytes(free=100_000 * gib, used=0) == 4 * gib
+    assert stream_bytes(free=0, used=5000) == 64 << 20
 
 
 @virtually

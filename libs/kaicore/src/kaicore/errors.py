@@ -13,6 +13,7 @@ KaiError
 │   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
 ├── BusError
 │   ├── BusUnavailable       the bus does not answer
+│   │   └── NoRoom           its servers have less room than a stream is to have
 │   └── Fenced               somebody else has published further than we have
 ├── UnknownEvent             an event type or schema version that this version does not know
 ├── ClusterError
@@ -94,6 +95,10 @@ class BusError(KaiError):
 
 class BusUnavailable(BusError):
     """The bus does not answer."""
+
+
+class NoRoom(BusUnavailable):
+    """The bus's servers have less room left than a stream was to have."""
 
 
 class Fenced(BusError):

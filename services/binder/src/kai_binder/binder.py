@@ -33,6 +33,7 @@ from kaicore.k8s.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.k8s.resources import PODS
 from kaicore.log.outbox import Outbox
 from kaicore.log.port import EventLog, Filter
+from kaicore.log.snapshots import newest
 from kaicore.service import ServiceContext
 from kaicore.service.together import run_together
 
@@ -215,8 +216,16 @@ class Binder:
 
     async def _recall(self) -> Projection:
         head = (await self._log.head(self._cluster)).position
-        snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, upto=head)
-        projection = Projection.restored(snapshot, empty_groups=self._options.empty_groups)
+        empty_groups = self._options.empty_groups
+        found = await newest(
+            self._log,
+            self._cluster,
+            name=SNAPSHOT_NAME,
+            schema=SNAPSHOT_SCHEMA,
+            read=partial(Projection.restored, empty_groups=empty_groups),
+            upto=head,
+        )
+        projection = found or Projection(empty_groups=empty_groups)
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where

@@ -250,24 +250,24 @@ class Projection:
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
     @classmethod
-    def restored(cls, snapshot: Snapshot | None, *, empty_groups: bool = False) -> Self:
-        """Return what a snapshot holds; an empty projection for none, and for one that cannot be read."""
+    def restored(cls, snapshot: Snapshot, *, empty_groups: bool = False) -> Self:
+        """Return what a snapshot holds.
+
+        Raises:
+            msgspec.DecodeError: its bytes are none of ours.
+        """
+        record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
-        if snapshot is not None:
-            try:
-                record = _decoder.decode(snapshot.body)
-            except msgspec.DecodeError:
-                return projection
-            projection.decisions = {decision.uid: decision for decision in record.decisions}
-            projection.observations = {observation.uid: observation for observation in record.observations}
-            projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
-            projection.waiting = WaitingPods.restored(record.waiting)
-            projection.groups = GroupStatuses.restored(
-                record.groups, projection._reasons_of_group, empty_groups=empty_groups
-            )
-            projection.queues = QueueStatuses(record.queues)
-            projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
-            projection.position = snapshot.position
+        projection.decisions = {decision.uid: decision for decision in record.decisions}
+        projection.observations = {observation.uid: observation for observation in record.observations}
+        projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
+        projection.waiting = WaitingPods.restored(record.waiting)
+        projection.groups = GroupStatuses.restored(
+            record.groups, projection._reasons_of_group, empty_groups=empty_groups
+        )
+        projection.queues = QueueStatuses(record.queues)
+        projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
+        projection.position = snapshot.position
         return projection
 
 

@@ -23,6 +23,7 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 
+from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.directory_lock import lock
 from kai_cli.expectations import groups_of
 from kai_cli.load import Loader
@@ -157,7 +158,7 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
 
 
 async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
-    """Fold the log, tell of progress, and return when all Jobs are done and nothing happens any more."""
+    """Fold the log, tell of progress, and return when all Jobs are done, nothing happens any more and all is folded."""
     loop = asyncio.get_running_loop()
     began = told = last_event = loop.time()
     state = ClusterState(name)
@@ -173,7 +174,7 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
                     told = loop.time()
                     tell(_progress(state, seconds=told - began))
                 quiet = loop.time() - last_event >= _QUIET_S
-                if quiet and not state.waiting - _explained(state) and await _jobs_done(client):
+                if quiet and not state.waiting - _explained(state) and await _is_over(client, state):
                     tell(_progress(state, seconds=loop.time() - began))
                     return state, loop.time() - began, True
     finally:
@@ -183,6 +184,11 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
 
 def _explained(state: ClusterState) -> set[str]:
     return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons}
+
+
+async def _is_over(client: KubeClient, state: ClusterState) -> bool:
+    # The Jobs first: what the API server had then, it has in the list of pods too.
+    return await _jobs_done(client) and has_caught_up(state, await listed_pods(client))
 
 
 async def _jobs_done(client: KubeClient) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
+from kaicore.model.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
@@ -163,7 +164,11 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
     running = directory.running()
     if running is None:
         raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig-file")
+    there = ", ".join(sorted(running.clusters)) or "none is ready yet"
+    if cluster is not None and cluster not in running.clusters:
+        better = did_you_mean(cluster, running.clusters)
+        raise ConfigurationError(f"--cluster {cluster}: no such cluster runs in {directory.root}: {there}{better}")
     chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
-    if chosen not in running.clusters:
-        raise ConfigurationError(f"name one with --cluster: {', '.join(running.clusters)}")
+    if chosen is None:
+        raise ConfigurationError(f"name one with --cluster: {there}")
     return Path(running.clusters[chosen].service_kubeconfig)

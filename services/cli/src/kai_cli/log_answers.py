@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 from kaicore.errors import KaiError
 from kaicore.inquiry.asking import Inquiry
-from kaicore.inquiry.folding import SNAPSHOT_NAME
 from kaicore.inquiry.following import KeptState
 from kaicore.log.port import Snapshot
+from kaicore.log.snapshots import STATE_SNAPSHOT
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_cli.log_access import open_log
@@ -32,7 +32,7 @@ async def _keep(inquiry: Inquiry, kept: KeptState) -> None:
     if kept.folded < _WORTH_KEEPING:
         return
     state = await kept.current()
-    snapshot = Snapshot(SNAPSHOT_NAME, state.position, SNAPSHOT_SCHEMA, encode_state(state))
+    snapshot = Snapshot(STATE_SNAPSHOT, state.position, SNAPSHOT_SCHEMA, encode_state(state))
     try:
         await inquiry.log.save_snapshot(kept.cluster, snapshot)
     except KaiError as error:

@@ -152,7 +152,4 @@ def data_directory(path: Path | None) -> DataDirectory:
         ConfigurationError: it is no directory, or cannot be used.
     """
     chosen = path or (Path(named) if (named := os.environ.get("KAI_DATA_DIR")) else Path(".kai"))
-    root = usable_directory(chosen)
-    if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root}: is no directory")
-    return DataDirectory(root)
+    return DataDirectory(usable_directory(chosen))

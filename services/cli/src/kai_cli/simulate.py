@@ -60,7 +60,7 @@ def simulate_command(
     settings = _settings(
         read_shard_settings(config), scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa
     )
-    model = _find_kubelets(fleet) if kubelet or fleet is not None else None
+    model = find_kubelets(fleet) if kubelet or fleet is not None else None
     reading = read_files(list(files))
     found = reading.objects
     if model is not None and fleet is not None:
@@ -84,7 +84,12 @@ class _FleetKubelets(Kubelets, Protocol):
         ...
 
 
-def _find_kubelets(profile: str | None) -> _FleetKubelets:
+def find_kubelets(profile: str | None) -> _FleetKubelets:
+    """Return the installed model of kubelets, with the nodes of a profile's fleet.
+
+    Raises:
+        ConfigurationError: none is installed, or the profile makes no sense.
+    """
     for entry in entry_points(group=_KUBELETS):
         model: _FleetKubelets = entry.load()(profile)
         return model

@@ -115,7 +115,10 @@ class Stack:
         self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
-        await self._run(self._service("relay", "kai_relay.main", self._bus_and_log()))
+        relay = self._bus_and_log()
+        if self._given_nats_url is None:
+            relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
+        await self._run(self._service("relay", "kai_relay.main", relay))
         self.api_url = self._address("api")
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
 
@@ -247,6 +250,8 @@ class Stack:
             "KAI_HTTPS_PORT": str(self._ports.port(f"{name}-https")),
             "KAI_KUBECONFIG_OUT": cluster.kubeconfig,
             "KAI_HTTP_KUBECONFIG_OUT": cluster.service_kubeconfig,
+            "KAI_DEFAULT_SCHEDULER": "true",
+            "KAI_DEMONSTRATION": "true",
         }
         return self._service(name, "kai_simulator.apiserver.main", environment)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from kai_cli.directory_lock import lock
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
+from kai_cli.preflight import check_cluster, check_nats
 from kai_cli.stack import ClusterSpec, Stack
 
 
@@ -49,13 +50,17 @@ def up(
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
     )
+    check_cluster(spec)
+    nats_url = nats_url or os.environ.get("KAI_NATS_URL")
+    if nats_url:
+        check_nats(nats_url)
     with lock(directory) as held:
         stack = Stack(
             directory,
             lock=held,
             tell=tell,
             database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
-            nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
+            nats_url=nats_url,
             log_level=log_level,
         )
         return asyncio.run(_up(stack, spec))

@@ -19,6 +19,7 @@ from kaicore.events.observation import (
 from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter, Snapshot
+from kaicore.log.snapshots import newest
 from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
 from kaicore.service.logs import Logger
 from kaicore.state.contradiction import MissCause, contradiction, falls_short
@@ -163,10 +164,17 @@ class Ingest:
         Raises:
             LogError: the log does not answer, or contradicts itself.
         """
-        snapshot = await self._log.load_snapshot(self._cluster, name=SNAPSHOT, schema=SCHEMA)
-        if snapshot is not None:
-            self.projection = Projection.load(snapshot.body, position=snapshot.position)
         head = (await self._log.head(self._cluster)).position
+        found = await newest(
+            self._log,
+            self._cluster,
+            name=SNAPSHOT,
+            schema=SCHEMA,
+            read=lambda snapshot: Projection.load(snapshot.body, position=snapshot.position),
+            upto=head,
+        )
+        if found is not None:
+            self.projection = found
         while True:
             events = await self._log.read(
                 self._cluster,

@@ -3,7 +3,8 @@
 Where to begin is read from the stream itself, so there is no checkpoint that could be wrong. Before anything is
 published, the stream's last message is compared with the log's event at that position. Hashes are chained, so if these
 two agree, all before them do; if they do not, the stream belongs to another log, or to an end of this one that is lost,
-and it is made anew.
+and it is made anew. So it is when it takes nothing any more although the bus answers, or has not what it says it has:
+its store was deleted or its disk is full.
 
 A second relay loses the race for a position sooner or later, and stands by: it watches the stream, and takes over when
 that stands still although there is more in the log. Nobody has to be told who leads: the stream takes each position
@@ -12,12 +13,13 @@ once, whoever brings it.
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from kaicore.bus import Bus, Limits, StreamState
 from kaicore.bus.wire import message_hash, to_message
-from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, Fenced, LogError, LogUnavailable
+from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, Fenced, LogError, LogUnavailable, NoRoom
 from kaicore.events.envelope import Event
 from kaicore.feed.cursor import Cursor, find_cursor
 from kaicore.feed.retry import Retry
@@ -26,6 +28,13 @@ from kaicore.service.logs import Logger
 
 from kai_relay.metrics import RelayMetrics
 from kai_relay.readiness import BUS, LOG, Readiness
+
+#: Times in a row that a stream may take nothing, with the bus there, before it is made anew.
+_REFUSALS = 2
+#: Bytes below which a stream is not tried to be made.
+_LEAST_BYTES = 16 << 20
+#: A stream's limit is changed when the room differs by more than this part of it.
+_ROOM_DIFFERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +45,8 @@ class RelayOptions:
         batch: events per batch at most.
         refill: events put into a stream that had to be made anew; consumers find older ones in the log.
         limits: the streams'.
+        room: returns how many bytes a stream may have that has so many; None: as `limits` says.
+        room_s: seconds between two looks at the room.
         idle_s: seconds between two looks at the stream while the log is silent.
         takeover_s: seconds that the stream may stand still before a relay that stands by takes over.
         retry_s: seconds until a bus or log that failed is tried again; doubled each time, up to `retry_max_s`.
@@ -45,6 +56,8 @@ class RelayOptions:
     batch: int = 500
     refill: int = 10_000
     limits: Limits = field(default_factory=Limits)
+    room: Callable[[int], int] | None = None
+    room_s: float = 30.0
     idle_s: float = 1.0
     takeover_s: float = 1.5
     retry_s: float = 0.1
@@ -73,6 +86,10 @@ class ClusterRelay:
         self._readiness = readiness
         self._logger = logger.bind(cluster=cluster)
         self._cursor = Cursor()
+        self._max_bytes = options.limits.max_bytes
+        self._room_until = 0.0
+        # Times in a row that the stream took nothing although the bus was there.
+        self._refusals = 0
         self._retry = Retry(first_s=options.retry_s, most_s=options.retry_max_s)
 
     async def run(self) -> NoReturn:
@@ -102,16 +119,14 @@ class ClusterRelay:
         state = await self._bus.stream(self._cluster)
         if state is None:
             return await self._make_stream("missing")
-        cursor = await self._end_of(state)
+        cursor = "unwritable" if self._refusals >= _REFUSALS else await self._end_of(state)
         if isinstance(cursor, str):
-            self._logger.error("the stream is not of this log, making it anew", reason=cursor, last=state.last)
+            self._logger.error("the stream cannot be gone on with, making it anew", reason=cursor, last=state.last)
             await self._bus.delete_stream(self._cluster)
+            self._refusals = 0
             return await self._make_stream(cursor)
-        try:
-            await self._bus.set_limits(self._cluster, self._options.limits)
-        except BusUnavailable as error:
-            # Old limits are no reason to publish nothing.
-            self._logger.warning("the stream keeps its limits", error=str(error))
+        self._max_bytes = self._wanted_bytes(state)
+        await self._set_limits()
         self._logger.info("publishing", after=cursor.position)
         return cursor
 
@@ -127,7 +142,11 @@ class ClusterRelay:
             return cursor
         message = await self._bus.read(self._cluster, state.last)
         if message is None:
-            raise BusUnavailable(f"cluster {self._cluster}: message {state.last} is gone from its stream")
+            again = await self._bus.stream(self._cluster)
+            if again is None or again != state:
+                raise BusUnavailable(f"cluster {self._cluster}: message {state.last} is gone from its stream")
+            # It is not gone by age or size, then: whoever counts messages has it, and the store has not.
+            return "lost"
         try:
             return cursor if message_hash(message) == cursor.hash else "foreign"
         except CorruptLog:
@@ -142,15 +161,51 @@ class ClusterRelay:
             cursor = await find_cursor(self._log, self._cluster, error.position)
         if cursor is None:
             raise CorruptLog(f"cluster {self._cluster}: the log ends at {head}, but has no event {after}")
-        await self._bus.create_stream(self._cluster, first=cursor.position + 1, limits=self._options.limits)
+        self._max_bytes = self._wanted_bytes(None)
+        while True:
+            try:
+                await self._bus.create_stream(self._cluster, first=cursor.position + 1, limits=self._limits())
+                break
+            except NoRoom as error:
+                if not self._max_bytes > _LEAST_BYTES:
+                    raise
+                self._max_bytes //= 2
+                self._logger.warning("less room for the stream", max_bytes=self._max_bytes, error=str(error))
         self._metrics.rebuilt(self._cluster, reason)
         self._logger.warning("stream made", reason=reason, first=cursor.position + 1)
         return cursor
+
+    def _limits(self) -> Limits:
+        return replace(self._options.limits, max_bytes=self._max_bytes)
+
+    def _wanted_bytes(self, state: StreamState | None) -> int:
+        room = self._options.room
+        return self._options.limits.max_bytes if room is None else room(0 if state is None else state.size)
+
+    async def _set_limits(self) -> None:
+        try:
+            await self._bus.set_limits(self._cluster, self._limits())
+        except BusUnavailable as error:
+            # Old limits are no reason to publish nothing.
+            self._logger.warning("the stream keeps its limits", error=str(error))
+
+    async def _follow_room(self) -> None:
+        """Look now and then at how much room there is, and give the stream less or more when that differs much."""
+        now = asyncio.get_running_loop().time()
+        if self._options.room is None or now < self._room_until:
+            return
+        self._room_until = now + self._options.room_s
+        wanted = self._wanted_bytes(await self._bus.stream(self._cluster))
+        if abs(wanted - self._max_bytes) * _ROOM_DIFFERS > self._max_bytes:
+            self._logger.info("the stream's room changes", max_bytes=wanted, before=self._max_bytes)
+            self._max_bytes = wanted
+            await self._set_limits()
 
     async def _publish_all(self) -> None:
         """Publish until the log or the stream is not what it was; in silence, too, that is looked after."""
         events: list[Event] = []
         while True:
+            await self._follow_room()
             events = events or await self._read(self._cursor)
             if events:
                 events = await self._publish(events)
@@ -173,7 +228,13 @@ class ClusterRelay:
         reading = asyncio.ensure_future(self._read(cursor)) if full else None
         try:
             limit = self._bus.max_data
-            await self._bus.publish(self._cluster, [to_message(event, max_data=limit) for event in events])
+            try:
+                await self._bus.publish(self._cluster, [to_message(event, max_data=limit) for event in events])
+            except BusUnavailable:
+                if self._bus.connected:
+                    self._refusals += 1
+                raise
+            self._refusals = 0
             self._cursor = cursor
             self._works()
             self._metrics.published(

@@ -1,9 +1,13 @@
 """`kai-relay`: the only publisher on the bus, as a process."""
 
 import gc
+import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 from kaicore.bus import Limits, NatsBus
+from kaicore.bus.port import stream_bytes
 from kaicore.errors import LogUnavailable
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
@@ -31,11 +35,8 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
                     batch=settings.batch,
                     refill=settings.refill,
                     takeover_s=settings.takeover_ms / 1000,
-                    limits=Limits(
-                        max_age_s=settings.stream_max_age_s,
-                        max_bytes=settings.stream_max_bytes,
-                        replicas=settings.stream_replicas,
-                    ),
+                    limits=_limits(settings),
+                    room=_room(settings),
                 ),
                 metrics=RelayMetrics(),
                 readiness=Readiness(context.health),
@@ -47,6 +48,26 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
             await relay.run(context.stopping)
         finally:
             await bus.close()
+
+
+def _limits(settings: RelaySettings) -> Limits:
+    limits = Limits(max_age_s=settings.stream_max_age_s, replicas=settings.stream_replicas)
+    return limits if settings.stream_max_bytes is None else replace(limits, max_bytes=settings.stream_max_bytes)
+
+
+def _room(settings: RelaySettings) -> Callable[[int], int] | None:
+    directory = settings.nats_store_dir
+    if directory is None or settings.stream_max_bytes is not None:
+        return None
+
+    def room(used: int) -> int:
+        try:
+            return stream_bytes(free=shutil.disk_usage(directory).free, used=used)
+        except OSError:
+            # A store that somebody has deleted is noticed elsewhere.
+            return Limits().max_bytes
+
+    return room
 
 
 async def _open_log(context: ServiceContext, settings: RelaySettings) -> PostgresLog | None:

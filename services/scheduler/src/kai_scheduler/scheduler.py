@@ -14,8 +14,8 @@ from kaicore.engine.config import EngineConfig
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.feed import EventFeed
-from kaicore.inquiry.folding import SNAPSHOT_NAME
 from kaicore.log.port import EventLog, Snapshot
+from kaicore.log.snapshots import STATE_SNAPSHOT
 from kaicore.service import ServiceContext
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import idle, next_retry
@@ -119,7 +119,7 @@ class Scheduler:
         body = encode_state(self.state)
         try:
             await self._log.save_snapshot(
-                self.state.cluster, Snapshot(SNAPSHOT_NAME, self.state.position, SNAPSHOT_SCHEMA, body)
+                self.state.cluster, Snapshot(STATE_SNAPSHOT, self.state.position, SNAPSHOT_SCHEMA, body)
             )
         except LogUnavailable as error:
             self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))

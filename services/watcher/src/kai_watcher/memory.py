@@ -9,6 +9,7 @@ from kaicore.k8s.facts import Facts, KnownFact
 from kaicore.k8s.kinds import FACT_TYPES
 from kaicore.k8s.reflector_core import ObjectKey
 from kaicore.log.port import EventLog, Filter, Snapshot
+from kaicore.log.snapshots import newest
 
 SNAPSHOT_NAME = "watcher"
 
@@ -31,9 +32,9 @@ async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
     """
     facts = Facts(cluster)
     position = 0
-    snapshot = await log.load_snapshot(cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, upto=upto)
-    if snapshot is not None and (record := _decoded(snapshot.body)) is not None:
-        position = snapshot.position
+    found = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=_read, upto=upto)
+    if found is not None:
+        position, record = found
         for kind, known in facts.known.items():
             known.update(record.get(kind, ()))
     where = Filter(types=FACT_TYPES)
@@ -50,8 +51,5 @@ def snapshot_of(facts: Facts, *, position: int) -> Snapshot:
     return Snapshot(SNAPSHOT_NAME, position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
 
-def _decoded(body: bytes) -> _Record | None:
-    try:
-        return _decoder.decode(body)
-    except msgspec.DecodeError:
-        return None
+def _read(snapshot: Snapshot) -> tuple[int, _Record]:
+    return snapshot.position, _decoder.decode(snapshot.body)

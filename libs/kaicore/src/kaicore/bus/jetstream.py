@@ -19,7 +19,7 @@ from kaicore.bus.connection import Connection, Outgoing
 from kaicore.bus.names import stream_name, subject_prefix
 from kaicore.bus.port import Limits, Message, StreamState, check_follows
 from kaicore.bus.pull import PullSubscription
-from kaicore.errors import BusUnavailable
+from kaicore.errors import BusUnavailable, NoRoom
 
 #: Bytes that are left free for headers below the server's limit for a message.
 _HEADERS = 512
@@ -33,6 +33,7 @@ _STREAM_NOT_FOUND = 10059
 _MESSAGE_NOT_FOUND = 10037
 _NAME_IN_USE = 10058
 _WRONG_LAST_SEQUENCE = 10071
+_NO_ROOM = (10002, 10023, 10047)
 
 _NANOSECONDS = 1_000_000_000
 
@@ -52,6 +53,7 @@ class _State(msgspec.Struct, frozen=True):
     messages: int
     first_seq: int
     last_seq: int
+    bytes: int = 0
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ class NatsBus:
         if answer is None or answer.state is None:
             return None
         state = answer.state
-        return StreamState(state.first_seq if state.messages else state.last_seq + 1, state.last_seq)
+        return StreamState(state.first_seq if state.messages else state.last_seq + 1, state.last_seq, state.bytes)
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
         """See `Bus.create_stream`."""
@@ -227,7 +229,8 @@ def _read(message: Msg) -> _Answer:
 
 
 def _unavailable(what: str, error: _ApiError) -> BusUnavailable:
-    return BusUnavailable(f"NATS: {what}: {error.description} ({error.err_code})")
+    kind = NoRoom if error.err_code in _NO_ROOM else BusUnavailable
+    return kind(f"NATS: {what}: {error.description} ({error.err_code})")
 
 
 def _limits(limits: Limits) -> dict[str, int]:

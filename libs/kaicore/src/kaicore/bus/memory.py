@@ -126,7 +126,7 @@ class MemoryBus:
     async def stream(self, cluster: str) -> StreamState | None:
         """See `Bus.stream`."""
         stream = self._find(cluster)
-        return None if stream is None else StreamState(stream.first, stream.last)
+        return None if stream is None else StreamState(stream.first, stream.last, stream.size)
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
         """See `Bus.create_stream`."""

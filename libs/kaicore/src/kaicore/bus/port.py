@@ -9,7 +9,7 @@ the log's tail. It may lose messages, or all of them, at any time; `kaicore.feed
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kaicore.errors import BusUnavailable, Fenced
@@ -36,10 +36,12 @@ class StreamState:
     Attributes:
         first: position of the oldest message; `last + 1` in an empty stream.
         last: position of the newest message ever published, or one less than the first that may be.
+        size: bytes of the messages, as the bus counts them.
     """
 
     first: int
     last: int
+    size: int = field(default=0, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -112,7 +114,11 @@ class Bus(Protocol):
         ...
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
-        """Create the stream, whose first message will have position `first`, unless there is a stream already."""
+        """Create the stream, whose first message will have position `first`, unless there is a stream already.
+
+        Raises:
+            NoRoom: the limit of bytes is more than the bus has left.
+        """
         ...
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
@@ -149,6 +155,20 @@ class Bus(Protocol):
     async def close(self) -> None:
         """Close the connection and end all subscriptions. Never raises."""
         ...
+
+
+#: Of the room that a stream could have, the part that it gets, and the least and most bytes whatever there is.
+_SHARE, _LEAST, _MOST = 10, 64 << 20, 4 << 30
+
+
+def stream_bytes(*, free: int, used: int) -> int:
+    """Return how large a stream may be on a disk: a tenth of what is free or its own, in whole MiB.
+
+    Args:
+        free: bytes that are free.
+        used: bytes that the stream has.
+    """
+    return min(_MOST, max(_LEAST, (free + used) // _SHARE >> 20 << 20))
 
 
 def check_follows(cluster: str, position: int, *, last: int) -> None:

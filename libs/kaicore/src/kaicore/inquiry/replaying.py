@@ -1,15 +1,24 @@
 """A whole log, replayed."""
 
-from kaicore.inquiry.folding import events_of
+from kaicore.inquiry.folding import events_of, first_state
 from kaicore.log.port import EventLog, Filter
-from kaicore.state.cluster_state import ClusterState
 from kaicore.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 
 
 async def replay_log(log: EventLog, cluster: str) -> ReplayReport:
-    """Fold a cluster's whole log again and run every recorded cycle again."""
-    known = [event async for event in events_of(log, cluster, where=Filter(types=KNOWN_BEFOREHAND))]
-    replay = Replay(ClusterState(cluster), known)
-    async for event in events_of(log, cluster):
+    """Fold a cluster's log again and run every recorded cycle again, up to where the log ends now.
+
+    Where months have been retired, it goes on from the state that was kept with them.
+
+    Raises:
+        EventsRetired: no sound state was kept.
+    """
+    # One end for both passes: what is appended meanwhile is no part of it.
+    head = (await log.head(cluster)).position
+    state = await first_state(log, cluster)
+    after, where = state.position, Filter(types=KNOWN_BEFOREHAND)
+    known = [event async for event in events_of(log, cluster, after=after, upto=head, where=where)]
+    replay = Replay(state, known)
+    async for event in events_of(log, cluster, after=after, upto=head):
         replay.take(event)
     return replay.finish()

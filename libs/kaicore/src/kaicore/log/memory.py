@@ -98,6 +98,16 @@ class MemoryLog:
         kept = self._cluster(cluster).snapshots.get((name, schema))
         return kept if kept is not None and (upto is None or kept.position <= upto) else None
 
+    async def retired(self, cluster: str) -> int:
+        """See `EventLog.retired`."""
+        self._cluster(cluster)
+        return 0
+
+    async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
+        """See `EventLog.kept_snapshots`; nothing is ever detached here."""
+        self._cluster(cluster)
+        return []
+
     async def close(self) -> None:
         """See `EventLog.close`."""
         self._closed = True

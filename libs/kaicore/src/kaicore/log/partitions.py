@@ -12,12 +12,15 @@ can still be verified.
 import calendar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Self
 
 import structlog
 from psycopg import AsyncConnection, errors, sql
 
 from kaicore.errors import ConfigurationError
+from kaicore.log.port import Snapshot
+from kaicore.log.snapshots import STATE_SNAPSHOT, content, snapshot_digest
 
 _logger = structlog.get_logger()
 
@@ -162,7 +165,7 @@ async def detach_month(
         made = [Seal(*row) for row in await rows.fetchall()]
         for seal in made:
             if not without_snapshot:
-                await _check_snapshot(connection, seal)
+                await _keep_snapshots(connection, seal)
             await connection.execute(
                 "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s)",
@@ -243,12 +246,54 @@ async def _check_detachable(connection: AsyncConnection[Any], month: Month, now:
         raise ConfigurationError(f"the default partition has events that are older than the end of month {month}")
 
 
-async def _check_snapshot(connection: AsyncConnection[Any], seal: Seal) -> None:
-    found = await connection.execute(
-        "SELECT FROM snapshot WHERE cluster = %s AND position >= %s LIMIT 1", [seal.cluster, seal.position]
+async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
+    """Keep what readers start from once the events are gone: the state, and whatever else was ever saved.
+
+    Raises:
+        ConfigurationError: there is no sound one of these at or after the last event that goes.
+    """
+    rows = await connection.execute(
+        "SELECT name, position, schema, body, digest FROM snapshot WHERE cluster = %s ORDER BY position", [seal.cluster]
     )
-    if await found.fetchone() is None:
-        raise ConfigurationError(
-            f"cluster {seal.cluster} has no snapshot at or after position {seal.position}: "
-            "once its events are gone, its state could not be built again"
+    newest: dict[str, tuple[Snapshot, bytes]] = {}
+    names = {STATE_SNAPSHOT}
+    for *fields, digest in await rows.fetchall():
+        snapshot = Snapshot(*fields)
+        names.add(snapshot.name)
+        if _leads_past(seal, snapshot, digest):
+            newest[snapshot.name] = (snapshot, digest)
+    for name in sorted(names):
+        if name not in newest:
+            raise ConfigurationError(
+                f"cluster {seal.cluster} has no sound snapshot {name!r} at or after position {seal.position}: once its "
+                "events are gone, nobody could start from the first event any more. Each service saves one as it ends"
+            )
+        snapshot, digest = newest[name]
+        await connection.execute(
+            "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
+            "VALUES (%s, %s, %s, %s, %s, %b, %b)",
+            [
+                seal.cluster,
+                seal.position,
+                name,
+                snapshot.schema,
+                snapshot.position,
+                snapshot.body,
+                digest,
+            ],
         )
+
+
+def _leads_past(seal: Seal, snapshot: Snapshot, digest: bytes) -> bool:
+    if snapshot.position < seal.position or snapshot_digest(seal.cluster, snapshot) != digest:
+        return False
+    if snapshot.name != STATE_SNAPSHOT:
+        return True
+    # The rules and their columns: of all that is done with a log only this needs them.
+    from kaicore.log.state_snapshot import read_state  # noqa: PLC0415
+    from kaicore.state.snapshot import SNAPSHOT_SCHEMA  # noqa: PLC0415
+
+    if snapshot.schema != SNAPSHOT_SCHEMA:
+        return False
+    state = content(seal.cluster, snapshot, partial(read_state, seal.cluster), end=snapshot.position)
+    return state is not None

@@ -110,7 +110,15 @@ class EventLog(Protocol):
         ...
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
-        """Return the snapshot of that name and schema if it is at or before `upto`; else None."""
+        """Return the snapshot of that name and schema if it is at or before `upto`, and what was saved; else None."""
+        ...
+
+    async def retired(self, cluster: str) -> int:
+        """Return the last position that was detached with an old month; 0 where none was."""
+        ...
+
+    async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
+        """Return the snapshots of that name that were kept when months were detached, in order of position."""
         ...
 
     async def close(self) -> None:

@@ -356,6 +356,7 @@ class ClusterState:
     def _pod_observed(self, payload: payloads.PodObserved, _: Event) -> None:
         pod = payload.pod
         entry = self.pods.get(pod.uid)
+        told = "" if entry is None else entry.pod.nominated_node
         started = entry is not None and entry.pod.phase == "Pending" != pod.phase
         if entry is None:
             key = self.class_book.enter(pod)
@@ -382,8 +383,26 @@ class ClusterState:
                 self.charges.recharge(entry)
         self.charges.set_releasing(entry)
         self._place_in_group(entry)
+        self._heed_status(entry, before=told)
         self._set_waiting(entry)
         self._bill(entry)
+
+    def _heed_status(self, entry: PodEntry, *, before: str) -> None:
+        """Take over where a pod's status says that room is kept for it, unless that is what was decided here.
+
+        Args:
+            entry: the pod.
+            before: what its status said before.
+        """
+        told, nomination = entry.pod.nominated_node, entry.nomination
+        if nomination is not None and nomination.foreign and nomination.node != told:
+            nomination = None
+            self._nominate(entry, None)
+            self._stirred += 1
+        if before and not told:
+            entry.nominated_for = ""
+        if told and told != entry.nominated_for and nomination is None and entry.stage is Stage.WAITING:
+            self._nominate(entry, Nomination(told, at=self.recorded_at, foreign=True))
 
     def _set_pod(self, entry: PodEntry, pod: Pod) -> None:
         entry.pod = pod
@@ -531,6 +550,7 @@ class ClusterState:
     def _nomination_cleared(self, payload: payloads.NominationCleared, _: Event) -> None:
         entry = self.pods.get(payload.uid)
         if entry is not None and entry.nomination is not None:
+            entry.nominated_for = payload.node
             self._nominate(entry, None)
             self._stirred += 1
 
@@ -744,6 +764,11 @@ class ClusterState:
             entry.nomination = None
             self.nominated.discard(entry.pod.uid)
             return
+        entry.nominated_for = nomination.node
+        self.nominated.add(entry.pod.uid)
+        if nomination.foreign:
+            entry.nomination = nomination
+            return
         row = self.columns.row(nomination.node)
         charge = zone_charge(
             self.columns.zones,
@@ -753,7 +778,6 @@ class ClusterState:
             observed=None,
         )
         entry.nomination = msgspec.structs.replace(nomination, charge=charge or ZoneCharge())
-        self.nominated.add(entry.pod.uid)
 
     def _changed(self, node: str) -> None:
         self.changes[node] = self.changes.get(node, 0) + 1

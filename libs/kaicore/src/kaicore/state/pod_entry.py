@@ -66,6 +66,7 @@ class PodEntry(msgspec.Struct):
         healing: its eviction was decided, and has not failed.
         heal_failures: failed evictions so far; `heal_failed_at` is the last one's recorded time.
         nomination: the room that is kept for it while it waits.
+        nominated_for: the node of the last room that was kept for it, as long as its status may still tell of that.
         volumes: volumes that its claims get by the decision that placed it, by the claim's name.
         evicting: its eviction for another group's sake was decided, and has not failed.
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
@@ -110,6 +111,7 @@ class PodEntry(msgspec.Struct):
     group_problem: Reason | None = None
     bill: Bill | None = None
     nomination: Nomination | None = None
+    nominated_for: str = ""
     reported: WaitingPod | None = None
     evicting: bool = False
     volumes: dict[str, str] = {}

@@ -26,7 +26,7 @@ class _Account:
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
     uncertain: set[str] = field(default_factory=set)
-    repeated: dict[str, int] = field(default_factory=dict)
+    repeated: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def known(self, placement: Placement) -> bool:
         index, resources = self.index, self.columns.resources
@@ -55,8 +55,9 @@ class _Account:
                 if not is_memory(resource):
                     for name in span.zones:
                         self._put(self.index[name], resource, amount)
-                    if resource in container.uncertain:
-                        self.repeated[resource] = self.repeated.get(resource, 0) + len(span.zones) * amount
+                        if resource in container.uncertain:
+                            key = self.index[name], resource
+                            self.repeated[key] = self.repeated.get(key, 0) + amount
         if memory:
             self._add_blocks(container, init=init)
 
@@ -116,7 +117,7 @@ class _Account:
 
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
-        repeated = tuple((resource, amount) for resource, amount in sorted(self.repeated.items()) if amount)
+        repeated = tuple((*key, amount) for key, amount in sorted(self.repeated.items()) if amount)
         return ZoneCharge(amounts, tuple(self.blocks), tuple(sorted(self.uncertain)), repeated)
 
 

@@ -39,12 +39,18 @@ def tell(events: list[Event]) -> list[StoryLine]:
     lines: list[StoryLine] = []
     before: Pod | None = None
     predicted: Placement | None = None
+    nominated = ""
     for event in events:
         payload = decode_payload(event)
         text = ""
         match payload:
             case payloads.PodObserved(pod):
                 text = _pod_news(before, pod)
+                said = "" if before is None else before.nominated_node
+                if pod.nominated_node not in ("", said, nominated):
+                    text += (
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by somebody else"
+                    )
                 before = pod
             case payloads.PodPlaced():
                 predicted = payload.placement
@@ -75,6 +81,7 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text += failures_text(payload.failures_left)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
+                nominated = payload.node
                 text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
             case payloads.NominationCleared():
                 text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"

@@ -126,7 +126,10 @@ _EXPRESSION_OPERATORS: dict[str, Operator] = {
 
 
 def selector_of(given: Mapping[str, Any] | None) -> LabelSelector | None:
-    """Read a `metav1.LabelSelector` object; None (select nothing) if there is none."""
+    """Read a `metav1.LabelSelector` object; None (select nothing) if there is none.
+
+    Objects of an earlier version may hold an operator that there is not: it selects nothing.
+    """
     if given is None:
         return None
     requirements = [
@@ -134,6 +137,8 @@ def selector_of(given: Mapping[str, Any] | None) -> LabelSelector | None:
     ]
     requirements += [
         Requirement(term["key"], _EXPRESSION_OPERATORS[term["operator"]], frozenset(term.get("values") or ()))
+        if term["operator"] in _EXPRESSION_OPERATORS
+        else Requirement(term["key"], "in", frozenset())
         for term in given.get("matchExpressions") or ()
     ]
     return LabelSelector(tuple(requirements))

@@ -22,6 +22,7 @@ from kaicore.log.postgres.connections import Connection, Connections, end
 from kaicore.log.postgres.listen import Listener
 from kaicore.log.postgres.read import select_events
 from kaicore.log.postgres.rows import COLUMNS, to_events
+from kaicore.log.snapshots import discard, snapshot_digest
 
 _logger = structlog.get_logger()
 
@@ -185,12 +186,25 @@ class PostgresLog:
         async def save(connection: Connection) -> None:
             await connection.execute(
                 """
-                INSERT INTO snapshot (cluster, name, schema, position, body) VALUES (%s, %s, %s, %s, %b)
+                INSERT INTO snapshot AS saved (cluster, name, schema, position, body, digest)
+                VALUES (%s, %s, %s, %s, %b, %b)
                 ON CONFLICT (cluster, name, schema)
-                DO UPDATE SET position = excluded.position, body = excluded.body
-                WHERE snapshot.position <= excluded.position
+                DO UPDATE SET position = excluded.position, body = excluded.body, digest = excluded.digest
+                -- One that is not what was saved keeps no other out, whatever position it claims.
+                WHERE saved.position <= excluded.position OR saved.digest <> sha256(
+                    convert_to(
+                        concat_ws(E'\n', saved.cluster, saved.name, saved.schema, saved.position, ''), 'UTF8'
+                    ) || saved.body
+                )
                 """,
-                [cluster, snapshot.name, snapshot.schema, snapshot.position, snapshot.body],
+                [
+                    cluster,
+                    snapshot.name,
+                    snapshot.schema,
+                    snapshot.position,
+                    snapshot.body,
+                    snapshot_digest(cluster, snapshot),
+                ],
             )
 
         await self._connections.run(save)
@@ -198,11 +212,26 @@ class PostgresLog:
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
         """See `EventLog.load_snapshot`."""
         rows = await self._rows(
-            "SELECT name, position, schema, body FROM snapshot "
+            "SELECT name, position, schema, body, digest FROM snapshot "
             "WHERE cluster = %s AND name = %s AND schema = %s AND position <= %s",
             [cluster, name, schema, _MAX if upto is None else upto],
         )
-        return Snapshot(*rows[0]) if rows else None
+        sound = _sound(cluster, rows)
+        return sound[0] if sound else None
+
+    async def retired(self, cluster: str) -> int:
+        """See `EventLog.retired`."""
+        ((position,),) = await self._rows("SELECT coalesce(max(position), 0) FROM seal WHERE cluster = %s", [cluster])
+        return int(position)
+
+    async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
+        """See `EventLog.kept_snapshots`."""
+        rows = await self._rows(
+            "SELECT name, position, schema, body, digest FROM kept_snapshot WHERE cluster = %s AND name = %s "
+            "ORDER BY position",
+            [cluster, name],
+        )
+        return _sound(cluster, rows)
 
     async def make_months(self) -> None:
         """Make the partitions of the present and the next months, where missing; an open log does so by itself.
@@ -265,7 +294,7 @@ class PostgresLog:
             raise CorruptLog(f"cluster {cluster}: event {missing} is missing, or another one is there twice")
 
     async def _check_not_retired(self, cluster: str, after: int) -> None:
-        ((retired,),) = await self._rows("SELECT coalesce(max(position), 0) FROM seal WHERE cluster = %s", [cluster])
+        retired = await self.retired(cluster)
         if retired > after:
             raise EventsRetired(cluster, retired)
 
@@ -291,3 +320,15 @@ class PostgresLog:
             return self._clock()
         ((now,),) = await (await connection.execute(_NOW)).fetchall()
         return int(now)
+
+
+def _sound(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Snapshot]:
+    """Return the snapshots that are what was saved, and say which are not."""
+    sound = []
+    for *fields, digest in rows:
+        snapshot = Snapshot(*fields)
+        if snapshot_digest(cluster, snapshot) == digest:
+            sound.append(snapshot)
+        else:
+            discard(cluster, snapshot, why="digest")
+    return sound

@@ -4,9 +4,8 @@ Pods are counted exactly once, also across a kill: a finished pod's uid goes int
 its tracking finalizer, then the counter moves and the uid leaves the status again.
 """
 
-from dataclasses import dataclass
-
 from kai_simulator.apiserver.controllers import job_rules
+from kai_simulator.apiserver.controllers.backoff import Backoffs
 from kai_simulator.apiserver.controllers.job_pods import pod_of
 from kai_simulator.apiserver.controllers.job_rules import TRACKING, End, Tally
 from kai_simulator.apiserver.controllers.reconciling import Controller
@@ -20,19 +19,9 @@ JOBS = "jobs.batch"
 PODS = "pods"
 
 _CREATED_AT_ONCE = 100
-#: The longest wait for a replacement, in first waits: ten minutes of ten seconds each in the real controller.
-_BACKOFF_MOST = 60.0
 #: Pods per second of waiting before a Job is looked at again because of one of them; changes gather meanwhile.
 _PODS_PER_SECOND = 5000.0
 _LONGEST_GATHERING_S = 1.0
-
-
-@dataclass(slots=True)
-class _Backoff:
-    """Failures since the last success, and when the last was, on the backend's clock (seconds since 1970)."""
-
-    failures: int = 0
-    last_s: float = 0.0
 
 
 class JobController(Controller[str]):
@@ -42,10 +31,9 @@ class JobController(Controller[str]):
 
     def __init__(self, backend: Backend, *, base_backoff_s: float) -> None:
         super().__init__(backend)
-        self._base_backoff = base_backoff_s
+        self._backoffs = Backoffs(base_backoff_s)
         self._jobs: dict[str, str] = {}  # uid to key
         self._pods: dict[str, dict[str, None]] = {}  # uid of a Job (or of what was one) to keys of pods
-        self._backoff: dict[str, _Backoff] = {}
         self._briefs: dict[str, tuple[Stored, Object]] = {}
         self._pod_resource = backend.registry.find("", "v1", plural="pods")
         self._job_resource = backend.registry.find("batch", "v1", plural="jobs")
@@ -65,7 +53,7 @@ class JobController(Controller[str]):
         stored = event.stored
         if event.type is EventType.DELETED:
             self._jobs.pop(stored.uid, None)
-            self._backoff.pop(stored.uid, None)
+            self._backoffs.forget(stored.uid)
             for pod_key in self._pods.get(stored.uid, ()):
                 self.queue(f"pod/{pod_key}")
         else:
@@ -250,12 +238,11 @@ class JobController(Controller[str]):
             job["status"]["completedIndexes"] = job_rules.write_indexes(done)
 
     def _note_outcome(self, job: Object, *, succeeded: bool) -> None:
-        backoff = self._backoff.setdefault(job["metadata"]["uid"], _Backoff())
+        uid = job["metadata"]["uid"]
         if succeeded:
-            backoff.failures = 0
+            self._backoffs.forget(uid)
         else:
-            backoff.failures += 1
-            backoff.last_s = self.backend.now().timestamp()
+            self._backoffs.failed(uid, self.backend.now().timestamp())
 
     @staticmethod
     def _decided_end(job: Object) -> End | None:
@@ -300,19 +287,12 @@ class JobController(Controller[str]):
             tally.active = [pod for pod in tally.active if pod["metadata"]["uid"] not in gone]
             return [], None
         missing = wanted - standing
-        wait = self._remaining_backoff(job)
+        wait = self._backoffs.remaining(job["metadata"]["uid"], self.backend.now().timestamp())
         if missing and wait > 0:
             return [], wait
         indexes = self._indexes(job, tally, missing)
         created = [self._create(job, index) for index in indexes[:_CREATED_AT_ONCE]]
         return created, 0.001 if len(indexes) > _CREATED_AT_ONCE else None
-
-    def _remaining_backoff(self, job: Object) -> float:
-        backoff = self._backoff.get(job["metadata"]["uid"])
-        if backoff is None or not backoff.failures:
-            return 0.0
-        delay = self._base_backoff * min(2.0 ** (backoff.failures - 1), _BACKOFF_MOST)
-        return backoff.last_s + delay - self.backend.now().timestamp()
 
     @staticmethod
     def _indexes(job: Object, tally: Tally, missing: int) -> list[int | None]:

@@ -103,11 +103,12 @@ def _validate_pod_affinity(affinity: Object, field: str) -> list[FieldError]:
 def _validate_pod_term(term: Object, field: str) -> list[FieldError]:
     errors = _validate_topology_key(term, field)
     for name in ("labelSelector", "namespaceSelector"):
-        errors += _validate_label_selector(term.get(name) or {}, f"{field}.{name}")
+        errors += validate_label_selector(term.get(name) or {}, f"{field}.{name}")
     return errors
 
 
-def _validate_label_selector(selector: Object, field: str) -> list[FieldError]:
+def validate_label_selector(selector: Object, field: str) -> list[FieldError]:
+    """What is wrong with a label selector."""
     errors = validate_labels(selector.get("matchLabels"), f"{field}.matchLabels")
     operators = (*_WITH_VALUES, *_WITHOUT_VALUES)
     return errors + _validate_expressions(
@@ -150,4 +151,4 @@ def _validate_spread(constraint: Object, field: str) -> list[FieldError]:
         if policy is not None and policy not in _NODE_POLICIES:
             where = f"{field}.{name}"
             errors.append(FieldError("FieldValueNotSupported", where, value=policy, supported=_NODE_POLICIES))
-    return errors + _validate_label_selector(constraint.get("labelSelector") or {}, f"{field}.labelSelector")
+    return errors + validate_label_selector(constraint.get("labelSelector") or {}, f"{field}.labelSelector")

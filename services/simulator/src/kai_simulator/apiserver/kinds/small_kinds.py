@@ -3,6 +3,7 @@
 import base64
 
 from kai_simulator.apiserver.errors import FieldError
+from kai_simulator.apiserver.kinds.constraint_validation import validate_label_selector
 from kai_simulator.apiserver.kinds.jobs import default_job
 from kai_simulator.apiserver.kinds.pod_spec import default_pod_spec
 from kai_simulator.apiserver.kinds.rules import Cluster
@@ -111,6 +112,12 @@ def default_replica_set(replica_set: Object) -> None:
     _default_template(replica_set["spec"])
 
 
+def admit_replica_set(replica_set: Object, cluster: Cluster) -> None:
+    """No replicas yet, whatever the client wrote."""
+    del cluster
+    replica_set["status"] = {"replicas": 0}
+
+
 def default_daemon_set(daemon_set: Object) -> None:
     """Fill in what a DaemonSet leaves out."""
     spec = daemon_set["spec"]
@@ -194,18 +201,13 @@ def admit_disruption_budget(budget: Object, cluster: Cluster) -> None:
 
 
 def validate_disruption_budget(budget: Object) -> list[FieldError]:
-    """A budget says how many stay or how many may go, not both."""
+    """A budget says how many stay or how many may go, not both, and of which pods."""
     spec = budget["spec"]
+    errors = validate_label_selector(spec.get("selector") or {}, "spec.selector")
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        return [
-            FieldError(
-                "FieldValueInvalid",
-                "spec",
-                detail="minAvailable and maxUnavailable cannot be both set",
-                value=spec["minAvailable"],
-            )
-        ]
-    return []
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        errors.append(FieldError("FieldValueInvalid", "spec", detail=detail, value=spec["minAvailable"]))
+    return errors
 
 
 def validate_config_update(new: Object, old: Object) -> list[FieldError]:

@@ -1,7 +1,7 @@
 """Which kind has which rules, by collection."""
 
 from kai_simulator.apiserver.crd import definitions
-from kai_simulator.apiserver.kinds import jobs, node_validation, pod_validation, pods, small_kinds
+from kai_simulator.apiserver.kinds import jobs, node_validation, pod_validation, pods, small_kinds, workload_validation
 from kai_simulator.apiserver.kinds.rules import Rules
 
 NO_RULES = Rules()
@@ -15,7 +15,12 @@ RULES: dict[str, Rules] = {
         validate=definitions.validate_definition,
     ),
     "daemonsets.apps": Rules(default=small_kinds.default_daemon_set),
-    "deployments.apps": Rules(default=small_kinds.default_deployment, admit=small_kinds.reset_status),
+    "deployments.apps": Rules(
+        default=small_kinds.default_deployment,
+        admit=small_kinds.reset_status,
+        validate=workload_validation.validate_deployment,
+        validate_update=workload_validation.validate_replicated_update,
+    ),
     "jobs.batch": Rules(
         default=jobs.default_job,
         admit=jobs.admit_job,
@@ -45,7 +50,12 @@ RULES: dict[str, Rules] = {
         validate=small_kinds.validate_priority_class,
         validate_update=small_kinds.validate_priority_class_update,
     ),
-    "replicasets.apps": Rules(default=small_kinds.default_replica_set),
+    "replicasets.apps": Rules(
+        default=small_kinds.default_replica_set,
+        admit=small_kinds.admit_replica_set,
+        validate=workload_validation.validate_replicated,
+        validate_update=workload_validation.validate_replicated_update,
+    ),
     "replicationcontrollers": Rules(default=small_kinds.default_replica_set),
     "secrets": Rules(default=small_kinds.default_secret, validate_update=small_kinds.validate_config_update),
     "services": Rules(default=small_kinds.default_service, admit=small_kinds.admit_service),
