@@ -14,14 +14,14 @@ from kaicore.state.why import pending_reasons, zones_text
 from kai_cli.expectations import Group
 
 #: What a cause of a miss means.
-_CAUSES = {
+_CAUSES: dict[str, str] = {
     MissCause.ZONES: "on other zones",
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
     MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
 }
 #: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell.
-_EXPECTED = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ})
+_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ})
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,9 +146,10 @@ def told_alike(
     """Return the containers of both that can be compared: those that an observation shows, if it tells them apart.
 
     A device that several zones reach is on each of them: where one of those was predicted, it is told as that. Memory
-    of init containers comes and goes, and is left out.
+    of init containers comes and goes, and is left out; so is what a prediction says of them that they perhaps keep.
     """
     predicted, observed = _without_init_memory(predicted, observed.init), _without_init_memory(observed, observed.init)
+    predicted, observed = without_perhaps(predicted), without_perhaps(observed)
     shown = {container.container for container in observed.containers}
     told_apart = "" not in shown and all(container.container for container in predicted.containers)
     kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
@@ -157,6 +158,20 @@ def told_alike(
         for item in observed.containers
     )
     return kept, seen
+
+
+def without_perhaps(placement: Placement) -> Placement:
+    """Return a placement less what is perhaps held: spans of what a container is uncertain about."""
+    if not any(item.uncertain and item.spans for item in placement.containers):
+        return placement
+    containers = []
+    for item in placement.containers:
+        spans = [
+            SpanAmount(span.zones, {name: part for name, part in span.amount.items() if name not in item.uncertain})
+            for span in item.spans
+        ]
+        containers.append(msgspec.structs.replace(item, spans=tuple(span for span in spans if span.amount)))
+    return msgspec.structs.replace(placement, containers=tuple(containers))
 
 
 def _without_init_memory(placement: Placement, init: tuple[str, ...] | None) -> Placement:

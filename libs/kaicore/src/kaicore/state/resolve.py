@@ -103,7 +103,7 @@ class _Account:
                 more = amount - self.amounts.get((zone, resource), 0)
                 if more > 0:
                     self._put(zone, resource, more)
-                    self.repeated[resource] = self.repeated.get(resource, 0) + more
+                    self.repeated[zone, resource] = self.repeated.get((zone, resource), 0) + more
                     self.uncertain.add(resource)
             own = Counter((block.resource, block.mask, block.size) for block in self.blocks)
             every = (*self.blocks, *other.blocks)
