@@ -33,6 +33,21 @@ def owner(api_version: str, kind: str, spec: str) -> str:
     [
         (owner("batch/v1", "Job", f"parallelism: 3, {TEMPLATE}"), {"Job.batch/default/o": (">=1", 3)}),
         (
+            owner("batch/v1", "Job", f"parallelism: 3, {TEMPLATE}").replace(
+                "{name: o}", "{name: o, labels: {kueue.x-k8s.io/queue-name: q}}"
+            ),
+            {"Job.batch/default/o": (">=3", 3)},
+        ),
+        (
+            owner(
+                "batch.volcano.sh/v1alpha1",
+                "Job",
+                f"tasks: [{{name: ps, replicas: 1, {TEMPLATE}}},"
+                f" {{name: worker, replicas: 3, minAvailable: 2, {TEMPLATE}}}]",
+            ),
+            {"Job.batch.volcano.sh/default/o": ("(ps>=1 worker>=2 -)/all>=3", 4)},
+        ),
+        (
             owner(
                 "jobset.x-k8s.io/v1alpha2",
                 "JobSet",

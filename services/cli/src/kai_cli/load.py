@@ -120,20 +120,18 @@ def _group_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
-def load(
-    *files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig_file: Path | None = None
-) -> int:
+def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None) -> int:
     """Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.
 
     Args:
         files: manifests or folders of them.
         data_dir: of the `kai up` whose cluster is meant.
         cluster: which of its clusters, if it has several.
-        kubeconfig_file: another API server instead.
+        kubeconfig: another API server instead.
     """
     if not files:
         raise ConfigurationError("load what? Name files or folders")
-    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig_file)))
+    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig)))
 
 
 async def _load(files: list[Path], config: Path) -> int:
@@ -163,7 +161,7 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
     directory = data_directory(data_dir)
     running = directory.running()
     if running is None:
-        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig-file")
+        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig")
     there = ", ".join(sorted(running.clusters)) or "none is ready yet"
     if cluster is not None and cluster not in running.clusters:
         better = did_you_mean(cluster, running.clusters)

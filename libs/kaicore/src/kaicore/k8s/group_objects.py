@@ -9,6 +9,7 @@ import msgspec
 
 from kaicore.k8s.constraint_objects import SelectorRequirement
 from kaicore.k8s.objects import KubernetesObject
+from kaicore.k8s.owner_objects import VolcanoNetworkTopology
 from kaicore.k8s.wire import Wire
 
 
@@ -70,14 +71,6 @@ class LabelSelector(Wire):
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[SelectorRequirement] | None = None
-
-
-class VolcanoNetworkTopology(Wire):
-    """Up to which tier of the network pods may be apart."""
-
-    mode: str | None = None
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str | None = None
 
 
 class VolcanoSubGroupPolicy(Wire):

@@ -8,13 +8,9 @@ from kaicore.groups.kinds import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
-    VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
 )
-from kaicore.groups.making import VOLCANO_PREEMPTABLE
-from kaicore.groups.membership import REST
-from kaicore.groups.selecting import OPERATORS
 from kaicore.groups.tree import check_minimums, ordered
 from kaicore.k8s.group_objects import (
     KaiPodGroup,
@@ -22,9 +18,6 @@ from kaicore.k8s.group_objects import (
     NativePodGroup,
     NativePolicy,
     SigsPodGroup,
-    VolcanoNetworkTopology,
-    VolcanoPodGroup,
-    VolcanoSubGroupPolicy,
     WorkloadObject,
 )
 from kaicore.k8s.losses import Lost, unheard
@@ -32,8 +25,7 @@ from kaicore.k8s.normalize_source import count, duration, group_source, preempti
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
-from kaicore.model.group_source import GroupSource, GroupTemplate, SetRule
-from kaicore.model.selector import Requirement
+from kaicore.model.group_source import GroupSource, GroupTemplate
 
 _NATIVE_TOPOLOGY = "spec.schedulingConstraints.topology"
 _PREEMPTABLE = {"true": True, "false": False}
@@ -149,65 +141,6 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     )
 
 
-def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.volcano.sh` PodGroup.
-
-    As in Volcano, minimums of tasks count only where `minMember` is no less than their sum; a smaller one means the
-    job may start with any of its pods.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
-    spec = wire.spec
-    subject = _subject(VOLCANO_POD_GROUP, wire)
-    least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
-    tasks = {
-        name: count(number, 0, subject=subject, field=f"spec.minTaskMember[{name}]")
-        for name, number in sorted((spec.min_task_member or {}).items())
-    }
-    binding = least >= sum(tasks.values())
-    rules = tuple(
-        _rule(one, subject=subject, field=f"spec.subGroupPolicy[{index}]")
-        for index, one in enumerate(spec.sub_group_policy or ())
-    )
-    names = [rule.name for rule in rules]
-    if len(set(names)) < len(names) or "" in names:
-        raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
-    sets = [PodSet(min_pods=least, topology=_volcano_topology(spec.network_topology, field="spec.networkTopology"))]
-    if tasks or rules:
-        sets += [PodSet(name, min_pods=number if binding else 0) for name, number in tasks.items()]
-        sets.append(PodSet(REST))
-    annotations = wire.metadata.annotations or {}
-    return group_source(
-        wire,
-        VOLCANO_POD_GROUP,
-        (GroupTemplate(sets=tuple(sets), rules=rules),),
-        lost=lost,
-        queue=spec.queue,
-        priority_class=spec.priority_class_name,
-        preemptible=_PREEMPTABLE.get(annotations.get(VOLCANO_PREEMPTABLE, "")),
-    )
-
-
-def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
-    selector = one.label_selector
-    requirements = []
-    for index, expression in enumerate(selector.match_expressions or () if selector is not None else ()):
-        if expression.operator not in OPERATORS:
-            where = f"{field}.labelSelector.matchExpressions[{index}].operator"
-            raise InvalidObject(subject, where, expression.operator, "is none of " + ", ".join(OPERATORS))
-        requirements.append(Requirement(expression.key, expression.operator, tuple(sorted(expression.values or ()))))
-    return SetRule(
-        name=one.name,
-        min_pods=count(one.sub_group_size, 1, subject=subject, field=f"{field}.subGroupSize"),
-        min_sets=count(one.min_sub_groups, 0, subject=subject, field=f"{field}.minSubGroups"),
-        match_labels=(selector.match_labels or {}) if selector is not None else {},
-        requirements=tuple(requirements),
-        label_keys=tuple(one.match_label_keys or ()),
-        topology=_volcano_topology(one.network_topology, field=f"{field}.networkTopology"),
-    )
-
-
 def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` PodGroup.
 
@@ -270,19 +203,6 @@ def _kai_topology(said: KaiTopologyConstraint | None, *, field: str) -> Topology
         f"{field}.requiredTopologyLevel" if required else "",
     )
     return None if found == TopologyConstraint() else found
-
-
-def _volcano_topology(said: VolcanoNetworkTopology | None, *, field: str) -> TopologyConstraint | None:
-    """Return up to which tier of the network pods may be apart; as in Volcano, `hard` where no mode is said."""
-    if said is None:
-        return None
-    tier, name = said.highest_tier_allowed, "highestTierAllowed"
-    level = str(tier) if tier is not None else said.highest_tier_name or ""
-    if tier is None and said.highest_tier_name:
-        name = "highestTierName"
-    if said.mode == "soft":
-        return TopologyConstraint(preferred=level) if level else None
-    return TopologyConstraint(required=level or "any tier", field=f"{field}.{name}")
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

@@ -28,12 +28,13 @@ from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subje
 from kaicore.k8s.workloads import Made, Object, derived_uid, expand, group_of, is_owner
 from kaicore.model.group import PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate
-from kaicore.model.node import Node
+from kaicore.model.node import Node, NodeTopology
 from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
 from kaicore.simulation.admission import Admission, admitted_node
 from kaicore.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
 from kaicore.simulation.validation import OddFields, is_built_in, validate
+from kaicore.simulation.well_formed import well_formed
 
 TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
 
@@ -246,8 +247,11 @@ class _Reader:
 
     def _add_topology(self, item: Located) -> None:
         wire = TOPOLOGIES.decode(_encoder.encode(item.object))
-        kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
-        self._world.topologies[wire.metadata.name] = item.object, wire
+        before = len(self._world.warnings)
+        model = kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
+        assert isinstance(model, NodeTopology)
+        spoiled = len(self._world.warnings) > before
+        self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
         wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))

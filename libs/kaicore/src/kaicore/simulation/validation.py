@@ -23,6 +23,7 @@ from kaicore.simulation.pod_validation import (
     Problem,
     amount_problems,
     choices,
+    int32_problems,
     label_problems,
     missing_limits,
     pod_problems,
@@ -85,8 +86,8 @@ def validate(found: Object, *, subject: str) -> Validation:
     if faults:
         return Validation([], faults)
     odd = [(path, f"there is no such field; what it says is not read{better}") for path, better in unknown]
-    prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
     if type_name is not None:
+        prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
         odd += [(prefix + path, _NO_LIMIT) for path in missing_limits(pod)]
     return Validation(odd, [])
 
@@ -139,6 +140,7 @@ def _problems(found: Object, *, subject: str, built_in: bool) -> Iterator[Proble
             yield from _node(found)
         case "PriorityClass":
             yield from choices(found, "", _POLICIES)
+            yield from int32_problems(found, "value", field="value")
         case "StorageClass":
             yield from choices(found, "", _BINDING_MODES)
         case "RuntimeClass":
