@@ -75,9 +75,14 @@ app.command(
 )
 audit = App(name="audit", help="Check the log itself.", group=_ASK)
 audit.command(
-    "kai_cli.checks:audit_verify",
+    "kai_cli.audit:audit_verify",
     name="verify",
-    help="Recompute the hash chain, and name the first broken position; exit 1 if there is one.",
+    help="Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.",
+)
+audit.command(
+    "kai_cli.audit:audit_seal",
+    name="seal",
+    help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
 )
 app.command(audit)
 app.command(
