@@ -9,9 +9,11 @@ from kaicore.inquiry.asking import Inquiry
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.http_server import HttpServer
+from prometheus_client import REGISTRY
 from pydantic import Field
 
 from kai_api.app import make_app
+from kai_api.kept_states import KeptStates
 from kai_api.long_answers import LongAnswers
 
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -30,6 +32,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
         context.health.met("log")
         inquiry = Inquiry(log)
+        REGISTRY.register(KeptStates(inquiry))
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         app = make_app(inquiry, context.health, long_answers)
         server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)

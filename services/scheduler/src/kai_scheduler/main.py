@@ -10,7 +10,7 @@ from kaicore.feed import EventFeed, FeedMetrics
 from kaicore.inquiry.folding import restored
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.shard_settings import read_shard_settings
+from kaicore.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
