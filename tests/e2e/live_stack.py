@@ -46,6 +46,8 @@ class LiveStack:
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
         self._process: subprocess.Popen[str] | None = None
+        #: What it said until it was ready.
+        self.said: list[str] = []
 
     def start(self) -> None:
         """Start it and return when it is ready."""
@@ -58,14 +60,14 @@ class LiveStack:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        said = []
+        self.said = []
         for line in self._process.stdout:
-            said.append(line)
+            self.said.append(line.rstrip("\n"))
             if line.startswith("Ctrl-C"):
                 if self._on is not None:
                     self._on.observe(f"http://127.0.0.1:{self._port('ingest')}", cluster="e2e")
                 return
-        raise AssertionError("kai up ended: " + "".join(said))
+        raise AssertionError("kai up ended: " + "\n".join(self.said))
 
     def interrupt(self) -> int:
         """Press Ctrl-C; the exit code."""

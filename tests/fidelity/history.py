@@ -6,7 +6,7 @@ from kaicore.engine.config import EngineConfig, Evaluator
 from kaicore.engine.numa_verdicts import NumaVerdicts, configure_kubelets
 from kaicore.events import payloads
 from kaicore.numa.admission import Admitted, Refused
-from kaicore.numa.prediction import PredictedPlacement
+from kaicore.numa.prediction import PredictedPlacement, predicted_placement
 from kaicore.state.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
@@ -22,6 +22,8 @@ class Knowledge:
         observed: whether a placement exporter reports what pods hold.
         published: whether the NodeResourceTopology is kept up to date.
         reconstruct: see `EngineConfig.reconstruct_available`.
+        cautious: whether the verdict is judged that a cycle acts on, which refuses what may not fit, instead of the
+            likeliest.
         since: the share of a scenario's events, in per cent, that happened before the scheduler was installed.
     """
 
@@ -30,6 +32,7 @@ class Knowledge:
     published: bool = True
     reconstruct: bool = True
     since: int = 0
+    cautious: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class NodeHistory:
         self._ledger = Ledger()
         self._pods: dict[str, Record] = {}
         self._available = scenario["initial_available"]
+        self._zones = [f"node-{zone}" for zone in range(scenario["node"]["zones"])]
         self.installed = False
 
     def install(self) -> None:
@@ -72,7 +76,11 @@ class NodeHistory:
         configure_kubelets(columns, self._config)
         verdicts = NumaVerdicts(columns, state.classes[state.pods[uid].class_key], self._config)
         row = columns.rows["node"]
-        return Prediction(verdicts.verdict(row), verdicts.predict(row))
+        if self._knowledge.cautious:
+            return Prediction(verdicts.verdict(row), verdicts.predict(row))
+        likeliest = verdicts.likeliest(row)
+        placement = predicted_placement(likeliest, self._zones) if isinstance(likeliest, Admitted) else None
+        return Prediction(likeliest, placement)
 
     def admitted(self, event: Record, prediction: Prediction | None) -> None:
         """Record what the log learns of a pod that the kubelet took."""

@@ -60,7 +60,8 @@ def test_all_is_well(url: str, ask: Ask) -> None:
     code, said = ask("replay", "--database-url", url)
     assert (code, said.endswith("0 differences\n")) == (0, True)
     code, said = ask("audit", "verify", "--database-url", url)
-    verified, head = said.splitlines()
+    verified, head, promises = said.splitlines()
+    assert promises == "1 decisions: nothing promised twice"
     assert code == 0
     assert verified.endswith("events verified")
     assert head.startswith("head ")

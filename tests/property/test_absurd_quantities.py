@@ -108,7 +108,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"p{index}", "labels": {"kai.scheduler/queue": "q"}},
-            "spec": {"containers": draw(containers()), "priority": draw(st.sampled_from([0, 5, 2**40, -(10**30)]))},
+            "spec": {"containers": draw(containers()), "priority": draw(st.sampled_from([0, 5, 2**31 - 1, -(2**31)]))},
         }
         if draw(st.booleans()):
             pod["spec"]["nodeName"] = draw(st.sampled_from(["n0", "n1"]))

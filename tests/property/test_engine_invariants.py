@@ -77,7 +77,11 @@ groups = st.tuples(st.integers(1, 4), st.integers(0, 4), st.sampled_from((0, 0, 
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),
     st.lists(
-        st.builds(Step, st.sampled_from(("go", "fail", "delete", "time", "recreate", "restart")), st.integers(0, 99)),
+        st.builds(
+            Step,
+            st.sampled_from(("go", "fail", "delete", "time", "recreate", "restart", "nominate")),
+            st.integers(0, 99),
+        ),
         max_size=4,
     ),
 )
@@ -135,7 +139,7 @@ class Story:
         going = sum(one.evicting for one in self.state.roster.leaving.values() if one.pod.labels["app"] == "a")
         kept = {uid for uid in self.state.nominated if self.state.pods[uid].nomination is not None}
         result = self.cluster.cycle()
-        check_accounts(self.state, observed=False)
+        check_accounts(self.state, brought=set())
         self.no_partial_gang(result, before)
         self.no_gang_left_below_its_minimum(result)
         self.no_queue_beyond_its_limit(held)
@@ -197,7 +201,9 @@ class Story:
             then = Workloads()
             then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
             then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
-            nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
+            # Pods of another scheduler are its own to start.
+            ours = [uid for uid in then.state.nominated if then.state.pods[uid].pod.scheduler_name == "kai-ledger"]
+            nominated = {uid: then.state.pods[uid].pod.rules for uid in ours}
             groups = [then.state.pods[uid].group for uid in nominated]
             for key in groups:
                 group = then.state.groups.get(key)
@@ -240,6 +246,14 @@ class Story:
         if entry is not None:
             failed = payloads.EvictionFailed(entry.pod.uid, "default", entry.pod.name, entry.node, 429, "TooMany")
             self.cluster.record(f"pod/{entry.pod.uid}", failed)
+
+    def _nominate(self, pick: int) -> None:
+        """Another scheduler keeps room for a pod of its own or of ours, or no longer."""
+        entry = self._picked(pick, self.state.waiting)
+        if entry is not None:
+            scheduler = ("kai-ledger", "other")[pick % 2]
+            node = f"n{pick % (len(self.state.columns.rows) + 1)}"
+            self.cluster.see(entry.pod, nominated_node=node if pick % 5 else "", scheduler_name=scheduler)
 
     def _delete(self, pick: int) -> None:
         entry = self._picked(pick, self.state.pods)

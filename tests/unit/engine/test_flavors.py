@@ -116,3 +116,69 @@ def test_other_queues_work_goes_where_it_likes() -> None:
     cluster.add_pod(pod("p", cpu=1, gpu=8, labels={"kai.scheduler/queue": "free"}))
     cluster.add_pod(of("q", gpu=8))
     assert cluster.placed(cluster.cycle()) == {"p": "a100", "q": "h100"}
+
+
+# Taints of nodes.
+
+
+def tainted(*quotas: FlavorQuota, effect: str = "NoSchedule", more: tuple[Taint, ...] = ()) -> Workloads:
+    """The same cluster, its a100 node tainted as the flavor `open` tolerates, and others besides."""
+    cluster = cluster_of(*quotas)
+    cluster.add_node("a100", cpu=64, gpu=8, labels={"gpu": "a100"}, taints=(Taint("spot", effect), *more))
+    return cluster
+
+
+OPEN = ResourceFlavor("open", node_labels={"gpu": "a100"}, tolerations=(Toleration("spot", "Exists"),))
+KEEN = ResourceFlavor("keen", node_labels={"gpu": "a100"}, tolerations=(Toleration("other", "Exists"),))
+BARE = ResourceFlavor("bare", tolerations=(Toleration("spot", "Exists"),))
+
+
+@pytest.mark.parametrize(
+    ("quotas", "effect", "more", "node"),
+    [
+        # The flavor's own toleration is as good as the pod's.
+        ((quota("open"),), "NoSchedule", (), "a100"),
+        # What another flavor of the nodes tolerates, or none, does not help.
+        ((quota("a100"),), "NoSchedule", (), None),
+        ((quota("keen"),), "NoSchedule", (), None),
+        # Of several flavors any will do, but it has to tolerate all taints of the node.
+        ((quota("keen"), quota("open")), "NoSchedule", (), "a100"),
+        ((quota("keen"), quota("open")), "NoSchedule", (Taint("other", "NoSchedule"),), None),
+        # Flavors of different resources are of the same pod.
+        ((quota("keen", "cpu"), quota("open", GPU)), "NoSchedule", (Taint("other", "NoSchedule"),), "a100"),
+        # A flavor without labels is for all nodes.
+        ((quota("bare", "cpu"), quota("a100", GPU)), "NoSchedule", (), "a100"),
+        # A kubelet would refuse the pod, which does not tolerate it itself.
+        ((quota("open"),), "NoExecute", (), None),
+    ],
+)
+def test_what_a_flavor_tolerates_counts_like_the_pods_own_for_the_nodes_taints(
+    quotas: tuple[FlavorQuota, ...], effect: str, more: tuple[Taint, ...], node: str | None
+) -> None:
+    cluster = tainted(*quotas, effect=effect, more=more)
+    for flavor in (OPEN, KEEN, BARE):
+        cluster.record(f"flavor/{flavor.name}", payloads.FlavorObserved(flavor))
+    cluster.add_pod(of("p", gpu=8))
+    cluster.state = decode_state(encode_state(cluster.state))
+    result = cluster.cycle()
+    assert cluster.placed(result) == ({} if node is None else {"p": node})
+    if node is None:
+        assert Code.UNTOLERATED_TAINT in {reason.code for one in result.pending for reason in one.reasons}
+
+
+def test_a_soft_taint_that_a_flavor_tolerates_does_not_make_a_node_less_liked() -> None:
+    cluster = tainted(quota("bare"), effect="PreferNoSchedule")
+    cluster.record("flavor/bare", payloads.FlavorObserved(BARE))
+    for name in ("b200", "h100"):
+        cluster.add_node(name, cpu=64, gpu=8, taints=(Taint("hard", "NoSchedule"),))
+    cluster.add_node("z", cpu=64, gpu=8)
+    cluster.add_pod(of("p", gpu=1))
+    assert cluster.placed(cluster.cycle()) == {"p": "a100"}
+
+
+def test_work_of_another_queue_does_not_share_the_flavors_tolerations() -> None:
+    cluster = tainted(quota("open"))
+    cluster.record("flavor/open", payloads.FlavorObserved(OPEN))
+    cluster.record("queue/free", payloads.QueueObserved(Queue("free", uid="free")))
+    cluster.add_pod(pod("p", cpu=1, gpu=8, labels={"kai.scheduler/queue": "free"}, node_selector={"gpu": "a100"}))
+    assert cluster.placed(cluster.cycle()) == {}

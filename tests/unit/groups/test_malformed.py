@@ -74,6 +74,22 @@ kind: Job
 metadata: {name: g, annotations: {kai.scheduler/batch-min-member: "2"}}
 spec: {parallelism: 2, completions: 2}
 ---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: g, annotations: {volcano.sh/preemptable: "true"}}
+spec:
+  minAvailable: 3
+  queue: q
+  priorityClassName: p
+  policies: [{event: PodEvicted, events: [PodFailed], action: RestartJob}]
+  networkTopology: {mode: hard, highestTierAllowed: 1, highestTierName: t}
+  tasks:
+    - name: a
+      replicas: 3
+      minAvailable: 2
+      policies: [{event: "*", action: RestartTask}]
+      partitionPolicy: {networkTopology: {mode: soft, highestTierAllowed: 2}}
+---
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata: {name: g}

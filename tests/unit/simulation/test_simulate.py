@@ -275,7 +275,7 @@ def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) ->
             "skipped 1 CronJob.batch: it makes its Jobs later; give those",
         ),
         # A Job of another group is another kind.
-        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: s}\n", "skipped 1 Job.batch.volcano.sh: "),
+        ("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: s}\n", "skipped 1 Job.batch.example.com: "),
         (
             pod("a", spec="priorityClassName: gone"),
             "PriorityClass gone: there is none; priority 0 for pods that name it: 1",

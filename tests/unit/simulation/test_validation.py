@@ -87,10 +87,12 @@ def test_fields_that_nobody_knows_are_told_once_for_a_kind(tmp_path: Path) -> No
     world = world_of(f"{node()}{typo}{typo.replace('name: a', 'name: b')}{jobs}", tmp_path)
     assert brief(document_of(world))["a"] == "n1"
     where = f"{tmp_path}/m.yaml, document"
-    rest = "there is no such field; what it says is not read (in 2 objects like this)"
+    rest = "there is no such field; what it says is not read"
+    twice = "(in 2 objects like this)"
     assert world.warnings == [
-        f"{where} 3: Pod default/a: spec.containers[0].resorces: {rest}",
-        f"{where} 5: JobSet default/j: spec.replicatedJobs[0].template.spec.template.spec.nodeSelektor: {rest}",
+        f"{where} 3: Pod default/a: spec.containers[0].resorces: {rest}; did you mean 'resources'? {twice}",
+        f"{where} 5: JobSet default/j: spec.replicatedJobs[0].template.spec.template.spec.nodeSelektor: {rest}; "
+        f"did you mean 'nodeSelector'? {twice}",
     ]
 
 
@@ -139,3 +141,24 @@ def test_a_runtime_class_adds_its_overhead_and_its_nodes(tmp_path: Path) -> None
     contrary = kata.replace("spec: {", "spec: {nodeSelector: {kata: 'no'}, ")
     (problem,) = world_of(KATA_NODES + RUNTIME_CLASS + contrary, tmp_path).problems
     assert "Pod default/a: spec.nodeSelector[kata]: RuntimeClass kata wants yes there: 'no'" in str(problem)
+
+
+def test_all_faults_of_an_object_are_named_at_once(tmp_path: Path) -> None:
+    pod = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: Upper, labels: {a: '-'}}\nspec: {containers: [{name: m, "
+        "resources: {requests: {cpu: many}, limits: {nvidia.com/gpu: 1.5}}}]}\n"
+    )
+    fields = [problem.field for problem in world_of(pod, tmp_path).problems]
+    assert len(fields) == len(set(fields)) == 4
+    assert {field.partition("[")[0] for field in fields} == {
+        "metadata.name",
+        "metadata.labels",
+        "spec.containers",
+    }
+    types = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: 7, priority: high, nodeName: [x]}\n"
+    problems = [str(problem).split("Pod default/a: ")[1] for problem in world_of(types, tmp_path).problems]
+    assert problems == [
+        "spec.containers: must be a list: 7",
+        "spec.priority: must be a whole number: 'high'",
+        "spec.nodeName: must be a text: ['x']",
+    ]

@@ -33,6 +33,7 @@ def names(found: list[dict[str, Any]]) -> list[str]:
 
 JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: POD, %s}"
 JOBSET = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {replicatedJobs: [%s]}"
+VOLCANO = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {%s}"
 LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec: {%s}"
 RAY = "{headGroupSpec: {template: POD}, workerGroupSpecs: [{groupName: gpu, replicas: 2, template: POD}]}"
 
@@ -250,3 +251,56 @@ def test_a_successor_is_another_pod() -> None:
 
 def test_uids_are_made_of_what_they_are_made_for() -> None:
     assert derived_uid("a", "b") == derived_uid("a", "b") != derived_uid("ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            VOLCANO % "tasks: [{name: ps, template: POD, replicas: 1}, {template: POD, replicas: 2}]",
+            ["x-ps-0", "x-default1-0", "x-default1-1"],
+        ),
+        (VOLCANO % "tasks: [{name: ps, template: POD}]", []),
+        (VOLCANO % "tasks: [{template: POD, replicas: 1}]" + "\nstatus: {state: {phase: Running}}", ["x-default0-0"]),
+        *(
+            (VOLCANO % "tasks: [{template: POD, replicas: 1}]" + f"\nstatus: {{state: {{phase: {phase}}}}}", [])
+            for phase in ("Completed", "Aborted", "Failed", "Terminated", "Completing")
+        ),
+    ],
+)
+def test_pods_of_a_volcano_job(text: str, expected: list[str]) -> None:
+    assert names(pods(text)) == expected
+
+
+def test_a_pod_of_a_volcano_job_is_named_labelled_and_annotated_as_its_controller_does() -> None:
+    text = VOLCANO % (
+        "schedulerName: kai-ledger, queue: research, priorityClassName: high, volumes: [{volumeClaimName: data}, "
+        "{volumeClaimName: data}, {mountPath: /x}], tasks: [{name: worker, replicas: 2, topologyPolicy: restricted, "
+        "template: POD}]"
+    )
+    text += '\nmetadata: {annotations: {volcano.sh/preemptable: "true"}}\nstatus: {version: 3, retryCount: 1}'
+    pod = pods(text)[1]
+    assert pod["metadata"]["labels"] == {
+        "app": "demo",
+        "volcano.sh/job-name": "x",
+        "volcano.sh/job-namespace": "ml",
+        "volcano.sh/queue-name": "research",
+        "volcano.sh/task-index": "1",
+        "volcano.sh/task-spec": "worker",
+    }
+    assert pod["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "x-u-1",
+        "volcano.sh/job-name": "x",
+        "volcano.sh/job-retry-count": "1",
+        "volcano.sh/job-version": "3",
+        "volcano.sh/numa-topology-policy": "restricted",
+        "volcano.sh/preemptable": "true",
+        "volcano.sh/queue-name": "research",
+        "volcano.sh/task-index": "1",
+        "volcano.sh/task-spec": "worker",
+        "volcano.sh/template-uid": "x-worker",
+    }
+    spec = pod["spec"]
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("kai-ledger", "high")
+    assert spec["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "Job"

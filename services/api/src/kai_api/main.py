@@ -8,9 +8,11 @@ from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.health import Later
 from kaicore.service.http_server import HttpServer
 from kaicore.service.log_access import LOG, open_log
+from prometheus_client import REGISTRY
 from pydantic import Field
 
 from kai_api.app import make_app
+from kai_api.kept_states import KeptStates
 from kai_api.long_answers import LongAnswers
 
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -37,6 +39,7 @@ async def _answer(context: ServiceContext, settings: ApiSettings, app: Later) ->
         if log is None:
             return
         inquiry = Inquiry(log)
+        REGISTRY.register(KeptStates(inquiry))
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)

@@ -1,19 +1,19 @@
-"""`kai replay` and `kai audit verify`: the whole log, run and computed again."""
+"""`kai replay`: the whole log, run again."""
 
 import asyncio
 
 from kaicore.inquiry.replaying import replay_log
-from kaicore.inquiry.reports import audit_answer, replay_answer
-from kaicore.log.audit import verify
+from kaicore.inquiry.reports import replay_answer
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_data
+from kai_cli.progress import Progress
 from kai_cli.questions import SourceFlags
 from kai_cli.source import Source
 
 
 def replay(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
-    """Fold the log again, run every recorded cycle again, and compare; exit 1 and print the first difference if any.
+    """Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.
 
     Args:
         source: where to ask; without --cluster all clusters of the log.
@@ -24,7 +24,9 @@ def replay(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
 async def _replay(source: Source, output: Output) -> int:
     async with open_log(source) as log:
-        reports = [await replay_log(log, cluster) for cluster in source.clusters(await log.clusters())]
+        clusters = source.clusters(await log.clusters())
+        with Progress("replaying events") as progress:
+            reports = [await replay_log(log, cluster, told=progress) for cluster in clusters]
     if output != "table":
         print_data([replay_answer(report) for report in reports], output)
     else:
@@ -39,24 +41,3 @@ async def _replay(source: Source, output: Output) -> int:
             if report.differences:
                 print(f"  first: {report.differences[0]}")
     return 1 if any(report.differences for report in reports) else 0
-
-
-def audit_verify(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
-    """Recompute the hash chain, and name the first broken position; exit 1 if there is one.
-
-    Args:
-        source: where to ask; without --cluster all clusters of the log.
-        output: table, json or yaml.
-    """
-    return asyncio.run(_audit_verify(source or Source(), output))
-
-
-async def _audit_verify(source: Source, output: Output) -> int:
-    async with open_log(source) as log:
-        reports = [await verify(log, cluster) for cluster in source.clusters(await log.clusters())]
-    if output != "table":
-        print_data([audit_answer(report) for report in reports], output)
-    else:
-        for report in reports:
-            print(report)
-    return 0 if all(report.ok for report in reports) else 1

@@ -23,14 +23,17 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 
+from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.directory_lock import lock
+from kai_cli.example_manifests import example_manifests
 from kai_cli.expectations import groups_of
+from kai_cli.hints import how_to_ask, kai
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.report import ClusterReport, Report, render
 from kai_cli.stack import ClusterSpec, Stack
-from kai_cli.up import how_to_reach, interruption, tell
+from kai_cli.up import interruption, tell
 
 _SIGHTED, _BLIND = "demo", "demo-blind"
 _PROFILE = "demo24"
@@ -66,7 +69,7 @@ def demo(
     *,
     once: bool = False,
     data_dir: Path | None = None,
-    examples: Path = Path("examples"),
+    examples: Path | None = None,
     fresh: bool = False,
 ) -> int:
     """Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.
@@ -74,7 +77,8 @@ def demo(
     Args:
         once: compare with scheduling blind to NUMA, print a report, and end.
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
-        examples: manifests to apply; what carries the annotation demo.kai.scheduler/never-fits: "true" is to wait.
+        examples: manifests to apply, instead of those that come with kai; what carries the annotation
+            demo.kai.scheduler/never-fits: "true" is to wait.
         fresh: begin anew, deleting what an earlier run left; `--once` always does, without --data-dir in a folder of
             its own. A folder that holds anything else than kai's data is never deleted.
     """
@@ -82,7 +86,7 @@ def demo(
     own = once and data_dir is None
     if own:
         directory = DataDirectory(directory.root / ONCE)
-    workload = read_manifests([examples])
+    workload = read_manifests([examples or example_manifests()])
     with lock(directory) as held:
         if once or fresh:
             directory.clear(named_by_us=own)
@@ -99,7 +103,6 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
         if showing.done():
             report = await showing
             if not once:
-                tell("Ctrl-C stops it; the next `make run` goes on from here.")
                 await interrupted.wait()
     finally:
         showing.cancel()
@@ -114,16 +117,21 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
         tell("interrupted: there is no report")
         return _INTERRUPTED
     sys.stdout.write(render(report))
+    tell(f"what it left answers: {kai(stack.directory, 'why', 'default/never-fits', '--cluster', _SIGHTED)}")
     return 0 if report.good else 1
 
 
 async def _show(stack: Stack, workload: list[Manifest]) -> None:
     await stack.start()
     cluster = await stack.add_cluster(ClusterSpec(name=_SIGHTED, profile=_PROFILE))
+    for line in how_to_ask(stack.directory, "why default/never-fits"):
+        tell(line)
+    tell("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
-        await _follow_until_settled(log, _SIGHTED, cluster)
-    how_to_reach(stack, _SIGHTED, cluster.kubeconfig)
+        _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster)
+    if not settled:
+        tell(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
 
 
 async def _compare(stack: Stack, workload: list[Manifest]) -> Report:
@@ -157,7 +165,7 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
 
 
 async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
-    """Fold the log, tell of progress, and return when all Jobs are done and nothing happens any more."""
+    """Fold the log, tell of progress, and return when all Jobs are done, nothing happens any more and all is folded."""
     loop = asyncio.get_running_loop()
     began = told = last_event = loop.time()
     state = ClusterState(name)
@@ -173,7 +181,7 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
                     told = loop.time()
                     tell(_progress(state, seconds=told - began))
                 quiet = loop.time() - last_event >= _QUIET_S
-                if quiet and not state.waiting - _explained(state) and await _jobs_done(client):
+                if quiet and not state.waiting - _explained(state) and await _is_over(client, state):
                     tell(_progress(state, seconds=loop.time() - began))
                     return state, loop.time() - began, True
     finally:
@@ -183,6 +191,11 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
 
 def _explained(state: ClusterState) -> set[str]:
     return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons}
+
+
+async def _is_over(client: KubeClient, state: ClusterState) -> bool:
+    # The Jobs first: what the API server had then, it has in the list of pods too.
+    return await _jobs_done(client) and has_caught_up(state, await listed_pods(client))
 
 
 async def _jobs_done(client: KubeClient) -> bool:

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 
 def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-    """Run simulated kubelets that join the API server of a kubeconfig; the same as `kai-fleet`, whose flags it takes.
+    """Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.
 
     Args:
         arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.

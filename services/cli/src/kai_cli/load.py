@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
+from kaicore.model.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
+from kai_cli.progress import Progress
 from kai_cli.up import tell
 
 #: Requests under way at once.
@@ -42,6 +45,11 @@ class Loaded:
     present: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
 
+    @property
+    def tried(self) -> int:
+        """How many objects these are."""
+        return self.created.total() + self.present.total() + len(self.refused)
+
 
 class Loader:
     """Creates objects on one API server, which it asks once per group for its resources."""
@@ -52,8 +60,14 @@ class Loader:
         self._paths: dict[tuple[str, str], _Resource] = {}
         self._groups: set[str] = set()
 
-    async def create(self, manifests: list[Manifest]) -> Loaded:
+    async def create(
+        self, manifests: list[Manifest], *, told: Callable[[int, int], None] = lambda _, __: None
+    ) -> Loaded:
         """Create objects; those that are there already stay as they are.
+
+        Args:
+            manifests: of the objects.
+            told: is told how many were tried, and how many there are.
 
         Raises:
             ClusterUnavailable: the server does not answer, repeatedly.
@@ -69,6 +83,7 @@ class Loader:
         async def one(manifest: Manifest) -> None:
             async with limit:
                 await self._create(manifest, loaded)
+            told(loaded.tried, len(manifests))
 
         async with asyncio.TaskGroup() as tasks:
             for manifest in manifests:
@@ -119,27 +134,26 @@ def _group_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
-def load(
-    *files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig_file: Path | None = None
-) -> int:
+def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None) -> int:
     """Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.
 
     Args:
         files: manifests or folders of them.
         data_dir: of the `kai up` whose cluster is meant.
         cluster: which of its clusters, if it has several.
-        kubeconfig_file: another API server instead.
+        kubeconfig: another API server instead.
     """
     if not files:
         raise ConfigurationError("load what? Name files or folders")
-    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig_file)))
+    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig)))
 
 
 async def _load(files: list[Path], config: Path) -> int:
     manifests = read_manifests(files)
     try:
         async with KubeClient(configured_access(str(config))) as client:
-            loaded = await Loader(client).create(manifests)
+            with Progress("creating objects") as progress:
+                loaded = await Loader(client).create(manifests, told=progress)
     except ExceptionGroup as errors:
         first = next(error for error in errors.exceptions if isinstance(error, KaiError))
         raise first from errors
@@ -162,8 +176,12 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
     directory = data_directory(data_dir)
     running = directory.running()
     if running is None:
-        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig-file")
+        raise ConfigurationError(f"nothing runs in {directory.root}: start `kai up`, or name --kubeconfig")
+    there = ", ".join(sorted(running.clusters)) or "none is ready yet"
+    if cluster is not None and cluster not in running.clusters:
+        better = did_you_mean(cluster, running.clusters)
+        raise ConfigurationError(f"--cluster {cluster}: no such cluster runs in {directory.root}: {there}{better}")
     chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
-    if chosen not in running.clusters:
-        raise ConfigurationError(f"name one with --cluster: {', '.join(running.clusters)}")
+    if chosen is None:
+        raise ConfigurationError(f"name one with --cluster: {there}")
     return Path(running.clusters[chosen].service_kubeconfig)

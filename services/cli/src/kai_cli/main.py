@@ -1,32 +1,131 @@
-"""`kai`: one command line for everything."""
+"""`kai`: one command line for everything.
 
+A command's module is imported when the command runs, not before: so what is said of it in the list of commands stands
+here as well (a test holds the two together).
+"""
+
+import os
 import sys
 
-from cyclopts import App
+from cyclopts import App, Group
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
+from kaicore.version import version
 
-app = App(name="kai", help="kai-ledger: a Kubernetes scheduler for GPU clusters that can explain and replay itself.")
-app.command("kai_cli.up:up", name="up")
-app.command("kai_cli.demo:demo", name="demo")
-app.command("kai_cli.questions:why", name="why")
-app.command("kai_cli.questions:get", name="get")
-app.command("kai_cli.checks:replay", name="replay")
-audit = App(name="audit", help="Check the log itself.")
-audit.command("kai_cli.checks:audit_verify", name="verify")
+_NO_COLOUR = "--no-color"
+
+app = App(
+    name="kai",
+    help="kai-ledger: a Kubernetes scheduler for GPU clusters that can explain and replay itself.",
+    help_epilogue=f"All commands take {_NO_COLOUR} (or $NO_COLOR). kai COMMAND --help says more.",
+    version=lambda: f"kai {version()}",
+)
+_RUN, _ASK, _FILES, _UPKEEP = (
+    Group(name, sort_key=place)
+    for place, name in enumerate(("Run", "Ask", "With files, without a server", "Upkeep"), start=1)
+)
+
+app.command(
+    "kai_cli.up:up",
+    name="up",
+    group=_RUN,
+    help="Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.",
+)
+app.command(
+    "kai_cli.demo:demo",
+    name="demo",
+    group=_RUN,
+    help="Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.",
+)
+app.command(
+    "kai_cli.load:load",
+    name="load",
+    group=_RUN,
+    help="Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.",
+)
+app.command(
+    "kai_cli.fleet:fleet",
+    name="fleet",
+    group=_RUN,
+    help="Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.",
+)
+app.command(
+    "kai_cli.questions:get",
+    name="get",
+    group=_ASK,
+    help="List pods, groups, queues, nodes, cycles or clusters.",
+)
+app.command(
+    "kai_cli.questions:why",
+    name="why",
+    group=_ASK,
+    help="Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.",
+)
+app.command(
+    "kai_cli.status:status",
+    name="status",
+    group=_ASK,
+    help="Say what runs, whether it is ready, how far behind the log it is, and where the logs end.",
+)
+app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
+app.command(
+    "kai_cli.checks:replay",
+    name="replay",
+    group=_ASK,
+    help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
+)
+audit = App(name="audit", help="Check the log itself.", group=_ASK)
+audit.command(
+    "kai_cli.audit:audit_verify",
+    name="verify",
+    help="Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.",
+)
+audit.command(
+    "kai_cli.audit:audit_seal",
+    name="seal",
+    help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
+)
 app.command(audit)
-importing = App(name="import", help="Turn foreign data into manifests.")
-importing.command("kai_cli.openb:openb", name="openb")
+app.command(
+    "kai_cli.simulate:simulate_command",
+    name="simulate",
+    group=_FILES,
+    help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
+)
+importing = App(name="import", help="Turn foreign data into manifests.", group=_FILES)
+importing.command(
+    "kai_cli.openb:openb",
+    name="openb",
+    help="Turn the OpenB trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
+)
 app.command(importing)
-app.command("kai_cli.simulate:simulate_command", name="simulate")
-app.command("kai_cli.load:load", name="load")
-app.command("kai_cli.fleet:fleet", name="fleet")
-app.command("kai_cli.migrate:migrate", name="migrate")
+app.command(
+    "kai_cli.dump:dump",
+    name="dump",
+    group=_FILES,
+    help="Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.",
+)
+app.command(
+    "kai_cli.migrate:migrate",
+    name="migrate",
+    group=_UPKEEP,
+    help="Migrate a database; harmless when it is migrated already.",
+)
+app.command(
+    "kai_cli.completion:completion",
+    name="completion",
+    group=_UPKEEP,
+    help="Print the script that completes `kai` in a shell.",
+)
 
 
 def main() -> None:
     """Run a command: exit 0 when all is well, 1 when the answer is bad, 2 when the question is."""
+    arguments = sys.argv[1:]
+    if _NO_COLOUR in arguments:
+        arguments = [argument for argument in arguments if argument != _NO_COLOUR]
+        os.environ["NO_COLOR"] = "1"
     try:
-        sys.exit(app(sys.argv[1:], result_action="return_value") or 0)
+        sys.exit(app(arguments, result_action="return_value") or 0)
     except (ConfigurationError, UnknownSubject) as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)
@@ -35,6 +134,10 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our answer, such as `head`, has had enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 if __name__ == "__main__":

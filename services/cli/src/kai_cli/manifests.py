@@ -79,7 +79,10 @@ def read_files(paths: list[Path]) -> Reading:
     reading = Reading()
     for path in paths:
         if path == STDIN:
-            _read(reading, "standard input", sys.stdin.buffer.read(), is_json=None, named=True)
+            text = sys.stdin.buffer.read()
+            if not text.strip():
+                raise ConfigurationError("standard input is empty")
+            _read(reading, "standard input", text, is_json=None, named=True)
             continue
         for file in _files(path):
             try:

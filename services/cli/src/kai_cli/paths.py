@@ -20,6 +20,7 @@ class RunningStack(msgspec.Struct):
         nats_url: of the bus; empty until then.
         clusters: those that are ready, by name.
         api_url: of `kai-api`; empty until it is ready.
+        services: where each process that was started answers about its health, by name.
     """
 
     pid: int
@@ -27,6 +28,7 @@ class RunningStack(msgspec.Struct):
     nats_url: str = ""
     clusters: dict[str, "RunningCluster"] = {}
     api_url: str = ""
+    services: dict[str, str] = {}
 
 
 class RunningCluster(msgspec.Struct):
@@ -152,7 +154,4 @@ def data_directory(path: Path | None) -> DataDirectory:
         ConfigurationError: it is no directory, or cannot be used.
     """
     chosen = path or (Path(named) if (named := os.environ.get("KAI_DATA_DIR")) else Path(".kai"))
-    root = usable_directory(chosen)
-    if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root}: is no directory")
-    return DataDirectory(root)
+    return DataDirectory(usable_directory(chosen))

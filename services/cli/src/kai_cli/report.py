@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import render as render_reason
 from kaicore.state.cluster_state import ClusterState
-from kaicore.state.contradiction import contradiction
+from kaicore.state.contradiction import MissCause, contradiction
 from kaicore.state.pod_entry import Agreement, Stage
 from kaicore.state.replay import ReplayReport
 from kaicore.state.why import pending_reasons, zones_text
 
 from kai_cli.expectations import Group
+
+#: What a cause of a miss means.
+_CAUSES: dict[str, str] = {
+    MissCause.ZONES: "on other zones",
+    MissCause.AMOUNTS: "with other amounts on the predicted zones",
+    MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
+    MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
+}
+#: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell.
+_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +40,8 @@ class ClusterReport:
         reselected: decisions for a node that had rejected such a pod before.
         pending: pods without a node, with the reasons.
         agreement: observed placements by how they compare with the prediction.
-        misses: predictions that kubelets contradicted; another split of what a prediction left open is none.
-        surprises: placements that contradict their prediction, a line each.
+        misses: placements that were not as predicted, by cause; another split of what a prediction left open is none.
+        surprises: of the placements that are there at the end, those that contradict their prediction, a line each.
         unobserved: pods that were placed on zones and ran, and that no exporter told of.
         groups: what became of each Job and pod that was asked for.
     """
@@ -50,7 +60,7 @@ class ClusterReport:
     reselected: int
     pending: dict[str, list[str]]
     agreement: dict[str, int]
-    misses: int
+    misses: dict[str, int]
     surprises: list[str]
     unobserved: list[str]
     groups: list[Group]
@@ -81,7 +91,7 @@ class ClusterReport:
             reselected=state.tally.reselections,
             pending=pending,
             agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
-            misses=sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()),
+            misses=_misses(state),
             surprises=[
                 f"{entry.pod.subject} on {entry.node}: predicted{zones_text(entry.predicted)}; "
                 f"observed{zones_text(entry.observed)}"
@@ -96,6 +106,15 @@ class ClusterReport:
             groups=groups,
             cycles=state.tally.cycles,
         )
+
+
+def _misses(state: ClusterState) -> dict[str, int]:
+    """What tells a kubelet's rejection is not counted here but as that; what nothing has explained yet, as recorded."""
+    total = Counter(miss.cause for miss in state.misses.open.values())
+    for by_policy_and_cause in state.tally.misses.values():
+        for key, count in by_policy_and_cause.items():
+            total[key.rpartition("/")[2]] += count
+    return {cause: total[cause] for cause in sorted(total) if cause not in state.tally.rejections}
 
 
 def _evicted(state: ClusterState) -> dict[str, int]:
@@ -119,7 +138,7 @@ class Report:
 
     @property
     def complaints(self) -> list[str]:
-        """What is not as it should be, a line each."""
+        """The checks that failed, a line each."""
         sighted, found = self.sighted, []
         if not sighted.settled:
             found.append(f"not done after {sighted.seconds:.0f} s")
@@ -129,8 +148,11 @@ class Report:
                 found.append(f"{group.name}: {told}")
         found += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
         found += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
-        if sighted.misses or sighted.surprises:
-            found.append(f"{max(sighted.misses, len(sighted.surprises))} placed by kubelets otherwise than predicted")
+        found += [
+            f"{count} placed by kubelets otherwise than predicted: {_CAUSES.get(cause, cause)}"
+            for cause, count in sighted.misses.items()
+            if cause not in _EXPECTED
+        ]
         if sighted.unobserved:
             found.append(f"{len(sighted.unobserved)} not observed by any exporter, such as {sighted.unobserved[0]}")
         for replay in self.replays:
@@ -178,25 +200,34 @@ def render(report: Report) -> str:
     lines = ["", f"{report.sighted.nodes} nodes, the same workload twice", ""]
     lines.append(f"{'':44}{'NUMA-aware':>12}{'NUMA-blind':>12}")
     lines += [f"{name:44}" + "".join(f"{value:>12}" for value in values) for name, values in rows]
-    observed = sum(report.sighted.agreement.values())
-    if observed:
-        agreement = report.sighted.agreement
-        lines += [
-            "",
-            f"predicted and observed placements of {observed} pods: {agreement[Agreement.EXACT]} equal to the amount, "
-            f"{agreement[Agreement.SAME_ZONES]} on the same zones, {agreement[Agreement.DIFFERENT]} different",
-            *(f"  - {line}" for line in report.sighted.surprises),
-        ]
+    lines += _agreement(report.sighted)
     for name, reasons in report.sighted.pending.items():
         lines += ["", f"pending: {name}", *(f"  - {reason}" for reason in reasons)]
     first = next((difference for replay in report.replays for difference in replay.differences), None)
     if first is not None:
         lines += ["", f"first difference: {first}"]
     if report.good:
-        lines += ["", "all as it should be", ""]
+        lines += ["", "all checks passed", ""]
     else:
-        lines += ["", "NOT as it should be:", *(f"  - {line}" for line in report.complaints), ""]
+        lines += ["", "checks that failed:", *(f"  - {line}" for line in report.complaints), ""]
     return "\n".join(lines)
+
+
+def _agreement(cluster: ClusterReport) -> list[str]:
+    """How observed placements compare with the predictions, a line for each cause of a difference."""
+    observed = sum(cluster.agreement.values())
+    if not observed:
+        return []
+    exact = cluster.agreement[Agreement.EXACT]
+    left_open = max(observed - exact - sum(cluster.misses.values()), 0)
+    rows = [(exact, "as predicted, to the amount"), (left_open, "as predicted, but for what the prediction left open")]
+    rows += [(count, _CAUSES.get(cause, cause)) for cause, count in cluster.misses.items()]
+    return [
+        "",
+        f"placements of {observed} pods, as observed:",
+        *(f"{count:6} {text}" for count, text in rows if count),
+        *(f"  - {line}" for line in cluster.surprises),
+    ]
 
 
 def _in_full(groups: list[Group]) -> str:

@@ -15,6 +15,7 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.log.migrate import upgrade
 
 from kai_cli.directory_lock import DirectoryLock
+from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
@@ -119,8 +120,10 @@ class Stack:
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
         await self._run(self._service("relay", "kai_relay.main", relay))
-        self.api_url = self._address("api")
         await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
+        self.api_url = self._address("api")
+        self._tell_running()
+        self._tell(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
@@ -132,6 +135,7 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people, False)
+        self._tell(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
@@ -184,7 +188,14 @@ class Stack:
 
     def _tell_running(self) -> None:
         self.directory.tell_running(
-            RunningStack(os.getpid(), self.database_url, self.nats_url, self.clusters, self.api_url)
+            RunningStack(
+                os.getpid(),
+                self.database_url,
+                self.nats_url,
+                self.clusters,
+                self.api_url,
+                {process.spec.name: process.spec.ready_url.removesuffix("/readyz") for process in self.processes},
+            )
         )
 
     async def _run(self, *specs: ProcessSpec) -> None:
@@ -196,6 +207,7 @@ class Stack:
             process = SupervisedProcess(spec, log_file=log_file, tell=self._tell, inherit=(self._lock.fd,))
             started.append(process)
             process.start()
+        self._tell_running()
         for process in started:
             outcomes = [asyncio.ensure_future(event.wait()) for event in (process.ready, process.hopeless)]
             await asyncio.wait(outcomes, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
@@ -250,6 +262,8 @@ class Stack:
             "KAI_HTTPS_PORT": str(self._ports.port(f"{name}-https")),
             "KAI_KUBECONFIG_OUT": cluster.kubeconfig,
             "KAI_HTTP_KUBECONFIG_OUT": cluster.service_kubeconfig,
+            "KAI_DEFAULT_SCHEDULER": "true",
+            "KAI_DEMONSTRATION": "true",
         }
         return self._service(name, "kai_simulator.apiserver.main", environment)
 

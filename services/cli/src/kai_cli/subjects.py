@@ -1,10 +1,9 @@
 """What a question is about, as people write it: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kaicore.errors import ConfigurationError
+from kaicore.model.spelling import did_you_mean
 
 #: Kinds by the words that kubectl and people have for them, in lower case.
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -79,9 +78,3 @@ def read_subject(text: str, namespace: str | None) -> Subject:
             raise ConfigurationError(f"{text}: a {kind} is in no namespace")
         return Subject(kind, "", name)
     return Subject(kind, before[0] if before else namespace or "default", name)
-
-
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean …?` where a word is close to one of others, else nothing."""
-    close = difflib.get_close_matches(word, list(words), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from kai_cli.directory_lock import lock
+from kai_cli.hints import how_to_ask
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
+from kai_cli.preflight import check_cluster, check_nats
 from kai_cli.stack import ClusterSpec, Stack
 
 
@@ -29,7 +31,7 @@ def up(
     nats_url: str | None = None,
     log_level: str = "info",
 ) -> int:
-    """Run Postgres, NATS, a cluster and every service, until Ctrl-C; a later `kai up` goes on where this one ended.
+    """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
 
     Args:
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
@@ -49,13 +51,17 @@ def up(
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
     )
+    check_cluster(spec)
+    nats_url = nats_url or os.environ.get("KAI_NATS_URL")
+    if nats_url:
+        check_nats(nats_url)
     with lock(directory) as held:
         stack = Stack(
             directory,
             lock=held,
             tell=tell,
             database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
-            nats_url=nats_url or os.environ.get("KAI_NATS_URL"),
+            nats_url=nats_url,
             log_level=log_level,
         )
         return asyncio.run(_up(stack, spec))
@@ -69,7 +75,6 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
         await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            tell("Ctrl-C stops it.")
             await interrupted.wait()
     finally:
         starting.cancel()
@@ -82,8 +87,10 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
 
 async def _start(stack: Stack, spec: ClusterSpec) -> None:
     await stack.start()
-    cluster = await stack.add_cluster(spec)
-    how_to_reach(stack, spec.name, cluster.kubeconfig)
+    await stack.add_cluster(spec)
+    for line in how_to_ask(stack.directory):
+        tell(line)
+    tell("Ctrl-C stops it.")
 
 
 def interruption() -> asyncio.Event:
@@ -92,11 +99,3 @@ def interruption() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
     return interrupted
-
-
-def how_to_reach(stack: Stack, cluster: str, kubeconfig: str) -> None:
-    """Tell the operator how to reach what runs."""
-    tell(f"cluster {cluster} is scheduled by kai-ledger (schedulerName: kai-ledger)")
-    tell(f"  kubectl --kubeconfig {kubeconfig} get pods -A")
-    tell("  kai why NAMESPACE/NAME · kai replay · kai audit verify")
-    tell(f"  API {stack.api_url} · logs {stack.directory.logs}")

@@ -12,7 +12,7 @@ from kaicore.inquiry.folding import restored
 from kaicore.log.port import EventLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
 from kaicore.service.log_access import LOG, open_log
-from kaicore.service.shard_settings import read_shard_settings
+from kaicore.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics

@@ -11,10 +11,10 @@ import secrets
 import signal
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
-from kaicore.bus.nkeys import Nkey, new_seed
 from kaicore.embedded.process import EmbeddedServer, Lock
 from kaicore.errors import ConfigurationError
 
@@ -68,7 +68,7 @@ class EmbeddedNats(EmbeddedServer):
         del lock
         if not self._seed_file.exists():
             self._seed_file.touch(mode=0o600)
-            self._seed_file.write_text(new_seed())
+            self._seed_file.write_text(_nkeys().new_seed())
         self._secret = self._seed_file.read_text()
 
     def _command(self, port: int) -> list[str]:
@@ -79,7 +79,7 @@ class EmbeddedNats(EmbeddedServer):
                 server_name=self._server_name,
                 port=port,
                 max_payload=MAX_PAYLOAD,
-                public_key=Nkey(self._secret).public,
+                public_key=_nkeys().Nkey(self._secret).public,
                 # A JSON string is a string of NATS' configuration language, whatever the path contains.
                 store=msgspec.json.encode(str(self._directory / "data")).decode(),
             )
@@ -107,6 +107,13 @@ async def _greeting(port: int) -> bytes:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def _nkeys() -> ModuleType:
+    # Its package brings the client of NATS, which most commands that know where servers lie do without.
+    from kaicore.bus import nkeys  # noqa: PLC0415
+
+    return nkeys
 
 
 def _program() -> Path:

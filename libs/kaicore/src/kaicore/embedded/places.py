@@ -81,9 +81,11 @@ def usable_directory(preferred: Path) -> Path:
     The same `preferred` always gives the same directory. Only for root does it ever differ from `preferred`.
 
     Raises:
-        ConfigurationError: that directory belongs to somebody else.
+        ConfigurationError: `preferred` is no directory, or what stands for it belongs to another user.
     """
     preferred = preferred.absolute()
+    if preferred.exists() and not preferred.is_dir():
+        raise ConfigurationError(f"{preferred}: is no directory")
     if blocked_at(preferred, unprivileged_user()) is None:
         return preferred
     digest = hashlib.sha256(os.fsencode(preferred)).hexdigest()[:12]

@@ -17,6 +17,7 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.pod_rules import RuleRefusal
 from kaicore.engine.reasons import Code
 from kaicore.engine.row_states import RowStates
+from kaicore.engine.taint_tolerance import tolerated_rows
 from kaicore.events.payloads import Reason
 from kaicore.model.node import Taint
 from kaicore.model.quantity import is_native
@@ -173,7 +174,7 @@ class ClassOutlook:
         fitting = selected(columns, self._class.node_selector) & affine(columns, self._class.node_affinity)
         for _, terms in self._class.flavors.places:
             fitting &= affine(columns, terms)
-        tolerated = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))[0]
+        tolerated = tolerated_rows(self._class, columns)
         self._neighbourhood = Neighbourhood(self._class, columns, fitting=fitting, tolerated=tolerated)
         eligible &= fitting & tolerated & self._neighbourhood.reachable
         eligible[list(self._rejecting)] = False
@@ -282,11 +283,12 @@ class _Explanation:
 
     def _strike_taints(self) -> None:
         columns = self._columns
+        untolerated = ~tolerated_rows(self._class, columns)
         _, offending = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))
         for index, taint in enumerate(offending):
             if taint is not None:
                 detail = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-                self._strike(columns.taint_set == index, Code.UNTOLERATED_TAINT, detail=detail)
+                self._strike((columns.taint_set == index) & untolerated, Code.UNTOLERATED_TAINT, detail=detail)
 
     def _strike_rejecting(self) -> None:
         by_reason: dict[str, list[int]] = {}

@@ -40,6 +40,7 @@ def run_cycle(given: CycleInput, config: EngineConfig) -> CycleResult:
     session.reserve()
     for action in config.actions:
         _ACTIONS[action](session)
+    session.forget_idle_room()
     heal(session)
     given.accounts.undo(before)
     return session.result()

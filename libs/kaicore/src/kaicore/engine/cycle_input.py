@@ -36,6 +36,7 @@ class CycleInput:
         needed_by: keys of the groups that start together with a group, by its key.
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
+        nominated: waiting pods of other schedulers for which room is kept.
         below: keys of the groups that may be below their minimum.
         waiting: how many pods may be placed.
         now: microseconds since the epoch.
@@ -57,6 +58,7 @@ class CycleInput:
     now: int
     waiting: int = 0
     leaving: Sequence[Member] = ()
+    nominated: Sequence[Member] = ()
     below: Sequence[str] = ()
     accounts: QueueAccounts = field(default_factory=OneQueue)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)

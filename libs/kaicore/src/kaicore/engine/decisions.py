@@ -25,6 +25,7 @@ class ClearReason(StrEnum):
     TAKEN = "TakenByHigherPriority"
     NO_LONGER_FITS = "NoLongerFits"
     GAVE_UP = "GaveUp"
+    NOTHING_LEAVES = "NothingLeaves"
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from kaicore.numa.prediction import PredictedPlacement, predicted_placement
 from kaicore.numa.scoring import ScoringStrategy, score
 from kaicore.numa.screen import may_admit
 from kaicore.numa.spans import span
+from kaicore.numa.zones import NodeZones
 
 
 def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
@@ -160,7 +161,11 @@ class NumaVerdicts:
         return isinstance(self.verdict(row), Admitted)
 
     def verdict(self, row: int) -> Admitted | Refused:
-        """Return what a node's kubelet makes of such a pod."""
+        """Return what a node's kubelet makes of such a pod.
+
+        Where it is open what some pods keep (`NodeZones.repeated`), it must fit whichever is so: a pod that fits one
+        way only is refused.
+        """
         if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
         kind = self._states.kind(row)
@@ -168,6 +173,11 @@ class NumaVerdicts:
         if found is None:
             found = self._verdicts[kind] = self._admit(row, empty=False)
         return found
+
+    def likeliest(self, row: int) -> Admitted | Refused:
+        """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
+        node = self._node(row).likeliest()
+        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
@@ -201,8 +211,15 @@ class NumaVerdicts:
         return found
 
     def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
-        node = self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)
-        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
+        node = self._node(row, empty=empty)
+        if self._counting:
+            return counting.admit(node, self._request)
+        open_ = bool(node.repeated)
+        verdict = admit(node, self._request)
+        return self.likeliest(row) if open_ and isinstance(verdict, Admitted) else verdict
+
+    def _node(self, row: int, *, empty: bool = False) -> NodeZones:
+        return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)
 
 
 _NOTHING = Admitted((), {})

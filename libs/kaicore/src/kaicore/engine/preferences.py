@@ -10,10 +10,11 @@ from functools import lru_cache
 import numpy as np
 
 from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.node_filters import affine, matches_toleration
+from kaicore.engine.node_filters import affine
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.pod_marks import DomainSums, selection_mark, term_mark
 from kaicore.engine.pod_rules import counting_rows, having
+from kaicore.engine.taint_tolerance import soft_taints
 from kaicore.model.pod_rules import SpreadConstraint
 from kaicore.numa.columns import Flags, Ints
 
@@ -22,7 +23,6 @@ TAINT_WEIGHT, NODE_WEIGHT, SPREAD_WEIGHT, POD_WEIGHT = 3, 2, 2, 2
 
 _FULL = 100
 _BITS = 20
-_SOFT_EFFECT = "PreferNoSchedule"
 
 
 class Preferences:
@@ -32,7 +32,7 @@ class Preferences:
         """See `pod_rules`."""
         rules = pod_class.rules
         self._rows = len(columns.present)
-        self._taints = _soft_taints(pod_class, columns)
+        self._taints = soft_taints(pod_class, columns)
         self._nodes: Ints | None = None
         if rules is not None and rules.preferred_nodes:
             self._nodes = np.zeros(self._rows, np.int64)
@@ -125,15 +125,6 @@ def ln_fixed(number: int) -> int:
             logarithm |= 1
     # The logarithm of 2, times 2**32.
     return (logarithm * 2977044471) >> (64 - _BITS)
-
-
-def _soft_taints(pod_class: PodClass, columns: NodeColumns) -> Ints | None:
-    """Count per row the `PreferNoSchedule` taints that the class does not tolerate; None when there are none."""
-    counts = [
-        sum(taint.effect == _SOFT_EFFECT and not matches_toleration(pod_class.tolerations, taint) for taint in taints)
-        for taints in columns.taint_sets
-    ]
-    return np.array(counts, np.int64)[columns.taint_set] if any(counts) else None
 
 
 def _weighted_sums(pod_class: PodClass, columns: NodeColumns) -> list[tuple[int, DomainSums]]:

@@ -26,7 +26,7 @@ from kaicore.engine.pod_class import PodClass
 from kaicore.engine.reasons import UNRESOLVABLE, Code
 from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.turn import Turn
-from kaicore.engine.workload import Member, Step, Workload
+from kaicore.engine.workload import Member, Nomination, Step, Workload
 from kaicore.events.payloads import Reason
 from kaicore.groups.membership import told_key
 from kaicore.model.pod import Amounts
@@ -70,6 +70,8 @@ class Session:
         self._reserved: dict[str, list[Spot]] = {}
         #: Keys of groups for which this cycle has decided to keep room.
         self._fresh: set[str] = set()
+        #: Groups for which others kept room where nobody is leaving.
+        self._idle: list[Turn] = []
         self._due = 0
 
     def class_of(self, member: Member) -> PodClass:
@@ -110,22 +112,65 @@ class Session:
     # Room that is kept.
 
     def reserve(self) -> None:
-        """Keep the room that earlier cycles nominated pods for, higher priority first; give up what cannot be kept."""
+        """Keep the room that pods are nominated for, higher priority first; give up what cannot be kept.
+
+        Where another scheduler nominated one, or we did in an earlier life, room is kept while anybody is leaving
+        there. It is kept in the cycle in which nobody is any more, too, so that the pod may start before others take
+        it; but no longer (`forget_idle_room`).
+        """
+        for member in self.given.nominated:
+            if member.nomination is not None and self._row(member.nomination) in self._leaving_rows:
+                spot = self._foreign_room(member, member.nomination)
+                if spot is not None:
+                    self.trail.place(spot.tenancy)
+                    self.future.trail.place(spot.tenancy)
         nominated = [turn for turn in self.turns.values() if turn.nominated]
         for turn in sorted(nominated, key=self.rank):
-            spots, gave_up = [], False
+            spots: list[Spot] = []
+            gave_up = lost = False
+            idle = True
             for member in turn.left:
                 nomination = member.nomination
                 if nomination is None:
                     continue
-                row = self.trail.columns.rows.get(nomination.node, -1)
+                row = self._row(nomination)
                 gave_up |= self.given.now - nomination.at >= self.config.nomination_us
-                marks = self.class_of(member).marks
-                spots.append(Spot(member, row, nomination.charge, nomination.placement, marks))
+                found = Spot(member, row, nomination.charge, nomination.placement, self.class_of(member).marks)
+                room = self._foreign_room(member, nomination) if nomination.foreign else found
+                lost |= room is None
+                idle &= nomination.foreign and row not in self._leaving_rows
+                spots.append(room or found)
             if gave_up:
                 self._clear(turn, spots, ClearReason.GAVE_UP)
-            elif turn.step().missing or not self._keep_room(turn, spots):
+            elif lost or turn.step().missing or not self._keep_room(turn, spots):
                 self._clear(turn, spots, ClearReason.NO_LONGER_FITS)
+            elif idle:
+                self._idle.append(turn)
+
+    def forget_idle_room(self) -> None:
+        """Keep no more room for pods that others nominated and that did not start, where nobody is leaving any more."""
+        for turn in self._idle:
+            spots = self._reserved.pop(turn.workload.group.key, None)
+            if spots:
+                self._clear(turn, spots, ClearReason.NOTHING_LEAVES)
+
+    def _foreign_room(self, member: Member, nomination: Nomination) -> Spot | None:
+        """Return what a pod would get on the node that its status names, once those who leave are gone."""
+        row = self._row(nomination)
+        if row < 0:
+            return None
+        savepoint = self.future.trail.savepoint()
+        spot = self.future.place_on(member, row)
+        self.future.trail.rollback(savepoint)
+        return spot
+
+    @cached_property
+    def _leaving_rows(self) -> set[int]:
+        """Rows on which somebody is leaving."""
+        return {self.trail.columns.rows[member.node] for member in self.given.leaving}
+
+    def _row(self, nomination: Nomination) -> int:
+        return self.trail.columns.rows.get(nomination.node, -1)
 
     def off_accounts(self, turns: Iterable[Turn]) -> None:
         """Take the room that is kept for groups off their queues' accounts."""

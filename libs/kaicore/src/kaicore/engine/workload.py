@@ -24,12 +24,14 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
         placement: the zones that it is predicted to get there.
         charge: the same as figures.
         at: recorded time, microseconds since the epoch.
+        foreign: the pod's status says so, and no cycle of this log's; then nothing is known of the zones.
     """
 
     node: str
     placement: Placement | None = None
     charge: ZoneCharge = ZoneCharge()
     at: int = 0
+    foreign: bool = False
 
 
 class Member(Protocol):

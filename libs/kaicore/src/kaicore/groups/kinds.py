@@ -8,6 +8,7 @@ VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
 WORKLOAD = "Workload.scheduling.k8s.io"
 
 JOB = "Job.batch"
+VOLCANO_JOB = "Job.batch.volcano.sh"
 JOBSET = "JobSet.jobset.x-k8s.io"
 LEADER_WORKER_SET = "LeaderWorkerSet.leaderworkerset.x-k8s.io"
 RAY_CLUSTER = "RayCluster.ray.io"
@@ -23,4 +24,4 @@ KUBEFLOW_JOBS = frozenset(
 )
 
 #: Owners of pods, or of owners of pods, that are groups.
-OWNER_KINDS = KUBEFLOW_JOBS | {JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB}
+OWNER_KINDS = KUBEFLOW_JOBS | {JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB, VOLCANO_JOB}

@@ -22,6 +22,7 @@ from kaicore.groups.kinds import (
     RAY_CLUSTER,
     RAY_JOB,
     SIGS_POD_GROUP,
+    VOLCANO_JOB,
     VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
@@ -90,7 +91,16 @@ def membership(pod: Pod, find: FindSource) -> Membership:
         pod: the pod.
         find: returns a source by its key, None where there is none.
     """
-    return named_membership(pod, find) or _owned(pod, find)
+    named = named_membership(pod, find)
+    if named is None:
+        return _owned(pod, find)
+    missing = named.problem is not None and named.problem.code == GroupProblem.NOT_FOUND
+    if missing and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
+        # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much.
+        owned = _owned(pod, find)
+        found = named if find(owned.source) is None else owned
+        return found._replace(looked_at=(*named.looked_at, *owned.looked_at))
+    return named
 
 
 def named_membership(pod: Pod, find: FindSource) -> Membership | None:
@@ -214,7 +224,7 @@ def _set_name(pod: Pod, kind: str) -> str:
     labels = pod.labels
     if kind == KAI_POD_GROUP:
         return labels.get(KAI_SUBGROUP_LABEL, "")
-    if kind == VOLCANO_POD_GROUP:
+    if kind in (VOLCANO_POD_GROUP, VOLCANO_JOB):
         return pod.annotations.get(VOLCANO_TASK_ANNOTATION, "")
     if kind in KUBEFLOW_JOBS:
         keys = (*REPLICA_TYPE_LABELS, *MPI_ROLE_LABELS)

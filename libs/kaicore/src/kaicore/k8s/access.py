@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -70,6 +71,7 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
     """
 
     async def read() -> Access:
+        _insist_on_a_file(kubeconfig)
         from kubernetes_asyncio import client, config  # noqa: PLC0415  # see the module's docstring
 
         configuration = client.Configuration()
@@ -91,6 +93,12 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
             raise ClusterUnavailable(f"the credentials' issuer does not answer: {error}") from error
 
     return read
+
+
+def _insist_on_a_file(kubeconfig: str) -> None:
+    paths = [Path(path).expanduser() for path in kubeconfig.split(os.pathsep) if path]
+    if paths and not any(path.is_file() for path in paths):
+        raise ConfigurationError(f"{kubeconfig}: no such kubeconfig")
 
 
 def _access(configuration: Any) -> Access:

@@ -16,6 +16,7 @@ from kaicore.groups.kinds import (
     RAY_CLUSTER,
     RAY_JOB,
     SIGS_POD_GROUP,
+    VOLCANO_JOB,
     VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
@@ -35,10 +36,10 @@ from kaicore.k8s.normalize_pod_group import (
     normalize_kai_pod_group,
     normalize_native_pod_group,
     normalize_sigs_pod_group,
-    normalize_volcano_pod_group,
     normalize_workload,
     normalize_x_pod_group,
 )
+from kaicore.k8s.normalize_volcano import normalize_volcano_job, normalize_volcano_pod_group
 from kaicore.k8s.resources import ObjectT, OptionalResource
 from kaicore.model.group_source import GroupSource, source_key
 
@@ -72,10 +73,21 @@ _served(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, 
 _served(X_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_x_pod_group)
 _served(VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), group_objects.VolcanoPodGroup, normalize_volcano_pod_group)
 _served(
-    NATIVE_POD_GROUP, "podgroups", ("v1alpha3", "v1alpha2"), group_objects.NativePodGroup, normalize_native_pod_group
+    NATIVE_POD_GROUP,
+    "podgroups",
+    ("v1beta1", "v1alpha3", "v1alpha2"),
+    group_objects.NativePodGroup,
+    normalize_native_pod_group,
 )
-_served(WORKLOAD, "workloads", ("v1alpha1",), group_objects.WorkloadObject, normalize_workload)
+_served(
+    WORKLOAD,
+    "workloads",
+    ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
+    group_objects.WorkloadObject,
+    normalize_workload,
+)
 _served(JOB, "jobs", ("v1",), owner_objects.JobObject, normalize_job)
+_served(VOLCANO_JOB, "jobs", ("v1alpha1",), owner_objects.VolcanoJobObject, normalize_volcano_job)
 _served(JOBSET, "jobsets", ("v1alpha2",), owner_objects.JobSetObject, normalize_jobset)
 _served(RAY_CLUSTER, "rayclusters", ("v1",), owner_objects.RayClusterObject, normalize_ray_cluster)
 _served(RAY_JOB, "rayjobs", ("v1",), owner_objects.RayJobObject, normalize_ray_job)

@@ -4,9 +4,12 @@ Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugin
 pods where it counts them all together.
 """
 
+from collections.abc import Mapping
+
 from kaicore.errors import InvalidObject
 from kaicore.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
 from kaicore.groups.membership import SUBMITTER
+from kaicore.groups.queue_names import KUEUE_QUEUE_LABEL
 from kaicore.k8s.job_failures import ended_well, job_failures
 from kaicore.k8s.losses import Lost, unheard
 from kaicore.k8s.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
@@ -26,6 +29,7 @@ from kaicore.k8s.resources import subject_of
 from kaicore.model.group import PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate
 
+MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 RAY_PRIORITY_LABEL = "ray.io/priority-class-name"
 
 #: Replica types of which there is one that leads the others.
@@ -39,18 +43,32 @@ _MOST_DIGITS = 10
 def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
 
+    One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
+    of it (Kueue 0.14, `pkg/controller/jobs/job`).
+
     Raises:
-        InvalidObject: the annotation is no count.
+        InvalidObject: an annotation, or how many pods run at once, is no count.
     """
     subject = _subject(JOB, wire)
-    text = (wire.metadata.annotations or {}).get(MIN_MEMBER_ANNOTATION, "1")
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
-        raise InvalidObject(subject, f"metadata.annotations[{MIN_MEMBER_ANNOTATION}]", text, "is no count of 1 or more")
-    least = int(text)
+    annotations, least = wire.metadata.annotations or {}, 1
+    if KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
+        whole = _job_pods(wire.spec, subject=subject, field="spec")
+        least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
+    least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
     sets = (PodSet(min_pods=least, ended=ended),)
     return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
+
+
+def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
+    """Return the count that an annotation names, 0 for none."""
+    text = annotations.get(name)
+    if text is None:
+        return 0
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
+        raise InvalidObject(subject, f"metadata.annotations[{name}]", text, "is no count of 1 or more")
+    return int(text)
 
 
 def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:

@@ -8,23 +8,17 @@ from kaicore.groups.kinds import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
-    VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
 )
-from kaicore.groups.making import VOLCANO_PREEMPTABLE
-from kaicore.groups.membership import REST
-from kaicore.groups.selecting import OPERATORS
 from kaicore.groups.tree import check_minimums, ordered
 from kaicore.k8s.group_objects import (
     KaiPodGroup,
     KaiTopologyConstraint,
     NativePodGroup,
+    NativePodGroupSpec,
     NativePolicy,
     SigsPodGroup,
-    VolcanoNetworkTopology,
-    VolcanoPodGroup,
-    VolcanoSubGroupPolicy,
     WorkloadObject,
 )
 from kaicore.k8s.losses import Lost, unheard
@@ -32,10 +26,10 @@ from kaicore.k8s.normalize_source import count, duration, group_source, preempti
 from kaicore.k8s.objects import KubernetesObject
 from kaicore.k8s.resources import subject_of
 from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
-from kaicore.model.group_source import GroupSource, GroupTemplate, SetRule
-from kaicore.model.selector import Requirement
+from kaicore.model.group_source import GroupSource, GroupTemplate
 
-_NATIVE_TOPOLOGY = "spec.schedulingConstraints.topology"
+#: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
+_FOR_EVER = -1
 _PREEMPTABLE = {"true": True, "false": False}
 
 
@@ -149,104 +143,59 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     )
 
 
-def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.volcano.sh` PodGroup.
-
-    As in Volcano, minimums of tasks count only where `minMember` is no less than their sum; a smaller one means the
-    job may start with any of its pods.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
-    spec = wire.spec
-    subject = _subject(VOLCANO_POD_GROUP, wire)
-    least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
-    tasks = {
-        name: count(number, 0, subject=subject, field=f"spec.minTaskMember[{name}]")
-        for name, number in sorted((spec.min_task_member or {}).items())
-    }
-    binding = least >= sum(tasks.values())
-    rules = tuple(
-        _rule(one, subject=subject, field=f"spec.subGroupPolicy[{index}]")
-        for index, one in enumerate(spec.sub_group_policy or ())
-    )
-    names = [rule.name for rule in rules]
-    if len(set(names)) < len(names) or "" in names:
-        raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
-    sets = [PodSet(min_pods=least, topology=_volcano_topology(spec.network_topology, field="spec.networkTopology"))]
-    if tasks or rules:
-        sets += [PodSet(name, min_pods=number if binding else 0) for name, number in tasks.items()]
-        sets.append(PodSet(REST))
-    annotations = wire.metadata.annotations or {}
-    return group_source(
-        wire,
-        VOLCANO_POD_GROUP,
-        (GroupTemplate(sets=tuple(sets), rules=rules),),
-        lost=lost,
-        queue=spec.queue,
-        priority_class=spec.priority_class_name,
-        preemptible=_PREEMPTABLE.get(annotations.get(VOLCANO_PREEMPTABLE, "")),
-    )
-
-
-def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
-    selector = one.label_selector
-    requirements = []
-    for index, expression in enumerate(selector.match_expressions or () if selector is not None else ()):
-        if expression.operator not in OPERATORS:
-            where = f"{field}.labelSelector.matchExpressions[{index}].operator"
-            raise InvalidObject(subject, where, expression.operator, "is none of " + ", ".join(OPERATORS))
-        requirements.append(Requirement(expression.key, expression.operator, tuple(sorted(expression.values or ()))))
-    return SetRule(
-        name=one.name,
-        min_pods=count(one.sub_group_size, 1, subject=subject, field=f"{field}.subGroupSize"),
-        min_sets=count(one.min_sub_groups, 0, subject=subject, field=f"{field}.minSubGroups"),
-        match_labels=(selector.match_labels or {}) if selector is not None else {},
-        requirements=tuple(requirements),
-        label_keys=tuple(one.match_label_keys or ()),
-        topology=_volcano_topology(one.network_topology, field=f"{field}.networkTopology"),
-    )
-
-
 def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` PodGroup.
 
+    Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
+    ended because it is less than the minimum.
+
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    spec = wire.spec
-    subject = _subject(NATIVE_POD_GROUP, wire)
-    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
-    root = PodSet(
-        min_pods=_min_count(spec.scheduling_policy, subject=subject, field="spec.schedulingPolicy"),
-        topology=TopologyConstraint(required=", ".join(keys), field=_NATIVE_TOPOLOGY) if keys else None,
-    )
     return group_source(
         wire,
         NATIVE_POD_GROUP,
-        (GroupTemplate(sets=(root,)),),
+        (GroupTemplate(sets=(_native_root(wire.spec, subject=_subject(NATIVE_POD_GROUP, wire), field="spec"),)),),
         lost=lost,
-        priority_class=spec.priority_class_name,
-        priority=spec.priority,
-        ends_whole=_ends_whole(spec.disruption_mode),
+        priority_class=wire.spec.priority_class_name,
+        priority=wire.spec.priority,
+        ends_whole=_ends_whole(wire.spec.disruption_mode),
+        staleness_grace_us=_FOR_EVER,
     )
 
 
 def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
 
+    From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
+
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(WORKLOAD, wire)
-    templates: list[GroupTemplate] = []
+    templates: dict[str, GroupTemplate] = {}
+
+    def add(name: str, root: PodSet, field: str) -> None:
+        if not name or name in templates:
+            raise InvalidObject(subject, f"{field}.name", name, "is there twice or empty")
+        templates[name] = GroupTemplate(name, (root,))
+
     for index, one in enumerate(wire.spec.pod_groups or ()):
         field = f"spec.podGroups[{index}]"
-        if not one.name or one.name in (template.name for template in templates):
-            raise InvalidObject(subject, f"{field}.name", one.name, "is there twice or empty")
-        root = PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy"))
-        templates.append(GroupTemplate(one.name, (root,)))
-    return group_source(wire, WORKLOAD, tuple(templates), lost=lost)
+        add(one.name, PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy")), field)
+    for index, template in enumerate(wire.spec.pod_group_templates or ()):
+        field = f"spec.podGroupTemplates[{index}]"
+        add(template.name, _native_root(template, subject=subject, field=field), field)
+    return group_source(wire, WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
+
+
+def _native_root(spec: NativePodGroupSpec, *, subject: str, field: str) -> PodSet:
+    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
+    where = f"{field}.schedulingConstraints.topology"
+    return PodSet(
+        min_pods=_min_count(spec.scheduling_policy, subject=subject, field=f"{field}.schedulingPolicy"),
+        topology=TopologyConstraint(required=", ".join(keys), field=where) if keys else None,
+    )
 
 
 def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:
@@ -270,19 +219,6 @@ def _kai_topology(said: KaiTopologyConstraint | None, *, field: str) -> Topology
         f"{field}.requiredTopologyLevel" if required else "",
     )
     return None if found == TopologyConstraint() else found
-
-
-def _volcano_topology(said: VolcanoNetworkTopology | None, *, field: str) -> TopologyConstraint | None:
-    """Return up to which tier of the network pods may be apart; as in Volcano, `hard` where no mode is said."""
-    if said is None:
-        return None
-    tier, name = said.highest_tier_allowed, "highestTierAllowed"
-    level = str(tier) if tier is not None else said.highest_tier_name or ""
-    if tier is None and said.highest_tier_name:
-        name = "highestTierName"
-    if said.mode == "soft":
-        return TopologyConstraint(preferred=level) if level else None
-    return TopologyConstraint(required=level or "any tier", field=f"{field}.{name}")
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

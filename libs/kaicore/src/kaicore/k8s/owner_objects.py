@@ -50,6 +50,68 @@ class JobObject(KubernetesObject):
     status: PodCounts = msgspec.field(default_factory=PodCounts)
 
 
+class VolcanoNetworkTopology(Wire):
+    """Up to which tier of the network pods may be apart."""
+
+    mode: str | None = None
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+class VolcanoPartitionPolicy(Wire):
+    """Parts of a task, each with a place of its own in the network."""
+
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoLifecyclePolicy(Wire):
+    """What is done about a job when something happens to one of its pods."""
+
+    action: str | None = None
+    event: str | None = None
+    events: list[str] | None = None
+
+
+class VolcanoTask(Wire):
+    """Pods of a Volcano Job that are alike."""
+
+    name: str = ""
+    replicas: int | None = None
+    min_available: int | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    partition_policy: VolcanoPartitionPolicy | None = None
+
+
+class VolcanoJobSpec(Wire):
+    """The tasks of a Volcano Job."""
+
+    min_available: int | None = None
+    tasks: list[VolcanoTask] | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoTaskState(Wire):
+    """How many pods of a task are in which phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class VolcanoJobStatus(Wire):
+    """What became of the pods of a Volcano Job."""
+
+    task_status_count: dict[str, VolcanoTaskState] | None = None
+
+
+class VolcanoJobObject(KubernetesObject):
+    """A `batch.volcano.sh/v1alpha1` Job."""
+
+    spec: VolcanoJobSpec = msgspec.field(default_factory=VolcanoJobSpec)
+    status: VolcanoJobStatus = msgspec.field(default_factory=VolcanoJobStatus)
+
+
 class JobTemplate(Wire):
     """A template of Jobs."""
 

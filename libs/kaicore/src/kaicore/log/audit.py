@@ -46,6 +46,9 @@ class AuditReport:
         events: how many events were verified.
         head: the end of the log, as the log says; worth writing down elsewhere, to be given as an anchor later.
         findings: what is broken, by position; the first `MOST_FINDINGS` of them.
+        seals: of the retired months, in order.
+        anchored: how many anchors were compared.
+        unreachable: how many could not be, because their events are in retired months.
     """
 
     cluster: str
@@ -53,6 +56,9 @@ class AuditReport:
     events: int
     head: Head
     findings: tuple[Finding, ...]
+    seals: tuple[Seal, ...] = ()
+    anchored: int = 0
+    unreachable: int = 0
 
     @property
     def ok(self) -> bool:
@@ -68,6 +74,10 @@ class AuditReport:
     def __str__(self) -> str:
         retired = f", events up to {self.after} retired and sealed" if self.after else ""
         what = f"cluster {self.cluster}: {self.events} events verified{retired}"
+        if self.anchored or self.unreachable:
+            what += f", {self.anchored} anchors compared"
+        if self.unreachable:
+            what += f", {self.unreachable} more lie in retired months"
         if self.ok:
             return f"{what}\nhead {self.head.position} {self.head.hash.hex()}"
         more = ["(further findings left out)"] if len(self.findings) == MOST_FINDINGS else []
@@ -135,6 +145,7 @@ async def verify(log: EventLog | str, cluster: str, *, anchors: Mapping[int, byt
 async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> AuditReport:
     head = await view.head()
     seals = await view.seals()
+    given = len(anchors)
     findings = list(_check_seals(seals, anchors))
     start = Head(seals[-1].position, seals[-1].hash, seals[-1].recorded_at) if seals else Head(0, GENESIS, 0)
     chain = _Chain(start, anchors)
@@ -150,7 +161,17 @@ async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> A
         findings += chain.check_end(head)
         findings += await view.differences(after=start.position, versions=chain.versions)
     findings.sort(key=lambda finding: finding.position or head.position + 1)
-    return AuditReport(cluster, start.position, events, head, tuple(findings[:MOST_FINDINGS]))
+    unreachable = sum(position <= start.position for position in anchors)
+    return AuditReport(
+        cluster,
+        start.position,
+        events,
+        head,
+        tuple(findings[:MOST_FINDINGS]),
+        tuple(seals),
+        anchored=given - len(anchors),
+        unreachable=unreachable,
+    )
 
 
 def _check_seals(seals: list[Seal], anchors: dict[int, bytes]) -> Iterator[Finding]:

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.model.pod import ContainerKind
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.cpu_packing import CoreCounts, pack
 from kaicore.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.numa.masks import lowest_place, zones_of
 from kaicore.numa.memory_manager import MemoryBlock, redrawn, shrink
-from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedContainer, AlignedRequest
 from kaicore.numa.zones import NodeDevices, NodeZones
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
@@ -50,10 +50,13 @@ class Admitted:
         holdings: by container, in order; those that nothing is bound of included.
         lent: CPUs and devices of ordinary init containers that nobody took over, by resource and zone: they stay with
             the pod to its end.
+        perhaps: what may stay of them besides: with other cores broken than is likely, later containers take CPUs that
+            were not lent.
     """
 
     holdings: tuple[Holding, ...]
     lent: dict[str, list[int]]
+    perhaps: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class _Walk:
         self._lent: dict[str, list[int]] = {}
         #: By mask and type, the bytes that init containers lend.
         self._lent_memory: dict[tuple[int, str], int] = {}
-        self._cores: dict[int, CoreCounts] = {}
+        #: By zone, what its CPUs can be, the likeliest first.
+        self._cores: dict[int, list[CoreCounts]] = {}
         #: Resources of which it is open which zones gave them to earlier pods or containers.
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
@@ -148,7 +152,14 @@ class _Walk:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
             return Refused(error.reason, error.message, asking, tuple(hints), self._node, lent)
         self._shrink_lenders()
-        return Admitted(tuple(self._holdings), {name: zones for name, zones in self._lent.items() if any(zones)})
+        lent = {name: zones for name, zones in self._lent.items() if any(zones)}
+        return Admitted(tuple(self._holdings), lent, self._perhaps())
+
+    def _perhaps(self) -> dict[str, list[int]]:
+        more = [0] * self._table.zones
+        for zone, worlds in self._cores.items():
+            more[zone] = 1000 * (max(world.lent for world in worlds) - worlds[0].lent)
+        return {CPU: more} if any(more) else {}
 
     def _merge(self, hints: Sequence[Hints], *seen: Seen) -> Merged:
         masks = -1
@@ -335,8 +346,15 @@ class _Walk:
         if self._settings.threads_per_core != 2:
             return min(amount, self._lent[CPU][zone])
         if zone not in self._cores:
-            self._cores[zone] = CoreCounts.of(max(self._node.free[CPU][zone], 0) // 1000)
-        return 1000 * self._cores[zone].take(amount // 1000, lend=holding.container.kind is ContainerKind.INIT)
+            # A container that lends nothing breaks one core at most, and takes one that is broken at most.
+            self._cores[zone] = CoreCounts.worlds(
+                max(self._node.free[CPU][zone], 0) // 1000,
+                broken=self._node.broken[zone],
+                most=len(self._request.containers) + 1,
+            )
+        lend = holding.container.kind is ContainerKind.INIT
+        likely, *_ = [world.take(amount // 1000, lend=lend) for world in self._cores[zone]]
+        return 1000 * likely
 
     def _settle(self, holding: Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
         lent, free = self._lent[resource], self._node.free[resource]

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kaicore.model.node import NodeTopology
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.masks import zones_of
 from kaicore.numa.memory_manager import MemoryBlock, MemoryZones
-from kaicore.numa.requests import is_memory
 from kaicore.numa.zones import NodeDevices, NodeZones
 
 Ints = npt.NDArray[np.int64]
@@ -37,13 +36,13 @@ class ZoneCharge:
         amounts: zone index, resource and amount of CPUs and devices, in canonical units.
         blocks: its memory, in the order of its containers.
         uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
-        repeated: resource and amount that `amounts` has on more zones than it can be held of: it may be on each.
+        repeated: of the amounts, what may be held of the zone and may not: of another one, or of none.
     """
 
     amounts: tuple[tuple[int, str, int], ...] = ()
     blocks: tuple[MemoryBlock, ...] = ()
     uncertain: tuple[str, ...] = ()
-    repeated: tuple[tuple[str, int], ...] = ()
+    repeated: tuple[tuple[int, str, int], ...] = ()
 
     @property
     def split(self) -> tuple[tuple[int, str, int], ...]:
@@ -96,8 +95,8 @@ class ZoneColumns:
         self.cells: Ints = np.zeros((0, 0), np.int64)
         #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
         self.uncertain: Ints = np.zeros((0, 0), np.int64)
-        #: What `used` counts on more zones than it can be held of; shape (rows, resources).
-        self.repeated: Ints = np.zeros((0, 0), np.int64)
+        #: Of `used`, what may be held of the zone and may not.
+        self.repeated: Ints = np.zeros((0, 0, 0), np.int64)
         self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
         self._shapes: dict[bytes, int] = {}
@@ -120,11 +119,10 @@ class ZoneColumns:
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
         for name in ("assignments", "cells"):
             setattr(self, name, _resized(getattr(self, name), shape[:2]))
-        for name in ("capacity", "allocatable", "published", "used", "releasing"):
+        for name in ("capacity", "allocatable", "published", "used", "releasing", "repeated"):
             setattr(self, name, _resized(getattr(self, name), shape))
         self.reported = _resized(self.reported, (new_rows, new_resources))
         self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
-        self.repeated = _resized(self.repeated, (new_rows, new_resources))
 
     def set_topology(self, row: int, topology: NodeTopology | None, settings: KubeletSettings) -> None:
         """Set a row's zones; what its pods hold must be charged again afterwards."""
@@ -205,8 +203,10 @@ class ZoneColumns:
 
     def clear_charges(self, row: int) -> None:
         """Forget all that is charged to a row's zones."""
-        for array in (self.used, self.releasing, self.assignments, self.cells, self.uncertain, self.repeated):
+        for array in (self.used, self.releasing, self.repeated):
             array[row] = 0
+        for matrix in (self.assignments, self.cells, self.uncertain):
+            matrix[row] = 0
 
     def charge(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
         """Add a pod's holdings to a row.
@@ -383,18 +383,34 @@ class ZoneColumns:
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
         uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
-        repeated = {name: int(self.repeated[row, column]) for name, column in counted} if not empty else {}
+        repeated = {}
+        if not empty and self.repeated[row].any():
+            repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
         return NodeZones(
             zones,
             settings,
             capacity,
             left,
             memory,
+            self._perhaps_broken(row, zones, empty=empty),
             dict(devices or {}),
             frozenset(uncertain),
-            {name: amount for name, amount in repeated.items() if amount},
+            {name: amounts for name, amounts in repeated.items() if any(amounts)},
             self._distances.get(row, ()),
         )
+
+    def _perhaps_broken(self, row: int, zones: int, *, empty: bool) -> list[int]:
+        """Each CPU of a zone that a pod has, and one that is reserved without its sibling, may have broken a core."""
+        column = self.resources.get(CPU)
+        if column is None:
+            return [0] * zones
+        allocatable = self.allocatable[row, :zones, column]
+        broken: Ints = (self.capacity[row, :zones, column] - allocatable) // 1000 % 2
+        if not empty:
+            # Where no record tells of some pods, the exporter does.
+            unseen = self.published[row, :zones, column] if self.unknown[row] else allocatable
+            broken = broken + np.maximum(self.used[row, :zones, column], allocatable - unseen) // 1000
+        return [int(cores) for cores in broken]
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
         """Return what is free on a row's zones; shape (zones, resources).
@@ -430,8 +446,8 @@ class ZoneColumns:
     def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
         for resource in charge.uncertain:
             self.uncertain[row, self.resources[resource]] += sign
-        for resource, amount in charge.repeated:
-            self.repeated[row, self.resources[resource]] += sign * amount
+        for zone, resource, amount in charge.repeated:
+            self.repeated[row, zone, self.resources[resource]] += sign * amount
         for zone, resource, amount in charge.amounts:
             column = self.resources[resource]
             self.used[row, zone, column] += sign * amount

@@ -40,9 +40,8 @@ class CoreCounts:
     """The CPUs of one zone that a pod may have, by what is left of their cores; counts of CPUs, two to a core.
 
     Which CPUs an init container lends decides what later containers take over: an even request takes whole cores and
-    leaves a lent half of a broken one alone. No API shows the CPU ids of init containers; counted are as many broken
-    cores as there must be, one where the number of free CPUs is odd. Where that is too few, up to one CPU a container
-    is taken to be shared that is not (decision 0041).
+    leaves a lent half of a broken one alone. No API shows CPU ids of init containers, so how many cores are broken is
+    not known for certain; each number that is possible makes a world of its own (decisions 0041, 0033).
 
     Attributes:
         free_whole, free_single: free, with and without their sibling.
@@ -57,9 +56,22 @@ class CoreCounts:
     mixed: int = 0
 
     @classmethod
-    def of(cls, free: int) -> "CoreCounts":
-        """Return what is known of `free` CPUs."""
-        return cls(free - free % 2, free % 2)
+    def worlds(cls, free: int, *, broken: int, most: int) -> "list[CoreCounts]":
+        """Return what `free` CPUs can be, the likeliest first: with as few broken cores as there must be.
+
+        Args:
+            free: CPUs.
+            broken: of how many cores at most one CPU is taken.
+            most: so many broken cores matter at most.
+        """
+        least = free % 2
+        single = range(least, max(least, min(free, broken, most)) + 1, 2)
+        return [cls(free - count, count) for count in single]
+
+    @property
+    def lent(self) -> int:
+        """How many CPUs are lent and not taken."""
+        return self.lent_whole + self.lent_single + self.mixed
 
     def take(self, need: int, *, lend: bool) -> int:
         """Take CPUs, whole cores first; returns how many of them were lent before.

@@ -21,12 +21,14 @@ class PredictedPlacement:
 def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> PredictedPlacement | None:
     """Write an admission down; None when nothing of the pod is bound to zones.
 
-    What ordinary init containers lent and nobody took stays with the pod; it is recorded under the last of them.
+    What ordinary init containers lent and nobody took stays with the pod; it is recorded under the last of them, and
+    what may stay besides as a span of each zone.
     """
     containers = []
     amounts: list[tuple[int, str, int]] = []
     holdings = admitted.holdings
     inits = [place for place, item in enumerate(holdings) if item.container.kind is ContainerKind.INIT]
+    perhaps = _spans(admitted, zone_names)
     for place, holding in enumerate(holdings):
         held = {**holding.amounts}
         if inits and place == inits[-1]:
@@ -40,7 +42,8 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
         for block in holding.blocks:
             for zone, amount in block.drawn:
                 by_zone[zone][block.resource] = by_zone[zone].get(block.resource, 0) + amount
-        if not any(by_zone) and not holding.blocks:
+        spans = perhaps if inits and place == inits[-1] else ()
+        if not any(by_zone) and not holding.blocks and not spans:
             continue
         init = holding.container.kind is ContainerKind.INIT
         wide = any(block.mask & (block.mask - 1) for block in holding.blocks)
@@ -58,16 +61,33 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
                     for block in holding.blocks
                     if init or wide
                 ),
-                uncertain=tuple(sorted(holding.uncertain)),
+                spans=spans,
+                uncertain=tuple(sorted(holding.uncertain.union(*(span.amount for span in spans)))),
             )
         )
     if not containers:
         return None
-    uncertain = tuple(sorted(set().union(*(holding.uncertain for holding in holdings))))
+    uncertain = tuple(sorted({name for container in containers for name in container.uncertain}))
     blocks = tuple(block for holding in holdings for block in holding.blocks)
-    return PredictedPlacement(
-        Placement(Provenance.PREDICTED, tuple(containers)), ZoneCharge(_summed(amounts), blocks, uncertain)
+    repeated = _summed(
+        [
+            (zone, resource, amount)
+            for resource, figures in admitted.perhaps.items()
+            for zone, amount in enumerate(figures)
+            if amount
+        ]
     )
+    charge = ZoneCharge(_summed([*amounts, *repeated]), blocks, uncertain, repeated)
+    return PredictedPlacement(Placement(Provenance.PREDICTED, tuple(containers)), charge)
+
+
+def _spans(admitted: Admitted, zone_names: Sequence[str]) -> tuple[SpanAmount, ...]:
+    by_zone: list[Amounts] = [{} for _ in zone_names]
+    for resource, figures in sorted(admitted.perhaps.items()):
+        for zone, amount in enumerate(figures):
+            if amount:
+                by_zone[zone][resource] = amount
+    return tuple(SpanAmount((name,), amounts) for name, amounts in zip(zone_names, by_zone, strict=True) if amounts)
 
 
 def _summed(amounts: list[tuple[int, str, int]]) -> tuple[tuple[int, str, int], ...]:

@@ -1,6 +1,6 @@
 """One node's zones as plain numbers: what an admission walks over, and changes as it goes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.masks import MaskTable, mask_table
@@ -32,7 +32,8 @@ class NodeZones:
         memory: the memory manager's view of it.
         devices: totals of the resources whose zones do not add up.
         uncertain: resources of which it is not certain from which zones some pod took them.
-        repeated: by resource, what is missing in `free` of more zones than it can be held of.
+        broken: by zone, of how many cores at most one CPU is taken and the other free.
+        repeated: by resource and zone, what is missing in `free` and may be free nevertheless.
         distances: from zone to zone, empty where unknown.
     """
 
@@ -41,9 +42,10 @@ class NodeZones:
     capacity: dict[str, list[int]]
     free: dict[str, list[int]]
     memory: MemoryZones
+    broken: list[int]
     devices: dict[str, NodeDevices] = field(default_factory=dict)
     uncertain: frozenset[str] = frozenset()
-    repeated: dict[str, int] = field(default_factory=dict)
+    repeated: dict[str, list[int]] = field(default_factory=dict)
     distances: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -53,7 +55,13 @@ class NodeZones:
 
     def whole(self, resource: str) -> int:
         """Return what is free of a resource on all zones together."""
-        return sum(self.free[resource]) + self.repeated.get(resource, 0)
+        return sum(self.free[resource]) + sum(self.repeated.get(resource, ()))
+
+    def likeliest(self) -> "NodeZones":
+        """Return the zones as they most likely are: without what may be held and may not; this one is used up."""
+        for resource, amounts in self.repeated.items():
+            self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
+        return replace(self, repeated={})
 
     def distance(self, mask_zones: tuple[int, ...]) -> int:
         """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""

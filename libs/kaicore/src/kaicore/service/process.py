@@ -22,6 +22,7 @@ from kaicore.service.health import Health, with_health
 from kaicore.service.http_server import HttpServer
 from kaicore.service.logs import Logger, configure_logging, get_logger
 from kaicore.service.settings import ServiceSettings, read_settings
+from kaicore.version import version
 
 #: Seconds that a service's body has to end by itself after it was asked to.
 STOP_GRACE_S = 10.0
@@ -61,7 +62,7 @@ def run_service(
 ) -> int:
     """Run `body` until it returns or the process is told to stop; return the exit code.
 
-    The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other failure.
+    `--version` only says it. The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other failure.
 
     Args:
         name: the service's name, in logs.
@@ -71,6 +72,9 @@ def run_service(
         serve_health: False for a service that serves the health routes itself.
         argv: arguments without the program's name; by default the process's.
     """
+    if "--version" in (sys.argv[1:] if argv is None else argv):
+        sys.stdout.write(f"kai-{name} {version()}\n")
+        return 0
     try:
         settings = read_settings(settings_class, argv)
     except ConfigurationError as error:

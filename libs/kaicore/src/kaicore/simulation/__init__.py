@@ -2,8 +2,8 @@
 
 from kaicore.simulation.identities import Located
 from kaicore.simulation.kubelets import Answer, Kubelets
-from kaicore.simulation.objects import World, read_world
+from kaicore.simulation.objects import World, is_read, read_world
 from kaicore.simulation.outcome import Outcome, PodOutcome
 from kaicore.simulation.run import simulate
 
-__all__ = ["Answer", "Kubelets", "Located", "Outcome", "PodOutcome", "World", "read_world", "simulate"]
+__all__ = ["Answer", "Kubelets", "Located", "Outcome", "PodOutcome", "World", "is_read", "read_world", "simulate"]

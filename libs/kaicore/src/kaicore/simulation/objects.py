@@ -25,15 +25,16 @@ from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
 from kaicore.k8s.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.k8s.queue_kinds import queue_kind
 from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
-from kaicore.k8s.workloads import Object, derived_uid, expand, group_of, is_owner
+from kaicore.k8s.workloads import Made, Object, derived_uid, expand, group_of, is_owner
 from kaicore.model.group import PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate
-from kaicore.model.node import Node
-from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
+from kaicore.model.node import Node, NodeTopology
+from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ContainerPlacement, decode_annotation
 from kaicore.simulation.admission import Admission, admitted_node
 from kaicore.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
 from kaicore.simulation.validation import OddFields, is_built_in, validate
+from kaicore.simulation.well_formed import well_formed
 
 TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
 
@@ -74,8 +75,8 @@ class WorldPod(NamedTuple):
     where: str
     object: Object
     wire: PodObject
-    predicted: tuple[ZoneAmount, ...] | None = None
-    observed: tuple[ZoneAmount, ...] | None = None
+    predicted: ContainerPlacement | None = None
+    observed: ContainerPlacement | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +115,16 @@ def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
         scheduler_name: `spec.schedulerName` of pods that name none.
     """
     return _Reader(scheduler_name).read(list(found))
+
+
+def is_read(api_version: str, kind: str) -> bool:
+    """Whether a simulation makes anything of objects of a kind."""
+    key = group_of(api_version), kind
+    return (
+        key in _READ
+        or key == _RUNTIME_CLASS
+        or any(reads(api_version, kind) for reads in (is_owner, group_kind, queue_kind))
+    )
 
 
 def created(pod: WorldPod, *, now: int) -> WorldPod:
@@ -196,11 +207,18 @@ class _Reader:
             self._wrong.add(item.where)
             self._world.problems.append(located(item.where, error))
 
+    def _add_faults(self, where: str, faults: Sequence[InvalidObject]) -> None:
+        if faults:
+            self._wrong.add(where)
+            self._world.problems += [located(where, fault) for fault in faults]
+
     def _validate(self, item: Located) -> None:
         about = item.object["metadata"]
         subject = subject_of(item.object["kind"], about["namespace"], about["name"])
-        for path, odd in validate(item.object, subject=subject):
+        validation = validate(item.object, subject=subject)
+        for path, odd in validation.odd:
             self._odd.add(item.where, subject, path, odd)
+        self._add_faults(item.where, validation.faults)
 
     def _sorted_out(self, found: list[Located]) -> list[tuple[GroupKind, Located]]:
         """Leave out what no simulation needs, with one warning for each kind."""
@@ -209,11 +227,7 @@ class _Reader:
         for item in found:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
-            if (
-                key in _READ
-                or key == _RUNTIME_CLASS
-                or any(of(api_version, kind) for of in (is_owner, group_kind, queue_kind))
-            ):
+            if is_read(api_version, kind):
                 known.append((key, item))
             else:
                 others[key] += 1
@@ -233,8 +247,11 @@ class _Reader:
 
     def _add_topology(self, item: Located) -> None:
         wire = TOPOLOGIES.decode(_encoder.encode(item.object))
-        kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
-        self._world.topologies[wire.metadata.name] = item.object, wire
+        before = len(self._world.warnings)
+        model = kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
+        assert isinstance(model, NodeTopology)
+        spoiled = len(self._world.warnings) > before
+        self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
         wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))
@@ -262,7 +279,7 @@ class _Reader:
 
     def _placement(
         self, item: Located, text: str | None, *, subject: str, annotation: str
-    ) -> tuple[ZoneAmount, ...] | None:
+    ) -> ContainerPlacement | None:
         """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
         if text is None:
             return None
@@ -301,15 +318,20 @@ class _Reader:
                 continue
             try:
                 # The template of one that is built in was looked at with it.
-                for path, odd in () if is_built_in(owner) else validate(made.object, subject=subject):
-                    self._odd.add(item.where, subject, made.field_in_owner(path), odd)
+                if not is_built_in(owner):
+                    validation = validate(made.object, subject=subject)
+                    for path, odd in validation.odd:
+                        self._odd.add(item.where, subject, made.field_in_owner(path), odd)
+                    if validation.faults:
+                        # One pod tells what is wrong with all of them.
+                        faults = [_in_owner(made, fault, subject) for fault in validation.faults]
+                        self._add_faults(item.where, faults)
+                        return
                 for claim in template_claims(owner, made.object):
                     self._world.surroundings.add_made(claim)
                 self._add_pod(Located(item.where, made.object))
             except InvalidObject as error:
-                field_ = made.field_in_owner(error.field)
-                # One pod tells what is wrong with all of them.
-                raise InvalidObject(subject, field_, error.value, error.problem) from error
+                raise _in_owner(made, error, subject) from error
         for one in between:
             if group_kind(one["apiVersion"], one["kind"]) is not None:
                 self._add_group_source(Located(item.where, one))
@@ -333,11 +355,13 @@ class _Reader:
         self._world.queues.append((kind, wire))
 
     def _make_up_owners(self) -> None:
-        """Stand in for owners that are not in the input, for nothing more will come."""
+        """Stand in for owners of unfinished pods that are not in the input, for nothing more will come."""
         missing: dict[str, GroupSource] = {}
         lost: Counter[str] = Counter()
         for pod in self._world.pods:
             model = normalize_pod(pod.wire)
+            if model.finished:
+                continue
             place = membership(model, lambda key: self._sources.get(key) or missing.get(key))
             kind, namespace, name = (*place.source.split("/", 2), "", "")[:3]
             if place.source in missing:
@@ -405,6 +429,11 @@ class _Served:
             return False
         derived = derived_uid(*kind, metadata["namespace"], metadata["name"])
         return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
+
+
+def _in_owner(made: Made, error: InvalidObject, subject: str) -> InvalidObject:
+    """Return an error of a made pod as one of its owner."""
+    return InvalidObject(subject, made.field_in_owner(error.field), error.value, error.problem)
 
 
 def _pods(count: int) -> str:

@@ -45,6 +45,13 @@ def choices(found: Object, field: str, named: Mapping[str, tuple[str, ...]]) -> 
             yield f"{field}.{name}".removeprefix("."), value, f"is none of {', '.join(known)}"
 
 
+def int32_problems(found: Object, name: str, *, field: str) -> Iterator[Problem]:
+    """Yield a number that does not have 32 bits."""
+    value = found.get(name)
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        yield field, value, "is no 32-bit integer"
+
+
 def pod_problems(pod: Object) -> Iterator[Problem]:
     """Yield what is wrong with a pod's spec and status."""
     spec = pod.get("spec")
@@ -52,6 +59,7 @@ def pod_problems(pod: Object) -> Iterator[Problem]:
         yield "spec", None, "is missing"
         return
     yield from choices(spec, "spec", _CHOICES)
+    yield from int32_problems(spec, "priority", field="spec.priority")
     yield from choices(pod.get("status") or {}, "status", _STATUS_CHOICES)
     yield from _containers(spec)
     yield from _resources(spec.get("resources") or {}, "spec.resources")

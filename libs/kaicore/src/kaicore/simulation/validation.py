@@ -5,11 +5,12 @@ Source: `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.k8s.builtin_fields import type_of, unknown_fields
+from kaicore.k8s.builtin_fields import check_fields, type_of
 from kaicore.k8s.constraint_objects import LabelSelector
 from kaicore.k8s.normalize_pod import read_constraints
 from kaicore.k8s.normalize_selector import label_requirements
@@ -22,6 +23,7 @@ from kaicore.simulation.pod_validation import (
     Problem,
     amount_problems,
     choices,
+    int32_problems,
     label_problems,
     missing_limits,
     pod_problems,
@@ -49,32 +51,56 @@ def is_built_in(found: Object) -> bool:
     return type_of(group_of(found["apiVersion"]), found["kind"]) is not None
 
 
-def validate(found: Object, *, subject: str) -> list[tuple[str, str]]:
-    """Return the paths of fields that are as nobody meant them, though it can be told what is meant, and what is odd.
+class Validation(NamedTuple):
+    """What is wrong with an object.
 
-    Those are fields that an object's type does not have, and devices without a limit.
+    Attributes:
+        odd: paths of fields that are as nobody meant them, though it can be told what is meant, and what is odd: fields
+            that its type does not have, and devices without a limit.
+        faults: all that an API server would not take.
+    """
+
+    odd: list[tuple[str, str]]
+    faults: list[InvalidObject]
+
+
+def validate(found: Object, *, subject: str) -> Validation:
+    """Tell what is wrong with an object.
 
     Args:
         found: the object, with name and namespace.
         subject: the object, for errors.
-
-    Raises:
-        InvalidObject: naming the first field that an API server would not take.
     """
     type_name = type_of(group_of(found["apiVersion"]), found["kind"])
-    unknown: list[str] = []
+    unknown: list[tuple[str, str]] = []
     if type_name is not None:
         version = found["apiVersion"].rpartition("/")[2]
         if version != "v1":
-            raise InvalidObject(subject, "apiVersion", found["apiVersion"], f"there is no {found['kind']} but of v1")
-        unknown = unknown_fields(found, type_name, subject=subject)
-    for field, value, problem in _problems(found, subject=subject, built_in=type_name is not None):
-        raise InvalidObject(subject, field, value, problem)
-    odd = [(path, "there is no such field; what it says is not read") for path in unknown]
-    prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
+            problem = f"there is no {found['kind']} but of v1"
+            return Validation([], [InvalidObject(subject, "apiVersion", found["apiVersion"], problem)])
+        unknown, faults = check_fields(found, type_name, subject=subject)
+        if faults:
+            # What else is wrong cannot be told of fields whose types are wrong.
+            return Validation([], faults)
+    faults = _faults(found, subject=subject, built_in=type_name is not None)
+    if faults:
+        return Validation([], faults)
+    odd = [(path, f"there is no such field; what it says is not read{better}") for path, better in unknown]
     if type_name is not None:
+        prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
         odd += [(prefix + path, _NO_LIMIT) for path in missing_limits(pod)]
-    return odd
+    return Validation(odd, [])
+
+
+def _faults(found: Object, *, subject: str, built_in: bool) -> list[InvalidObject]:
+    faults: dict[str, InvalidObject] = {}
+    try:
+        for field, value, problem in _problems(found, subject=subject, built_in=built_in):
+            # One fault is enough for a field.
+            faults.setdefault(field, InvalidObject(subject, field, value, problem))
+    except InvalidObject as error:
+        faults.setdefault(error.field, error)
+    return list(faults.values())
 
 
 class OddFields:
@@ -114,6 +140,7 @@ def _problems(found: Object, *, subject: str, built_in: bool) -> Iterator[Proble
             yield from _node(found)
         case "PriorityClass":
             yield from choices(found, "", _POLICIES)
+            yield from int32_problems(found, "value", field="value")
         case "StorageClass":
             yield from choices(found, "", _BINDING_MODES)
         case "RuntimeClass":

@@ -43,6 +43,11 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         waiting=waiting,
         now=now,
         leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
+        nominated=[
+            entry
+            for entry in (state.pods[uid] for uid in sorted(state.nominated))
+            if entry.pod.scheduler_name != config.scheduler_name
+        ],
         below=sorted(roster.below),
         failures_left=state.failures_left,
         moved_at=state.moved_at,

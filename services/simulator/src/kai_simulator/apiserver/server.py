@@ -16,6 +16,7 @@ from kai_simulator.apiserver.bootstrap import bootstrap
 from kai_simulator.apiserver.builtin import BUILTIN_RESOURCES
 from kai_simulator.apiserver.controllers.running import ControllerOptions, Controllers
 from kai_simulator.apiserver.crd.lifecycle import DefinitionLifecycle, serve
+from kai_simulator.apiserver.demonstration import demonstrate
 from kai_simulator.apiserver.faults import Faults
 from kai_simulator.apiserver.http.handler import Handler
 from kai_simulator.apiserver.http.kubeconfig import write_kubeconfig
@@ -44,6 +45,7 @@ class ApiServerOptions:
         sync: wait for the disk on every write.
         history: events that each resource remembers; who asks for older ones gets a 410.
         bookmark_s: seconds between bookmarks on a watch.
+        demonstration: have what a demonstration needs: CRDs of PodGroups and queues, a namespace for first tries.
         controllers: which controllers run, and how.
         clock: the time.
     """
@@ -57,6 +59,7 @@ class ApiServerOptions:
     sync: bool = False
     history: int = 50_000
     bookmark_s: float = 60.0
+    demonstration: bool = False
     controllers: ControllerOptions | None = field(default_factory=ControllerOptions)
     clock: Callable[[], datetime] | None = None
 
@@ -101,6 +104,8 @@ class ApiServer:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._authority: Path | None = None
         bootstrap(self.backend)
+        if self.options.demonstration:
+            demonstrate(self.backend)
 
     async def start(self) -> None:
         """Listen, and run the controllers."""

@@ -28,6 +28,10 @@ class ApiServerSettings(ServiceSettings):
     history: int = Field(50_000, ge=1, description="events that each resource remembers for watches")
     bookmark_s: float = Field(60.0, gt=0, description="seconds between bookmarks on a watch")
     controllers: CliImplicitFlag[bool] = Field(True, description="run the controllers")
+    default_scheduler: CliImplicitFlag[bool] = Field(False, description="schedule pods of default-scheduler")
+    demonstration: CliImplicitFlag[bool] = Field(
+        False, description="have the CRDs of PodGroups and queues, and a namespace for first tries"
+    )
     job_backoff_s: float = Field(1.0, gt=0, description="seconds until a Job's first failed pod is replaced")
     node_grace_s: float = Field(40.0, ge=0, description="seconds of silence that make a node unreachable; 0: never")
 
@@ -37,7 +41,10 @@ class ApiServerSettings(ServiceSettings):
     def options(self) -> ApiServerOptions:
         """The server that these settings ask for."""
         controllers = ControllerOptions(
-            job_backoff_s=self.job_backoff_s, node_grace_s=self.node_grace_s, event_ttl_s=self.event_ttl_s
+            default_scheduler=self.default_scheduler,
+            job_backoff_s=self.job_backoff_s,
+            node_grace_s=self.node_grace_s,
+            event_ttl_s=self.event_ttl_s,
         )
         return ApiServerOptions(
             host=self.http_host,
@@ -49,5 +56,6 @@ class ApiServerSettings(ServiceSettings):
             sync=self.sync,
             history=self.history,
             bookmark_s=self.bookmark_s,
+            demonstration=self.demonstration,
             controllers=controllers if self.controllers else None,
         )

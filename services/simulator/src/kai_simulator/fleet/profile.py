@@ -283,8 +283,11 @@ def load_profile(name_or_path: str) -> Profile:
         try:
             text = Path(name_or_path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            known = ", ".join(bundled_profiles())
-            raise ConfigurationError(f"profile {name_or_path}: neither one of {known} nor a file: {error}") from error
+            problem = error.strerror if isinstance(error, OSError) else error
+            bundled = ", ".join(bundled_profiles())
+            raise ConfigurationError(
+                f"profile {name_or_path}: neither one of {bundled} nor a file: {problem}"
+            ) from error
     return parse_profile(text, source=name_or_path)
 
 

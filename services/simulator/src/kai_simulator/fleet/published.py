@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kaicore.errors import InvalidQuantity
+
 from kai_simulator.fleet.kubelet import Device, Kubelet, KubeletConfig, Machine
 from kai_simulator.fleet.kubelet.bitsets import bits
 from kai_simulator.fleet.kubelet.cpu_assignment import packed
@@ -52,7 +54,7 @@ def kubelet_of(node: Json, topology: Json | None) -> PublishedKubelet:
     name, status = node["metadata"]["name"], node.get("status") or {}
     capacity = _amounts(status.get("capacity"), f"Node {name}")
     allocatable = _amounts(status.get("allocatable"), f"Node {name}")
-    zones = _zones(topology, name)
+    zones = _zones(topology or {}, name)
     guesses: list[str] = []
     if len(zones) > MOST_ZONES:
         guesses.append(f"Node {name}: {len(zones)} zones are more than are modelled; its kubelet aligns nothing")
@@ -98,36 +100,57 @@ def _amounts(quantities: Json | None, subject: str) -> dict[str, int]:
     }
 
 
-def _zones(topology: Json | None, name: str) -> list[_Zone]:
+def _zones(topology: Json, name: str) -> list[_Zone]:
     found: dict[int, _Zone] = {}
-    for zone in (topology or {}).get("zones") or ():
-        match = _ZONE.fullmatch(zone.get("name", ""))
+    for zone in _parts(topology.get("zones")):
+        match = _ZONE.fullmatch(_text(zone.get("name")))
         if match is None or zone.get("type") != "Node":
             continue
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
-        for item in zone.get("resources") or ():
+        for item in _parts(zone.get("resources")):
             free, total = item.get("allocatable"), item.get("capacity")
-            free, total = total if free is None else free, free if total is None else total
-            subject = f"NodeResourceTopology {name}"
-            capacity[item["name"]] = parse_amount(item["name"], total, subject=subject, field="capacity")
-            amount = parse_amount(item["name"], free, subject=subject, field="allocatable")
+            free, total = str(total if free is None else free), str(free if total is None else total)
+            subject, resource = f"NodeResourceTopology {name}", _text(item.get("name"))
+            try:
+                most = parse_amount(resource, total, subject=subject, field="capacity")
+                amount = parse_amount(resource, free, subject=subject, field="allocatable")
+            except InvalidQuantity:
+                # The zone has nothing to give of a resource whose figures are none.
+                continue
+            capacity[resource] = most
             # A zone that has nothing to give still shows its CPUs; that is no static CPU manager.
             if amount:
-                allocatable[item["name"]] = amount
-        costs = {cost["name"]: cost["value"] for cost in zone.get("costs") or ()}
+                allocatable[resource] = amount
+        costs = {
+            cost["name"]: cost["value"]
+            for cost in _parts(zone.get("costs"))
+            if isinstance(cost.get("name"), str) and type(cost.get("value")) is int
+        }
         found[int(match[1])] = _Zone(zone["name"], capacity, allocatable, costs)
     return [found[number] for number in sorted(found)]
 
 
+def _parts(items: object) -> list[Json]:
+    """Return the items of a list that can be read: a bad part of a published object costs itself only."""
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _policy(topology: Json) -> tuple[TopologyPolicy, TopologyScope, bool]:
-    attributes = {item.get("name", ""): item.get("value", "") for item in reversed(topology.get("attributes") or ())}
-    words = (topology.get("topologyPolicies") or ["None"])[0]
+    attributes = {
+        _text(item.get("name")): _text(item.get("value")) for item in reversed(_parts(topology.get("attributes")))
+    }
+    words = topology.get("topologyPolicies")
+    word = _text(words[0]) if isinstance(words, list) and words else "None"
     legacy: dict[str, tuple[TopologyPolicy, TopologyScope]] = {
         legacy_policy(policy, scope): (policy, scope) for scope in _SCOPES for policy in _POLICIES
     }
-    legacy |= {word.removesuffix("ContainerLevel"): both for word, both in legacy.items() if both[1] == "container"}
-    policy, scope = legacy.get(words, ("none", "container"))
+    legacy |= {name.removesuffix("ContainerLevel"): both for name, both in legacy.items() if both[1] == "container"}
+    policy, scope = legacy.get(word, ("none", "container"))
     for known in _POLICIES:
         policy = known if attributes.get("topologyManagerPolicy") == known else policy
     for level in _SCOPES:

@@ -1,8 +1,6 @@
 """How nodes get into the cluster and stay there: Node objects, Leases, heartbeats, and the CRD that NRT needs."""
 
 import random
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +15,7 @@ from kai_simulator.fleet.node_runtime import NodeRuntime
 from kai_simulator.fleet.nrt import PATH as NRT_PATH
 from kai_simulator.fleet.wire import NodeObject
 from kai_simulator.fleet.writer import STRATEGIC_PATCH, Write
+from kai_simulator.shipped_crds import shipped_crds
 
 _NODES = "/api/v1/nodes"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
@@ -196,7 +195,7 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
             return
     if not install:
         raise ConfigurationError("the API server does not know NodeResourceTopology: install its CRD (--install-crds)")
-    await _create(client, _CRDS, yaml.safe_load(_crd_text()))
+    await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_CRD_FILE]))
     get_logger().info("installed the CRD of NodeResourceTopology")
 
 
@@ -206,11 +205,3 @@ async def _create(client: KubeClient, path: str, body: dict[str, Any]) -> None:
     except ApiStatus as error:
         if error.code != 409:
             raise ConfigurationError(f"{path}: {error}") from error
-
-
-def _crd_text() -> str:
-    """The CRD as it is deployed: inside the installed package, or in the repository."""
-    installed = resources.files("kaicore") / "_crds" / _CRD_FILE
-    if installed.is_file():
-        return installed.read_text("utf-8")
-    return (Path(__file__).parents[5] / "deploy" / "k8s" / "crds" / _CRD_FILE).read_text("utf-8")

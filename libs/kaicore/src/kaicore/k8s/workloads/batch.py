@@ -14,11 +14,14 @@ _JOBSET = "jobset.sigs.k8s.io"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _JOB_KEY = f"{_JOBSET}/job-key"
 
+#: Conditions of a Job that starts no more pods, the last two from before its last pods have ended.
+_ENDS = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+
 
 def job_pods(job: Object) -> list[Made]:
     """Return the pods that a Job has active at first: as many as run at once, the lowest indexes first."""
     spec, status = spec_of(job), status_of(job)
-    if spec.flag("suspend") or is_finished(job, "Complete", "Failed"):
+    if spec.flag("suspend") or is_finished(job, *_ENDS):
         return []
     completions = None if spec.value.get("completions") is None else spec.integer("completions", 0)
     if completions is None and spec.value.get("parallelism") is None:

@@ -16,6 +16,7 @@ from kaicore.k8s.workloads.leader_worker_set import leader_worker_set_pods
 from kaicore.k8s.workloads.objects import Object, group_of
 from kaicore.k8s.workloads.pods import Made
 from kaicore.k8s.workloads.ray import ray_cluster_pods, ray_job_parts
+from kaicore.k8s.workloads.volcano import volcano_job_pods
 
 __all__ = ["Made", "NodesFor", "expand", "is_owner"]
 
@@ -25,6 +26,7 @@ _MAKERS: dict[tuple[str, str], Callable[[Object], list[Made]]] = {
     ("apps", "ReplicaSet"): replica_set_pods,
     ("apps", "StatefulSet"): stateful_set_pods,
     ("batch", "Job"): job_pods,
+    ("batch.volcano.sh", "Job"): volcano_job_pods,
     ("jobset.x-k8s.io", "JobSet"): jobset_jobs,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_set_pods,
     ("kubeflow.org", "MPIJob"): mpi_job_pods,

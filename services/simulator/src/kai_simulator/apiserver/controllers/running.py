@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kaicore.service import get_logger
 
+from kai_simulator.apiserver.controllers.default_scheduler import DefaultScheduler
 from kai_simulator.apiserver.controllers.deployments import DeploymentController
 from kai_simulator.apiserver.controllers.disruption import DisruptionController
 from kai_simulator.apiserver.controllers.events import EventExpiry
@@ -25,12 +26,14 @@ class ControllerOptions:
     """How the controllers behave.
 
     Attributes:
+        default_scheduler: whether pods of `default-scheduler` are scheduled.
         job_backoff_s: seconds until a Job's first failed pod is replaced, and a ReplicaSet's; doubles with each further
             failure. The real Job controller takes 10.
         event_ttl_s: seconds after which an event is forgotten.
         node_grace_s: seconds without a sign of life after which a node counts as unreachable; 0: never.
     """
 
+    default_scheduler: bool = False
     job_backoff_s: float = 1.0
     node_grace_s: float = 40.0
     event_ttl_s: float = 3600.0
@@ -54,6 +57,8 @@ class Controllers:
         ]
         if options.node_grace_s > 0:
             self._controllers.append(NodeLifecycleController(backend, grace_s=options.node_grace_s))
+        if options.default_scheduler:
+            self._controllers.append(DefaultScheduler(backend))
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

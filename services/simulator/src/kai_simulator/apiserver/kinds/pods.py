@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from kai_simulator.apiserver.errors import NamedResource, forbidden
 from kai_simulator.apiserver.kinds.pod_spec import containers_of, default_pod_spec
 from kai_simulator.apiserver.kinds.rules import Cluster
@@ -11,6 +13,9 @@ from kai_simulator.apiserver.quantity import amount
 _PODS = NamedResource("pods")
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 RUNTIME_CLASSES = "runtimeclasses.node.k8s.io"
+
+#: On a namespace: tolerations, as JSON, that its pods get besides their own (admission PodTolerationRestriction).
+DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 
 _TAINTS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS = 300
@@ -29,10 +34,11 @@ def default_pod(pod: Object) -> None:
 
 
 def admit_pod(pod: Object, cluster: Cluster) -> None:
-    """Resolve the priority and the runtime class, tolerate short node failures, and set the initial status."""
+    """Resolve the priority and the runtime class, add tolerations, and set the initial status."""
     spec = pod["spec"]
     _resolve_priority(pod, cluster)
     _resolve_runtime_class(pod, cluster)
+    _tolerate_as_the_namespace(pod, cluster)
     _tolerate_node_failures(spec)
     status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
@@ -126,6 +132,24 @@ def _tolerate_node_failures(spec: Object) -> None:
                 }
             )
     spec["tolerations"] = tolerations
+
+
+def _tolerate_as_the_namespace(pod: Object, cluster: Cluster) -> None:
+    """Add what the namespace's pods tolerate by default."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    namespace = cluster.find("namespaces", metadata.get("namespace", "")) or {"metadata": {}}
+    text = (namespace["metadata"].get("annotations") or {}).get(DEFAULT_TOLERATIONS, "")
+    if not text:
+        return
+    try:
+        defaults = msgspec.json.decode(text, type=list[dict[str, str | int]])
+    except msgspec.DecodeError as error:
+        why = (
+            f"annotation {DEFAULT_TOLERATIONS} of namespace {metadata['namespace']} is no list of tolerations: {error}"
+        )
+        raise forbidden(_PODS, metadata["name"], why=why) from error
+    own = list(spec.get("tolerations") or ())
+    spec["tolerations"] = own + [toleration for toleration in defaults if toleration not in own]
 
 
 def _tolerates(toleration: Object, taint: str) -> bool:

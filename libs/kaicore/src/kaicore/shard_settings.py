@@ -21,4 +21,5 @@ def read_shard_settings(path: Path | None) -> EngineConfig:
         document = yaml.safe_load(path.read_text()) or {}
         return msgspec.convert(document, EngineConfig)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{path}: {problem}") from error

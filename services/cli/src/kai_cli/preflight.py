@@ -1,0 +1,83 @@
+"""What is wrong with what `kai up` was given, found before any server starts."""
+
+import asyncio
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kaicore.errors import ConfigurationError
+from kaicore.k8s.access import configured_access
+from kaicore.shard_settings import read_shard_settings
+
+from kai_cli.simulate import find_kubelets
+from kai_cli.stack import ClusterSpec
+
+#: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+#: How long a NATS server may take to say who it is.
+_ANSWER_S = 5.0
+_NATS_PORT = 4222
+
+
+def check_cluster(spec: ClusterSpec) -> None:
+    """Check what a cluster is to be started with.
+
+    Raises:
+        ConfigurationError: naming the flag, its value and what is wrong.
+    """
+    check_cluster_name(spec.name)
+    read_shard_settings(spec.scheduler_config)
+    if spec.profile is not None:
+        find_kubelets(spec.profile)
+    if spec.kubeconfigs is not None:
+        used = {spec.kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")}
+        for path in sorted(used):
+            asyncio.run(_check_kubeconfig(path))
+
+
+def check_cluster_name(name: str) -> None:
+    """Check a cluster's name.
+
+    Raises:
+        ConfigurationError: it is no DNS label.
+    """
+    if not _LABEL.fullmatch(name):
+        raise ConfigurationError(
+            f"--cluster {name!r}: a cluster's name is a DNS label: a-z, 0-9 and - inside, 63 characters at most"
+        )
+
+
+async def _check_kubeconfig(path: Path) -> None:
+    await configured_access(str(path))()
+
+
+def check_nats(url: str) -> None:
+    """Check that a NATS server answers.
+
+    Raises:
+        ConfigurationError: none does, or the URL is none of NATS.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("nats", "tls") or not parts.hostname:
+        raise ConfigurationError(f"--nats-url {url}: must be nats://HOST:PORT")
+    try:
+        greeting = asyncio.run(_greeting(parts.hostname, parts.port or _NATS_PORT))
+    except (OSError, TimeoutError) as error:
+        problem = "does not answer" if isinstance(error, TimeoutError) else os.strerror(error.errno or 0)
+        raise ConfigurationError(f"--nats-url {url}: {problem}") from error
+    if not greeting.startswith(b"INFO "):
+        raise ConfigurationError(f"--nats-url {url}: what answers there is no NATS server")
+
+
+async def _greeting(host: str, port: int) -> bytes:
+    async with asyncio.timeout(_ANSWER_S):
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            return await reader.readline()
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()

@@ -1,0 +1,172 @@
+"""`kai status`: what runs, whether it is well, and how far behind the log it is."""
+
+import asyncio
+import re
+import socket
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from kaicore.errors import KaiError
+from kaicore.inquiry.answers import Answer, ClusterRow
+
+from kai_cli.answers import ApiAnswers
+from kai_cli.paths import RunningStack, data_directory
+from kai_cli.printing import OutputFlag, print_data, table
+from kai_cli.questions import SourceFlags
+from kai_cli.source import Source
+from kai_cli.tables import rows_text
+
+#: Seconds in which a service must answer.
+_ANSWER_S = 3.0
+#: Metrics that tell how far in the log a service has come, of the clusters that it serves.
+_POSITION = re.compile(
+    r'^kai_(?:feed|relay|api|ingest)_position(?:\{cluster="(?P<cluster>[^"]*)"\})? (?P<position>[0-9.e+]+)$',
+    re.MULTILINE,
+)
+
+
+class ServiceStatus(Answer, frozen=True, kw_only=True):
+    """How a service is.
+
+    Attributes:
+        status: ready, not ready, or no answer.
+        lag: by cluster, how many events of the log it has not read yet.
+        details: what it waits for.
+    """
+
+    name: str
+    status: str
+    address: str
+    lag: dict[str, int]
+    details: str
+
+
+class Status(Answer, frozen=True, kw_only=True):
+    """What runs.
+
+    Attributes:
+        data_dir: where its data is; empty for an API elsewhere.
+        pid: of `kai up`; 0 where none runs.
+        ready: whether every service is.
+    """
+
+    data_dir: str
+    pid: int
+    ready: bool
+    api: str
+    services: list[ServiceStatus]
+    clusters: list[ClusterRow]
+
+
+def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
+    """Say what runs, whether it is ready, how far behind the log it is, and where the logs end.
+
+    Exit 1 where anything is not ready, or nothing runs.
+
+    Args:
+        source: which `kai up` is meant, or which API.
+        output: table, json or yaml.
+    """
+    found = asyncio.run(_status(source or Source()))
+    if output == "table":
+        _print(found)
+    else:
+        print_data(found, output)
+    return 0 if found.ready else 1
+
+
+async def _status(source: Source) -> Status:
+    directory = data_directory(source.data_dir)
+    running = None if source.api_named or source.database() is not None else directory.running()
+    api = source.api() or ""
+    clusters: list[ClusterRow] = []
+    if api:
+        try:
+            clusters = [row for row in await ApiAnswers(api).clusters() if source.cluster in (None, row.name)]
+        except KaiError as error:
+            sys.stderr.write(f"kai: {error}\n")
+    addresses = running.services if running is not None else {"api": api} if api else {}
+    heads = {row.name: row.position for row in clusters}
+    services = await asyncio.gather(
+        *(asyncio.to_thread(_service, name, address, heads) for name, address in addresses.items())
+    )
+    servers = (
+        [] if running is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(running)))
+    )
+    ready = bool(services) and all(item.status == "ready" for item in (*servers, *services))
+    return Status(
+        data_dir="" if source.api_named else str(directory.root),
+        pid=0 if running is None else running.pid,
+        ready=ready,
+        api=api,
+        services=[*servers, *services],
+        clusters=clusters,
+    )
+
+
+def _urls(running: RunningStack) -> list[tuple[str, str]]:
+    return [("postgres", running.database_url), ("nats", running.nats_url)]
+
+
+def _server(name: str, url: str) -> ServiceStatus:
+    """Look whether something listens; the services' readiness tells whether it is any good."""
+    parts = urllib.parse.urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (5432 if name == "postgres" else 4222)
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except OSError as error:
+        found, details = ("no answer", str(error)) if host else ("not ready", "starting")
+    else:
+        found, details = "ready", ""
+    return ServiceStatus(name=name, status=found, address=f"{host}:{port}" if host else "", lag={}, details=details)
+
+
+def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
+    code, report = _read(f"{address}/readyz")
+    if code == 0:
+        return ServiceStatus(name=name, status="no answer", address=address, lag={}, details=report)
+    _, metrics = _read(f"{address}/metrics")
+    # Ingest serves one cluster, and does not say which: the one that it is called after.
+    lag = {
+        cluster: max(0, heads[cluster] - int(float(found["position"])))
+        for found in _POSITION.finditer(metrics)
+        if (cluster := found["cluster"] or name.removesuffix("-ingest")) in heads
+    }
+    unmet = [line.removeprefix("[-]") for line in report.splitlines() if line.startswith("[-]")]
+    return ServiceStatus(
+        name=name, status="ready" if code == 200 else "not ready", address=address, lag=lag, details="; ".join(unmet)
+    )
+
+
+def _read(url: str) -> tuple[int, str]:
+    """Return status and body; status 0 where there is no answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # ours, from running.json
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return 0, str(getattr(error, "reason", error))
+
+
+def _print(found: Status) -> None:
+    if not found.services:
+        print(f"nothing runs in {found.data_dir}")
+        return
+    where = f"{found.data_dir}, process {found.pid}" if found.pid else found.api
+    print(f"{where}: {'all ready' if found.ready else 'not all is ready'}")
+    rows = [
+        (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details)
+        for item in found.services
+    ]
+    print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "WAITS FOR"), rows))
+    if found.clusters:
+        print(rows_text("clusters", found.clusters))
+
+
+def _lag(item: ServiceStatus) -> str:
+    if len(item.lag) == 1:
+        return str(*item.lag.values())
+    return ", ".join(f"{cluster} {events}" for cluster, events in sorted(item.lag.items()))

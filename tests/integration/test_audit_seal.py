@@ -1,0 +1,306 @@
+"""Seals of a log that are kept outside: what whoever may rewrite the whole database cannot hide from them."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from kai_cli.main import main
+from kaicore.log.chain import event_hash
+from kaicore.log.migrate import upgrade
+from kaicore.log.partitions import Month
+from kaicore.log.port import Snapshot
+from kaicore.log.postgres import PostgresLog
+from kaicore.state.cluster_state import ClusterState
+from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+
+from tests.integration.scheduling import Facts
+
+C = "cluster-a"
+Run = Callable[..., tuple[int, str]]
+
+
+async def fill(url: str, count: int = 4) -> None:
+    """Two events for each of so many nodes."""
+    async with await PostgresLog.open(url) as log:
+        facts = Facts(log, C)
+        facts._count = (await log.head(C)).position
+        await facts.add_nodes(count)
+
+
+@pytest.fixture
+def url(empty_database_url: str) -> str:
+    upgrade(empty_database_url)
+    asyncio.run(fill(empty_database_url))
+    return empty_database_url
+
+
+@pytest.fixture
+def kai(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, url: str) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAI_DATABASE_URL", url)
+    monkeypatch.delenv("KAI_DATA_DIR", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run
+
+
+def keys(directory: Path) -> tuple[str, str]:
+    """Write an Ed25519 key pair; return the files' names."""
+    private = Ed25519PrivateKey.generate()
+    (directory / "private.pem").write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (directory / "public.pem").write_bytes(
+        private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    return "private.pem", "public.pem"
+
+
+class Superuser:
+    """Who owns the server, rewrites the log, and makes everything in the database agree."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url)
+        self._connection.execute("SET session_replication_role = replica")
+
+    def __enter__(self) -> "Superuser":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.commit()
+        self._connection.close()
+
+    def run(self, statement: str, *parameters: object) -> None:
+        assert self._connection.execute(statement.encode(), parameters).rowcount > 0
+
+    def cut(self, position: int) -> None:
+        """Cut off the tail and move the head back."""
+        for table in ("event", "event_id"):
+            self.run(f"DELETE FROM {table} WHERE position > %s", position)
+        self._agree()
+
+    def rewrite(self, url: str, position: int, body: str, *, before: bytes | None = None) -> None:
+        """Change an event, and compute the chain anew from there on."""
+        self.run("UPDATE event SET body = %s::json WHERE position = %s", body, position)
+        self._connection.commit()
+        events = asyncio.run(_raw(url))
+        previous = before
+        for event in events:
+            if event.position >= position:
+                assert previous is not None
+                digest = event_hash(previous, event)
+                self.run("UPDATE event SET hash = %s WHERE position = %s", digest, event.position)
+                previous = digest
+            else:
+                previous = event.hash
+        self._agree()
+
+    def _agree(self) -> None:
+        self.run(
+            "UPDATE log_head SET (position, hash, recorded_at) = "
+            "(SELECT position, hash, recorded_at FROM event ORDER BY position DESC LIMIT 1)"
+        )
+        self.run("DELETE FROM stream WHERE true")
+        self.run("INSERT INTO stream SELECT cluster, stream, max(version) FROM event GROUP BY cluster, stream")
+
+
+async def _raw(url: str) -> list:  # type: ignore[type-arg]
+    async with await PostgresLog.open(url) as log, log.audit_view(C) as view:
+        return [event async for page in view.pages() for event in page]
+
+
+def test_a_log_that_nobody_changed_fits_its_seals_and_grows_on(kai: Run, url: str, tmp_path: Path) -> None:
+    private, public = keys(tmp_path)
+    for _ in range(2):
+        code, said = kai("audit", "seal", "seals", "--key", private)
+        assert code == 0, said
+        assert "cluster cluster-a: sealed at " in said
+        asyncio.run(fill(url))
+    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert code == 0, said
+    assert "24 events verified, 2 anchors compared" in said
+    assert "0 decisions: nothing promised twice" in said
+    code, said = kai("audit", "verify", "--against", "seals", "-o", "json")
+    assert code == 0, said
+    (answer,) = json.loads(said)
+    assert (answer["ok"], answer["anchored"], answer["promises"]["twice"]) == (True, 2, [])
+
+
+def test_a_tail_that_was_cut_off_with_the_head_moved_back_is_found(kai: Run, url: str) -> None:
+    assert kai("audit", "seal", "seals")[0] == 0
+    with Superuser(url) as superuser:
+        superuser.cut(5)
+    assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: is missing; there is an anchor for it" in said) == (1, True), said
+    code, said = kai("audit", "seal", "seals")
+    assert (code, "nothing was written" in said) == (1, True)
+    # Also when the log has grown beyond the anchor since.
+    asyncio.run(fill(url))
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: its hash is not that of the anchor" in said) == (1, True), said
+
+
+def test_a_chain_that_was_computed_anew_is_found(kai: Run, url: str) -> None:
+    assert kai("audit", "seal", "seals")[0] == 0
+    with Superuser(url) as superuser:
+        superuser.rewrite(url, 3, '{"uid":"uid-n1","name":"another"}')
+    assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
+    code, said = kai("audit", "verify", "--chain-only", "--against", "seals")
+    assert (code, "event 8: its hash is not that of the anchor" in said) == (1, True), said
+
+
+def test_a_log_of_which_nothing_is_left_is_found(kai: Run, url: str) -> None:
+    assert kai("audit", "seal", "seals")[0] == 0
+    with Superuser(url) as superuser:
+        for table in ("event", "event_id", "stream", "log_head"):
+            superuser.run(f"DELETE FROM {table}")
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: is missing; there is an anchor for it" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("keyed", ["ed25519", "hmac"])
+def test_a_forged_seal_is_found(kai: Run, url: str, tmp_path: Path, keyed: str) -> None:
+    """Who rewrites the log rewrites the seals that he finds, too; without the key he cannot."""
+    private, public = keys(tmp_path)
+    if keyed == "hmac":
+        private = public = "secret"
+        (tmp_path / "secret").write_text("a secret of some length\n")
+    assert kai("audit", "seal", "seals", "--key", private)[0] == 0
+    with Superuser(url) as superuser:
+        superuser.cut(5)
+    (event,) = [event for event in asyncio.run(_raw(url)) if event.position == 5]
+    line = json.loads((tmp_path / "seals").read_text())
+    line |= {"position": 5, "hash": event.hash.hex(), "recordedAt": event.recorded_at}
+    (tmp_path / "seals").write_text(json.dumps(line) + "\n")
+    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert (code, "seals: line 1: signature" in said) == (1, True), said
+    assert "it is forged" in said
+    unsigned = {**line, "algorithm": "", "signature": ""}
+    (tmp_path / "seals").write_text(json.dumps(unsigned) + "\n")
+    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert (code, "seals: line 1: algorithm" in said) == (1, True), said
+
+
+def test_a_line_that_was_taken_out_of_the_seals_is_found(kai: Run, url: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        assert kai("audit", "seal", "seals")[0] == 0
+        asyncio.run(fill(url, 1))
+    lines = (tmp_path / "seals").read_text().splitlines(keepends=True)
+    (tmp_path / "seals").write_text(lines[0] + lines[2])
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, "seals: line 2: previous" in said) == (1, True), said
+
+
+def test_a_forged_seal_of_a_retired_month_is_found(kai: Run, url: str) -> None:
+    """The first event that is left is chained to the seal: both can be rewritten together."""
+    asyncio.run(_retire(url))
+    assert kai("audit", "seal", "seals")[0] == 0
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, "2 anchors compared" in said) == (0, True), said
+    forged = b"\1" * 32
+    (first, *_) = asyncio.run(_raw(url))
+    with Superuser(url) as superuser:
+        superuser.run("UPDATE seal SET hash = %s", forged)
+        superuser.rewrite(url, first.position, bytes(first.body).decode(), before=forged)
+    assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
+    code, said = kai("audit", "verify", "--chain-only", "--against", "seals")
+    assert code == 1
+    assert "the hash in the seal of event_2026_11 is not that of the anchor" in said
+
+
+async def _retire(url: str) -> None:
+    november, day = Month.of(_recorded(url)), 24 * 3600 * 1_000_000
+    now = (november + 1).start + 2 * day
+    async with await PostgresLog.open(url, clock=lambda: now) as log:
+        await log.make_months()
+        facts = Facts(log, C)
+        facts._count = 100
+        state = ClusterState(C).fold_all(await log.read(C))
+        await log.save_snapshot(C, Snapshot("state", state.position, SNAPSHOT_SCHEMA, encode_state(state)))
+        await facts.add_nodes(2)
+        await log.detach_month(november)
+
+
+def _recorded(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        ((at,),) = connection.execute("SELECT max(recorded_at) FROM event").fetchall()
+        return int(at)
+
+
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        (b"nonsense\n", "seals: line 1: anchor: is none"),
+        (b'{"cluster":"c","position":1,"hash":"zz","recordedAt":1,"sealedAt":1}\n', "seals: line 1: anchor"),
+        (b'{"cluster":"c","position":1,"hash":"aa","recordedAt":1,"sealedAt":1}\n', "seals: line 1: hash"),
+        (b"\xff\xfe\n", "seals: contents"),
+    ],
+)
+def test_a_file_that_holds_no_seals_is_refused_with_line_and_field(
+    kai: Run, tmp_path: Path, contents: bytes, problem: str
+) -> None:
+    (tmp_path / "seals").write_bytes(contents)
+    code, said = kai("audit", "verify", "--against", "seals")
+    assert (code, problem in said) == (1, True), said
+
+
+def test_keys_and_files_that_are_none_are_refused(kai: Run, tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("short")
+    (tmp_path / "broken.pem").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    _, public = keys(tmp_path)
+    for arguments, problem in (
+        (("seal", "seals", "--key", "short"), "short: a secret of 5 bytes is too short"),
+        (("seal", "seals", "--key", "broken.pem"), "broken.pem: not an Ed25519 key in PEM"),
+        (("seal", "seals", "--key", public), "a public key cannot sign"),
+        (("seal", "nowhere/seals"), "nowhere/seals: cannot be written: No such file or directory"),
+        (("verify", "--against", "nowhere"), "nowhere: cannot be read: No such file or directory"),
+    ):
+        code, said = kai("audit", *arguments)
+        assert (code, problem in said) == (2, True), said
+
+
+def test_what_was_promised_twice_is_named(kai: Run, url: str) -> None:
+    asyncio.run(_promise_twice(url))
+    code, said = kai("audit", "verify")
+    assert code == 1
+    assert "2 decisions: 1 promised twice" in said
+    assert "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (promised)" in said
+
+
+async def _promise_twice(url: str) -> None:
+    from kaicore.events import payloads
+    from kaicore.events.envelope import NewEvent, Unit, derived_id
+    from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+
+    async with await PostgresLog.open(url) as log:
+        facts = Facts(log, C)
+        facts._count = 1000
+        await facts.add_pods("a", "b", cpu=2, gpu=3)
+        held = (ZoneAmount("node-0", {"nvidia.com/gpu": 3}),)
+        placement = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-0",), held),))
+        for name in "ab":
+            placed = payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", placement)
+            event = NewEvent(derived_id(name), f"pod/uid-{name}", placed, "test", 0, f"default/{name}")
+            await log.append(C, [Unit((event,))])
+
+
+def test_seals_can_be_read_by_another_program(kai: Run, tmp_path: Path) -> None:
+    """As docs/log.md has it: one JSON object a line, the digest of the line before it in `previous`."""
+    assert kai("audit", "seal", "seals")[0] == 0
+    (line,) = (tmp_path / "seals").read_text().splitlines()
+    found = msgspec.json.decode(line)
+    assert found["cluster"] == C
+    assert found["position"] == 8
+    assert len(bytes.fromhex(found["hash"])) == 32

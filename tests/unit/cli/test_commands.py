@@ -1,0 +1,99 @@
+"""The command line as a whole: what each command says of itself, versions, completion, and what is imported for it."""
+
+import inspect
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import pytest
+from cyclopts import App
+from kai_cli.main import app
+
+#: What most commands can do without, and what takes its time to import.
+HEAVY = ("alembic", "fastapi", "kubernetes_asyncio", "nats", "numpy", "psycopg", "pydantic", "sqlalchemy")
+
+
+def commands(parent: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
+    for name in parent:
+        if not name.startswith("-"):
+            child = parent[name]
+            yield (*path, name), child
+            yield from commands(child, (*path, name))
+
+
+ALL = list(commands(app))
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
+def test_the_list_of_commands_says_of_each_what_the_command_says_of_itself(path: tuple[str, ...], command: App) -> None:
+    assert command.help, path
+    function = command.default_command
+    if function is not None:
+        assert inspect.getdoc(function) is not None
+        assert command.help == (inspect.getdoc(function) or "").splitlines()[0]
+
+
+def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kai_cli.main", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_help_lists_every_command() -> None:
+    said = kai("--help").stdout
+    for path, _ in ALL:
+        if len(path) == 1:
+            assert f" {path[0]} " in said
+
+
+def test_kai_says_the_version() -> None:
+    assert kai("--version").stdout == f"kai {version('kai-ledger')}\n"
+
+
+@pytest.mark.parametrize("module", ["main", "questions", "status", "service_logs", "fleet"])
+def test_what_asks_or_hands_over_imports_nothing_heavy(module: str) -> None:
+    code = f"import sys, kai_cli.{module}; print(*(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_flags(shell: str) -> None:
+    script = kai("completion", shell).stdout
+    for word in ("simulate", "completion", "pending", "kubeconfig"):
+        assert word in script
+    if shutil.which(shell):
+        done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_bash_completes_commands_and_kinds() -> None:
+    script = kai("completion", "bash").stdout
+    ask = 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kai; echo "${COMPREPLY[@]}"'
+    for words, expected in (
+        (("kai", "sim"), "simulate"),
+        (("kai", "get", "no"), "nodes"),
+        (("kai", "audit", ""), "verify"),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"{script}\n{ask}", "bash", *words], capture_output=True, text=True, check=True
+        )
+        assert expected in done.stdout.split(), (words, done.stdout)
+
+
+def test_every_flag_is_spelled_one_way_in_every_command() -> None:
+    """What one command calls `--kubeconfig`, no other calls otherwise; the short forms are the same everywhere."""
+    short: dict[str, str] = {}
+    for _, command in ALL:
+        if command.default_command is None:
+            continue
+        for argument in command.assemble_argument_collection(parse_docstring=False):
+            names = [name for name in argument.names if name.startswith("-")]
+            for name in names:
+                assert "_" not in name
+                if not name.startswith("--"):
+                    long = next(other for other in names if other.startswith("--"))
+                    assert short.setdefault(name, long) == long
+            assert not {"--kubeconfig-file", "--kubeconf", "--config-file", "--format", "--out-format"} & set(names)

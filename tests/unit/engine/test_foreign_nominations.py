@@ -1,0 +1,179 @@
+"""Room that a pod's status says is kept for it, by another scheduler or by us in an earlier life."""
+
+from typing import Any
+
+import pytest
+from kaicore.engine.config import EngineConfig
+from kaicore.engine.decisions import ClearReason, CycleResult
+from kaicore.engine.reasons import Code
+from kaicore.events import payloads
+from kaicore.model.pod import Pod
+from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import pending_reasons, tell
+
+from tests.factory import amounts, pod
+from tests.workloads import Workloads
+
+ZONE = amounts(cpu=8, memory=64, gpu=4)
+OTHER = "default-scheduler"
+
+
+def nodes(count: int) -> Workloads:
+    """Nodes of 8 GPUs."""
+    cluster = Workloads()
+    for number in range(count):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    return cluster
+
+
+def runs(cluster: Workloads, name: str, node: str, gpu: int = 8, **kwargs: Any) -> Pod:
+    return cluster.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs))
+
+
+def leaves(cluster: Workloads, one: Pod) -> None:
+    cluster.see(one, deletion_at=1)
+
+
+def cleared(result: CycleResult) -> list[tuple[str, str]]:
+    return [(item.name, item.reason) for unit in result.units for item in unit.cleared]
+
+
+def nominated(name: str, node: str = "n0", gpu: int = 8, **kwargs: Any) -> Pod:
+    return pod(name, cpu=1, gpu=gpu, nominated_node=node, **kwargs)
+
+
+@pytest.mark.parametrize("scheduler", ["kai-ledger", OTHER])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: bool) -> None:
+    """The thief is older and asks for half: without the room kept, it would fit beside who leaves."""
+    cluster = nodes(1)
+    victim = runs(cluster, "victim", "n0", gpu=4)
+    leaves(cluster, victim)
+    cluster.add_pod(nominated("first", scheduler_name=scheduler, created_at=9))
+    cluster.add_pod(pod("thief", cpu=1, gpu=4))
+    if restarted:
+        cluster.state = decode_state(encode_state(cluster.state))
+    result = cluster.cycle()
+    assert not result.units
+    if scheduler == OTHER:
+        return
+    reasons = pending_reasons(cluster.state.pods["uid-first"], cluster.state)
+    assert reasons[0].code == Code.WAITS_FOR_VICTIMS
+    cluster.delete_pod(victim)
+    assert cluster.placed(cluster.cycle()) == {"first": "n0"}
+
+
+def test_zones_count_where_none_will_have_enough_no_room_is_kept() -> None:
+    """Two GPUs of each zone are free when who leaves is gone, and it needs four of one."""
+    cluster = Workloads()
+    cluster.add_node("n0", ZONE, ZONE, policy="single-numa-node")
+    small = [cluster.add_pod(pod(f"small-{number}", cpu=1, gpu=2)) for number in range(4)]
+    cluster.full(small)
+    by_zone = sorted(small, key=lambda one: str(cluster.state.pods[one.uid].zone_charge.split))
+    leaves(cluster, by_zone[0])
+    cluster.delete_pod(by_zone[-1])
+    cluster.add_pod(nominated("first", gpu=4))
+    assert cleared(cluster.cycle(EngineConfig(actions=()))) == [("first", ClearReason.NO_LONGER_FITS)]
+
+
+def test_where_nobody_is_leaving_no_room_is_kept() -> None:
+    cluster = nodes(2)
+    runs(cluster, "stays", "n0")
+    cluster.add_pod(nominated("first"))
+    result = cluster.cycle()
+    assert cleared(result) == [("first", ClearReason.NO_LONGER_FITS)]
+    assert cluster.placed(result) == {"first": "n1"}
+
+
+def test_the_nominated_goes_first_when_its_victims_are_gone_and_keeps_nothing_if_it_cannot() -> None:
+    cluster = nodes(1)
+    cluster.gang("gang", 2, cpu=1, gpu=8, created_at=9)
+    cluster.see(cluster.state.pods["uid-gang-0"].pod, nominated_node="n0")
+    cluster.add_pod(pod("other", cpu=1, gpu=8))
+    result = cluster.cycle()
+    assert cleared(result) == [("gang-0", ClearReason.NOTHING_LEAVES)]
+    assert not result.decisions, "for this cycle it had been kept"
+    assert cluster.placed(cluster.cycle()) == {"other": "n0"}
+
+
+@pytest.mark.parametrize("node", ["n9", "n1"])
+def test_where_it_cannot_fit_even_then_no_room_is_kept(node: str) -> None:
+    """There is no node of the name, or one that is too full."""
+    cluster = nodes(2)
+    runs(cluster, "stays", "n1", gpu=4)
+    leaves(cluster, runs(cluster, "victim", "n1", gpu=4))
+    cluster.add_pod(nominated("first", node))
+    result = cluster.cycle()
+    assert cleared(result) == [("first", ClearReason.NO_LONGER_FITS)]
+    assert cluster.placed(result) == {"first": "n0"}
+    assert not cleared(cluster.cycle()), "once is enough, though the status still says so"
+
+
+def test_it_is_given_up_after_a_while() -> None:
+    cluster = nodes(1)
+    leaves(cluster, runs(cluster, "victim", "n0"))
+    cluster.add_pod(nominated("first"))
+    assert not cluster.cycle().units
+    cluster.now += EngineConfig().nomination_us
+    assert cleared(cluster.cycle()) == [("first", ClearReason.GAVE_UP)]
+
+
+def test_a_status_that_names_no_node_any_more_lets_go() -> None:
+    cluster = nodes(1)
+    leaves(cluster, runs(cluster, "victim", "n0", gpu=4))
+    first = cluster.add_pod(nominated("first", scheduler_name=OTHER))
+    thief = cluster.add_pod(pod("thief", cpu=1, gpu=4))
+    assert not cluster.cycle().units
+    cluster.see(first, nominated_node="")
+    assert cluster.placed(cluster.cycle()) == {thief.name: "n0"}
+
+
+def test_a_status_that_names_another_node_keeps_room_there() -> None:
+    cluster = nodes(2)
+    for node in ("n0", "n1"):
+        leaves(cluster, runs(cluster, f"victim-{node}", node, gpu=4))
+    first = cluster.add_pod(nominated("first", scheduler_name=OTHER))
+    cluster.see(first, nominated_node="n1")
+    cluster.add_pod(pod("thief", cpu=1, gpu=4))
+    assert cluster.placed(cluster.cycle()) == {"thief": "n0"}
+
+
+def test_the_echo_of_what_we_decided_is_not_taken_for_somebody_elses() -> None:
+    """The binder writes where room is kept into the status, and takes it out again: both come back, late."""
+    cluster = nodes(1)
+    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
+    cluster.full(low)
+    high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    (eviction,) = cluster.cycle().evictions
+    failed = payloads.EvictionFailed(eviction.uid, "default", "low", "n0", 429, "TooManyRequests")
+    cluster.record(f"pod/{eviction.uid}", failed)
+    config = EngineConfig(actions=())
+    assert cleared(cluster.cycle(config)) == [("high", ClearReason.NO_LONGER_FITS)]
+    cluster.see(high, nominated_node="n0")
+    assert cluster.state.pods[high.uid].nomination is None
+    cluster.see(high, nominated_node="")
+    leaves(cluster, low)
+    cluster.see(high, nominated_node="n0")
+    nomination = cluster.state.pods[high.uid].nomination
+    assert nomination is not None, "this is news: our own was taken back in between"
+    assert nomination.foreign
+
+
+def test_our_own_nomination_stands_whatever_the_status_says() -> None:
+    cluster = nodes(2)
+    low = [cluster.add_pod(pod(f"low-{number}", cpu=1, gpu=8, priority=1)) for number in range(2)]
+    cluster.full(low)
+    high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert cluster.nominated(cluster.cycle()) == {"high": "n0"}
+    cluster.see(high, nominated_node="n1")
+    nomination = cluster.state.pods[high.uid].nomination
+    assert nomination is not None
+    assert (nomination.node, nomination.foreign) == ("n0", False)
+
+
+def test_the_story_tells_of_what_somebody_else_kept() -> None:
+    cluster = nodes(1)
+    high = cluster.add_pod(pod("high", cpu=1, gpu=8))
+    cluster.see(high, nominated_node="n0")
+    story = [line.text for line in tell([event for event in cluster.events if event.stream == "pod/uid-high"])]
+    assert story[-1] == "its status names n0 as kept for it, by somebody else"

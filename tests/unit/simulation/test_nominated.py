@@ -1,0 +1,28 @@
+"""Pods that come with a node for which somebody nominated them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulating import brief, document_of, node, pod, world_of
+
+LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        pytest.param(LEAVING, {"first": "Nominated", "thief": "Pending"}, id="while its victims are leaving"),
+        pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when nobody is"),
+    ],
+)
+def test_room_that_somebody_else_keeps(tmp_path: Path, metadata: str, found: dict[str, str]) -> None:
+    on = "nodeName: n1, schedulerName: kai-ledger"
+    text = (
+        node(zones=1)
+        + pod("victim", gpus=2, metadata=metadata, spec=on, status="{phase: Running}")
+        + pod("first", gpus=4, status="{nominatedNodeName: n1}")
+        + pod("thief", gpus=2)
+    )
+    told = brief(document_of(world_of(text, tmp_path)))
+    assert {name: told[name].split()[0] for name in found} == found
