@@ -9,8 +9,8 @@ from kaicore.engine.workload import Nomination
 from kaicore.events.payloads import Reason, WaitingPod
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
+from kaicore.model.quantity import is_memory
 from kaicore.numa.columns import ZoneCharge
-from kaicore.numa.requests import is_memory
 from kaicore.state.queue_book import Bill
 
 

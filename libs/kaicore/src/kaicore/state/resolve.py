@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from kaicore.model.node import NodeTopology
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.model.pod import ContainerKind, Pod
+from kaicore.model.quantity import is_memory
 from kaicore.numa.columns import ZoneCharge, ZoneColumns
 from kaicore.numa.memory_manager import MemoryBlock
-from kaicore.numa.requests import is_memory
 
 
 @dataclass(slots=True)

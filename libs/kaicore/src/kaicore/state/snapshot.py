@@ -14,8 +14,8 @@ from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
 from kaicore.model.namespace import Namespace
 from kaicore.model.node import Node, NodeTopology
+from kaicore.model.quantity import is_memory
 from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
 from kaicore.state.early_release import Ended
 from kaicore.state.healing import Healed
