@@ -120,7 +120,8 @@ async def test_init_containers_are_observed_by_the_kubelets_state_files(
         Cluster(server.http_url, server.admin_token) as cluster,
         _fleet(server, exporting, tmp_path),
     ):
-        setup = {"name": "setup", "resources": {"requests": (held := {"cpu": "3", "memory": "1Gi"}), "limits": held}}
+        held = {"cpu": "3", "memory": "1Gi"}
+        setup = {"name": "setup", "image": "pause", "resources": {"requests": held, "limits": held}}
         pod = await cluster.run_pod("p", amounts={"cpu": "1", "memory": "2Gi"}, initContainers=[setup])
         one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
         await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))

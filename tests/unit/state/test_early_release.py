@@ -157,3 +157,11 @@ def test_a_half_read_that_was_recorded_as_a_miss_is_told_apart(node: Node) -> No
     node.observe("early", "node-1", 6)
     node.observe("early", "node-0", 6)
     assert node.causes() == {"single-numa-node/HalfRead": 1}
+
+
+def test_a_pod_whose_zone_another_is_seen_on_may_be_on_the_other(node: Node) -> None:
+    assert (node.place("one", 6), node.place("two", 6)) == ("node-0", "node-1")
+    node.observe("two", "node-0", 6)
+    assert node.used() == [12000, 6000], "where both cannot be, one is not, whatever has ended"
+    node.observe("one", "node-1", 6)
+    assert node.used() == [6000, 6000]
