@@ -105,7 +105,31 @@ def main() -> None:
 def install(venv: Path, lock: str) -> None:
     """Create an environment with what a lock file names."""
     create_venv(venv)
-    pip(venv, "--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
+    locked = ("--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
+    if sys.stderr.isatty():
+        show_installing(venv, *locked)
+    else:
+        pip(venv, *locked)
+
+
+def show_installing(venv: Path, *arguments: str | Path) -> None:
+    """Install, and show on a terminal how far it is."""
+    lock = Path(arguments[-1])
+    there_are = sum("==" in line and not line.startswith((" ", "#")) for line in lock.read_text().splitlines())
+    command = [str(python_of(venv)), "-m", "pip", "--disable-pip-version-check", "install", *map(str, arguments)]
+    fetched, said = 0, []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout or ():
+            said = [*said[-20:], line]
+            if line.startswith("Collecting "):
+                fetched += 1
+                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: {fetched} of {there_are}, {line.split()[1]}")
+            elif line.startswith("Installing collected"):
+                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: unpacking {fetched} packages")
+            sys.stderr.flush()
+    sys.stderr.write("\r\x1b[2K")
+    if running.returncode != 0:
+        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(said)}")
 
 
 def install_for_production(venv: Path) -> None:

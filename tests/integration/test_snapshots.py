@@ -134,7 +134,7 @@ async def test_ingest_starts_on_an_altered_snapshot_and_on_one_that_it_cannot_re
     facts = Facts(log, C)
     await facts.add_nodes(1)
     await decide(log, facts, 1, "a")
-    content = report(pod_report("a", node_0={"cpu": 2000}), observed_at=2**60) | {"node": "n0"}
+    content = report(pod_report("a", node_0={"cpu": 2000, "nvidia.com/gpu": 1}), observed_at=2**60) | {"node": "n0"}
     async with running_ingest(log, C, snapshot_events=1) as ingest:
         _, answer = await ingest.post(content, node="n0")
         assert answer["unknown"] == []

@@ -6,7 +6,7 @@ the next one, and its controller has made another. When nothing changes any more
 something has waited long enough: a grace, a delay, a minimum runtime.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -77,6 +77,7 @@ async def simulate(
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
     wait: bool = False,
+    told: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Simulate a world.
 
@@ -86,6 +87,7 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
+        told: is told how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
@@ -95,7 +97,9 @@ async def simulate(
     count = waits = 0
     while cycles is None or count < cycles:
         count += 1
-        if await run.cycle():
+        changed = await run.cycle()
+        told(count)
+        if changed:
             continue
         waits += 1
         more = wait and (cycles is not None or waits <= MOST_WAITS) and run.wait()
