@@ -91,12 +91,14 @@ async def ingest_process(database_url: str, tmp_path: Path) -> AsyncIterator[str
         "KAI_MAX_BODY_BYTES": "100000",
     }
     async with service_process("kai_ingest.main", environment) as address:
+        await until(lambda: _is(get(address, "/readyz"), lambda status: status == 200))
         yield address
 
 
 @asynccontextmanager
 async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": database_url, **settings}) as address:
+        await until(lambda: _is(get(address, "/readyz"), lambda status: status == 200))
         yield address
 
 
