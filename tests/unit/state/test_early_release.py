@@ -159,6 +159,14 @@ def test_a_half_read_that_was_recorded_as_a_miss_is_told_apart(node: Node) -> No
     assert node.causes() == {"single-numa-node/HalfRead": 1}
 
 
+def test_a_pod_whose_zone_another_is_seen_on_may_be_on_the_other(node: Node) -> None:
+    assert (node.place("one", 6), node.place("two", 6)) == ("node-0", "node-1")
+    node.observe("two", "node-0", 6)
+    assert node.used() == [12000, 6000], "where both cannot be, one is not, whatever has ended"
+    node.observe("one", "node-1", 6)
+    assert node.used() == [6000, 6000]
+
+
 @pytest.mark.parametrize("first_seen", ["young", "old"])
 def test_pods_that_came_together_and_were_admitted_oldest_first_are_told_apart(node: Node, first_seen: str) -> None:
     for name, created in (("young", 20), ("old", 10)):
