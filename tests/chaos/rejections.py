@@ -10,6 +10,9 @@ from kaicore.events.envelope import Event
 
 _NEVER = 1 << 60
 
+#: How far the API is behind a kubelet at most, microseconds; the log is behind the API a little.
+_AHEAD_US = 3_000_000
+
 #: Events about a node before something went wrong, of those that are told.
 _TOLD = 60
 
@@ -21,18 +24,25 @@ class _Life:
     node: str = ""
     created_at: int = 0
     placed: int = _NEVER
+    placed_at: int = 0
     observed: bool = False
     missed: int = 0
     ended: int = _NEVER
+    ended_at: int = _NEVER
+
+    def end(self, event: Event) -> None:
+        if self.ended == _NEVER:
+            self.ended, self.ended_at = event.position, event.recorded_at
 
 
 @dataclass(slots=True)
 class Rejections:
     """Kubelets' rejections of a log, by whether it knew better.
 
-    One could have been avoided if the log knew, when the pod was decided on, where the others of its node were. It did
-    not know if one of them was seen elsewhere only afterwards or never, as when kubelets are ahead of the API while
-    ingest or an exporter is down, or if an older one that was decided on later came to the kubelet together with it.
+    One could have been avoided if the log knew, when the pod was decided on, what the others of its node held. It did
+    not know if one of them was seen elsewhere only afterwards or never, as while ingest or an exporter is down; if the
+    end of one was told soon after, for the kubelet had freed what it held by then, and a first container went to where
+    the others cannot follow; or if an older one that was decided on later came to the kubelet together with it.
     """
 
     avoidable: list[str] = field(default_factory=list)
@@ -50,13 +60,12 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
                 life = lives.setdefault(pod.uid, _Life())
                 life.created_at = pod.created_at
                 if pod.phase in ("Succeeded", "Failed"):
-                    life.ended = min(life.ended, event.position)
+                    life.end(event)
             case payloads.PodDeleted(uid=uid):
-                life = lives.setdefault(uid, _Life())
-                life.ended = min(life.ended, event.position)
+                lives.setdefault(uid, _Life()).end(event)
             case payloads.PodPlaced(uid=uid, node=node):
                 life = lives.setdefault(uid, _Life())
-                life.node, life.placed = node, event.position
+                life.node, life.placed, life.placed_at = node, event.position, event.recorded_at
             case payloads.PlacementObserved(uid=uid):
                 lives.setdefault(uid, _Life()).observed = True
             case payloads.PredictionMissed(uid=uid, observed=observed) if observed is not None:
@@ -77,8 +86,10 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
 def _was_not_known(other: _Life, own: _Life, *, at: int) -> bool:
     if own.placed < other.placed < at:
         return other.created_at < own.created_at
-    there = other.placed < own.placed < other.ended
-    return there and (other.missed > own.placed or not other.observed)
+    if not other.placed < own.placed < other.ended:
+        return False
+    freed_early = other.ended_at <= own.placed_at + _AHEAD_US
+    return freed_early or other.missed > own.placed or not other.observed
 
 
 def story(events: Sequence[Event], node: str, position: int) -> list[str]:

@@ -63,3 +63,16 @@ def test_one_overtaken_by_an_older_pod_could_not(node: Cluster) -> None:
     rejected(node, "young")
     node.record("pod/uid-old", payloads.PlacementObserved(*older, SEEN))
     assert counts(node) == (False, 1)
+
+
+@pytest.mark.parametrize(("later_s", "could_be_avoided"), [(2, False), (4, True)])
+def test_one_beside_a_pod_whose_end_was_told_soon_after_could_not(
+    node: Cluster, later_s: int, *, could_be_avoided: bool
+) -> None:
+    other = placed(node, "other")
+    node.record("pod/uid-other", payloads.PlacementObserved(*other, SEEN))
+    placed(node, "late")
+    rejected(node, "late")
+    node.now += later_s * 1_000_000
+    node.add_pod(pod("other", cpu=1, node_name="n1", phase="Succeeded"))
+    assert counts(node)[0] is could_be_avoided
