@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench fidelity format lock clean
+.PHONY: help install production run test check chaos bench fidelity format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,10 @@ install: $(INSTALLED)  ## create .venv and install everything, servers included,
 $(INSTALLED): requirements/dev.lock pyproject.toml scripts/bootstrap.py
 	@$(PYTHON) scripts/bootstrap.py
 	@touch $@
+
+production:  ## create the environment DIR with what production needs and nothing else
+	@test -n "$(DIR)" || { echo "where? make production DIR=/opt/kai"; exit 2; }
+	@$(PYTHON) scripts/bootstrap.py "$(DIR)"
 
 run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once)
@@ -26,6 +30,9 @@ check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture
+
+chaos: $(INSTALLED)  ## everything dies in turn, and a storm of five minutes
+	@KAI_TEST_STORM_S=$(or $(STORM_S),300) $(BIN)/python -m pytest tests/chaos $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -1,4 +1,7 @@
-"""Create `.venv` and install the locked dependencies and this project into it.
+"""Create `.venv` and install the locked dependencies and this project into it, tools of development included.
+
+With a folder as its argument: create an environment there with what production needs and nothing else, the project as a
+wheel. It needs neither a compiler nor this checkout afterwards.
 
 Standard library only, because it runs before anything is installed. It installs from the hash-checked lock in
 `requirements/`, so two machines get the same bytes, and it uses whatever index and certificates pip is configured with.
@@ -17,8 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-LOCK = ROOT / "requirements" / "dev.lock"
-PYTHON = VENV / "bin" / "python"
+REQUIREMENTS = ROOT / "requirements"
 MINIMUM = (3, 11)
 #: The pip that is fetched where Python brings none, as on a bare Debian.
 PIP_WHEEL = "pip-25.3-py3-none-any.whl"
@@ -29,15 +31,15 @@ def run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], check=True, cwd=ROOT)
 
 
-def create_venv() -> None:
-    """Create the environment with pip in it, also where Debian has split `ensurepip` off."""
+def create_venv(venv: Path) -> None:
+    """Create an environment with pip in it, also where Debian has split `ensurepip` off."""
     made = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", str(VENV)], check=False, capture_output=True, text=True
+        [sys.executable, "-m", "venv", "--clear", str(venv)], check=False, capture_output=True, text=True
     )
     if made.returncode == 0:
         return
     virtualenv = subprocess.run(
-        [sys.executable, "-m", "virtualenv", "--clear", str(VENV)],
+        [sys.executable, "-m", "virtualenv", "--clear", str(venv)],
         check=False,
         capture_output=True,
         text=True,
@@ -45,7 +47,7 @@ def create_venv() -> None:
     if virtualenv.returncode == 0:
         return
     bare = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", "--without-pip", str(VENV)],
+        [sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)],
         check=False,
         capture_output=True,
         text=True,
@@ -54,12 +56,16 @@ def create_venv() -> None:
         sys.exit(f"bootstrap: {sys.executable} can make no environment: {(bare.stdout + bare.stderr).strip()}")
     system_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], check=False, capture_output=True)
     if system_pip.returncode == 0:
-        run(sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet", "pip")
+        run(sys.executable, "-m", "pip", "--python", python_of(venv), "install", "--quiet", "pip")
     else:
-        install_fetched_pip()
+        install_fetched_pip(venv)
 
 
-def install_fetched_pip() -> None:
+def python_of(venv: Path) -> Path:
+    return venv / "bin" / "python"
+
+
+def install_fetched_pip(venv: Path) -> None:
     """Install pip from its wheel, which can be run as it is."""
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/pip/"
     # A bare machine has no certificates either; the digest says whether it is what it should be.
@@ -78,7 +84,7 @@ def install_fetched_pip() -> None:
     with tempfile.TemporaryDirectory() as directory:
         wheel = Path(directory) / PIP_WHEEL
         wheel.write_bytes(content)
-        run(PYTHON, wheel / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
+        run(python_of(venv), wheel / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
 
 
 def main() -> None:
@@ -87,12 +93,56 @@ def main() -> None:
             f"bootstrap: Python {'.'.join(map(str, MINIMUM))} or newer is needed, {sys.executable} is "
             f"{sys.version.split()[0]}; name another one: make PYTHON=/usr/bin/python3.12 ..."
         )
-    create_venv()
-    pip = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     # As root pip warns about root; in an environment of our own that is noise.
     os.environ["PIP_ROOT_USER_ACTION"] = "ignore"
-    run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", LOCK)
-    run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".")
+    if sys.argv[1:]:
+        install_for_production(Path(sys.argv[1]).absolute())
+    else:
+        install(VENV, "dev.lock")
+        pip(VENV, "--no-deps", "--no-build-isolation", "--editable", ".")
+
+
+def install(venv: Path, lock: str) -> None:
+    """Create an environment with what a lock file names."""
+    create_venv(venv)
+    locked = ("--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
+    if sys.stderr.isatty():
+        show_installing(venv, *locked)
+    else:
+        pip(venv, *locked)
+
+
+def show_installing(venv: Path, *arguments: str | Path) -> None:
+    """Install, and show on a terminal how far it is."""
+    lock = Path(arguments[-1])
+    there_are = sum("==" in line and not line.startswith((" ", "#")) for line in lock.read_text().splitlines())
+    command = [str(python_of(venv)), "-m", "pip", "--disable-pip-version-check", "install", *map(str, arguments)]
+    fetched, said = 0, []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout or ():
+            said = [*said[-20:], line]
+            if line.startswith("Collecting "):
+                fetched += 1
+                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: {fetched} of {there_are}, {line.split()[1]}")
+            elif line.startswith("Installing collected"):
+                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: unpacking {fetched} packages")
+            sys.stderr.flush()
+    sys.stderr.write("\r\x1b[2K")
+    if running.returncode != 0:
+        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(said)}")
+
+
+def install_for_production(venv: Path) -> None:
+    install(venv, "runtime.lock")
+    with tempfile.TemporaryDirectory() as directory:
+        build, wheels = Path(directory) / "build", Path(directory) / "wheels"
+        install(build, "build.lock")
+        run(python_of(build), "-m", "hatchling", "build", "-t", "wheel", "-d", wheels)
+        pip(venv, "--no-deps", *wheels.glob("*.whl"))
+
+
+def pip(venv: Path, *arguments: str | Path) -> None:
+    run(python_of(venv), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments)
 
 
 if __name__ == "__main__":

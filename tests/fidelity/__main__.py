@@ -105,7 +105,8 @@ def main() -> int:
     parser.add_argument("--only", choices=VARIANTS, help="measure one variant, not all")
     parser.add_argument("--quiet", action="store_true", help="do not list the disagreements")
     options = parser.parse_args()
-    files = options.files or [OURS, *sorted(shared_path("data/kubelet").glob("*.jsonl.gz"))]
+    recorded = sorted(shared_path("data/kubelet").glob("*.jsonl.gz"))
+    files = options.files or [OURS, *recorded]
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         parser.exit(2, f"fidelity: no such file: {', '.join(missing)}\n")
@@ -127,6 +128,10 @@ def main() -> int:
         document = _document(judges) | {"below": {file: lines for file, lines in below.items() if lines}}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
     else:
+        if not options.files and not recorded:
+            admits = judges[variants[0]].total().admits
+            where = shared_path("data/kubelet")
+            print(f"only {admits} verdicts of our own: no recorded ones in {where} (see KAI_SHARED)\n")
         _print(judges, quiet=options.quiet)
         print(f"{variants[0]}, by file\n{_heads()}")
         for file in files:

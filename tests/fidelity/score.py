@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, fields
 
+from kaicore.model.quantity import is_memory
 from kaicore.numa.admission import Admitted, Refused
-from kaicore.numa.requests import is_memory
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record

@@ -201,7 +201,9 @@ class Story:
             then = Workloads()
             then.state, then.now = decode_state(encode_state(self.state)), self.cluster.now
             then.events, then._versions = list(self.cluster.events), dict(self.cluster._versions)
-            nominated = {uid: then.state.pods[uid].pod.rules for uid in then.state.nominated}
+            # Pods of another scheduler are its own to start.
+            ours = [uid for uid in then.state.nominated if then.state.pods[uid].pod.scheduler_name == "kai-ledger"]
+            nominated = {uid: then.state.pods[uid].pod.rules for uid in ours}
             groups = [then.state.pods[uid].group for uid in nominated]
             for key in groups:
                 group = then.state.groups.get(key)

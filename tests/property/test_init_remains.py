@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.model.pod import ContainerKind
+from kaicore.model.quantity import is_memory
 from kaicore.numa.admission import Admitted, admit
 from kaicore.numa.init_remains import init_remains
 from kaicore.numa.prediction import predicted_placement
-from kaicore.numa.requests import aligned_request, is_memory
+from kaicore.numa.requests import aligned_request
 
 from tests.factory import Cluster, amounts, container, pod
 

@@ -13,8 +13,8 @@ from kaicore.events.envelope import NewEvent, Unit, derived_id
 from kaicore.events.node_charged import charging
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.model.pod import ContainerKind, QosClass
+from kaicore.model.quantity import is_memory
 from kaicore.numa.masks import zones_of
-from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.decide import decide
 from kaicore.state.pod_entry import Stage

@@ -33,6 +33,18 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
         {"minMember": 2, "queue": "default"},
     ),
+    "Volcano Job": (
+        "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
+        {"minAvailable": 2, "tasks": [{"name": "worker", "replicas": 2, "template": {"spec": {}}}]},
+    ),
+    "PodGroup of Kubernetes": (
+        "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+        {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"},
+    ),
+    "Workload of Kubernetes": (
+        "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads",
+        {"podGroupTemplates": [{"name": "workers", "schedulingPolicy": {"gang": {"minCount": 2}}}]},
+    ),
     "Volcano Queue": ("/apis/scheduling.volcano.sh/v1beta1/queues", {"weight": 1, "capability": {"cpu": 4}}),
     "Kueue ResourceFlavor": ("/apis/kueue.x-k8s.io/v1beta1/resourceflavors", {"nodeLabels": {"pool": "a"}}),
     "Kueue Cohort": ("/apis/kueue.x-k8s.io/v1beta2/cohorts", {"parentName": "all"}),

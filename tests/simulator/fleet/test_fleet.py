@@ -1,5 +1,6 @@
 """A fleet at a simulated API server: nodes appear, pods live and die, topologies follow, faults are survived."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from tests.simulator.fleet.conftest import JoinFleet
 from tests.simulator.fleet.objects import small_fleet
 
 STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def ready(node: Json) -> str:
+    """The status of a node's condition Ready."""
+    (condition,) = [item for item in node["status"]["conditions"] if item["type"] == "Ready"]
+    return str(condition["status"])
 
 
 def held(fleet: Fleet, node: str = "node-0") -> dict[str, Any]:
@@ -94,6 +101,16 @@ async def test_heartbeats_go_on(cluster: Cluster, join: JoinFleet) -> None:
         lease = await cluster.until(LEASES, "node-0", lambda lease: lease)
         first = lease["spec"]["renewTime"]
         await cluster.until(LEASES, "node-0", lambda lease: lease and lease["spec"]["renewTime"] > first)
+
+
+async def test_a_node_that_was_given_up_says_that_it_is_ready(cluster: Cluster, join: JoinFleet) -> None:
+    """After a pause, or a jump of the clock, in which no sign of life came; not only with the next heartbeat."""
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    async with join(small_fleet(timing="leasePeriod: 1h, statusPeriod: 1h")):
+        patch = {"status": {"conditions": [unknown]}}
+        given_up = json.loads(await cluster.client.patch(f"{NODES}/node-0/status", patch, content_type=STRATEGIC))
+        assert ready(given_up) == "Unknown"
+        await cluster.until(NODES, "node-0", lambda node: node and ready(node) == "True")
 
 
 async def test_a_deleted_node_is_left_alone_until_somebody_creates_it_again(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ import pytest
 from kai_simulator.apiserver.server import ApiServer
 from kai_simulator.fleet.fingerprint import pods_fingerprint
 
-from tests.simulator.fleet.cluster import NODES, NRT, PODS, Cluster, fingerprint
+from tests.simulator.fleet.cluster import NODES, NRT, PATIENCE_S, PODS, Cluster, fingerprint
 from tests.simulator.fleet.objects import GROUP, NO_LAG
 
 PROFILE = "groups:" + GROUP.format(
@@ -89,7 +90,7 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
 
 async def test_health_metrics_and_control(server: ApiServer, cluster: Cluster, tmp_path: Path) -> None:
     async with fleet_process(server, tmp_path) as fleet:
-        assert await fleet.get("/readyz") == (200, "[+]nodes ok\nready\n")
+        assert await fleet.get("/readyz") == (200, "[+]nodes ok\n[+]checkpoints ok\nready\n")
         pod = await cluster.run_pod("a", amounts={"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
         assert pod["spec"]["nodeName"] == "node-0"
         held = await fleet.holding("node-0")
@@ -175,3 +176,28 @@ async def test_settings_that_cannot_work_are_said_in_one_line(tmp_path: Path) ->
     assert "profile nope: neither one of" in results[1][1]
     assert results[2][0] == 2
     assert "nope" in results[2][1]
+
+
+@pytest.mark.slow
+async def test_a_full_disk_stops_no_pod_and_readiness_says_so_until_there_is_room(
+    server: ApiServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    amounts = {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "1"}
+    async with fleet_process(server, tmp_path) as fleet:
+        await cluster.run_pod("before", amounts=amounts)
+        # No file may grow any more: as on a full disk, every write fails.
+        resource.prlimit(fleet.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        await cluster.run_pod("meanwhile", amounts=amounts)
+        status, report = await fleet.get("/readyz")
+        assert status == 503
+        assert "[-]checkpoints failed: " in report
+        assert "kubelets.jsonl: File too large" in report
+        held = await fleet.holding("node-0")
+        resource.prlimit(fleet.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await fleet.get("/readyz"))[0] != 200:  # noqa: ASYNC110  # a process is asked, as a probe does
+                await asyncio.sleep(0.05)
+        fleet.process.kill()
+        await fleet.process.wait()
+    async with fleet_process(server, tmp_path) as fleet:
+        assert await fleet.holding("node-0") == held, "what happened on the full disk is in the journal by now"

@@ -63,3 +63,29 @@ async def test_a_callback_may_ask_for_more_and_stopping_ends_it() -> None:
     timers.at(timers.clock(), tick)
     await asyncio.sleep(0.01)
     assert count == stopped_at
+
+
+async def test_a_clock_that_is_set_back_delays_nothing() -> None:
+    called = asyncio.Event()
+    moved = 0.0
+    timers = Timers(after=lambda: None, clock=lambda: time.time() + moved)
+    timers.at(timers.clock() + 0.05, called.set)
+    moved = -3600.0
+    async with asyncio.timeout(20):
+        await called.wait()
+    timers.stop()
+
+
+async def test_a_clock_that_is_set_forward_hurries_nothing() -> None:
+    order: list[str] = []
+    last = asyncio.Event()
+    moved = 0.0
+    timers = Timers(after=lambda: None, clock=lambda: time.time() + moved)
+    timers.at(timers.clock() + 0.05, lambda: order.append("set before"))
+    moved = 3600.0
+    timers.at(timers.clock() + 0.01, lambda: order.append("set after"))
+    timers.at(timers.clock() + 0.1, last.set)
+    async with asyncio.timeout(20):
+        await last.wait()
+    assert order == ["set after", "set before"]
+    timers.stop()

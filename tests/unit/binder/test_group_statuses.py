@@ -11,6 +11,7 @@ from kaicore.queues.tree import UNLIMITED
 from tests.factory import pod
 from tests.groups import World
 from tests.hierarchy import queue
+from tests.workloads import Workloads
 
 PODS = "".join(
     f"---\napiVersion: v1\nkind: Pod\n"
@@ -100,3 +101,96 @@ def test_a_required_topology_and_a_sub_group_that_is_none() -> None:
 
 def test_what_runs_has_none() -> None:
     assert status_of("minMember: 2, queue: large, preemptibility: preemptible")["schedulingConditions"] == []
+
+
+# Native PodGroups.
+
+
+class Running(World, Workloads):
+    """Objects as text, and what cycles decide of them."""
+
+
+class Native:
+    """A native PodGroup of two pods, and what the binder would write into it."""
+
+    def __init__(self) -> None:
+        self.world = Running()
+        self.world.add_node("n1", cpu=8, memory=8)
+        self.projection = Projection()
+        self._folded = 0
+
+    def apply(self, text: str) -> None:
+        self.world.apply(text)
+
+    def group(self, uid: str = "uid-g", least: int = 2) -> None:
+        self.apply(
+            f"apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {{name: g, uid: {uid}}}\n"
+            f"spec: {{schedulingPolicy: {{gang: {{minCount: {least}}}}}, disruptionMode: {{all: {{}}}}}}\n"
+        )
+
+    def pod(self, name: str, cpu: int) -> None:
+        self.apply(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{schedulingGroup: {{podGroupName: g}},"
+            f" containers: [{{name: c, resources: {{limits: {{cpu: {cpu}, memory: 1Mi}}}}}}]}}\n"
+        )
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """All conditions that are to be written now: status and reason by type."""
+        for event in self.world.events[self._folded :]:
+            self.projection.fold(event)
+        self._folded = len(self.world.events)
+        (status,) = self.projection.groups.news()
+        return {one["type"]: (one["status"], one["reason"]) for one in status.status["conditions"]}
+
+
+SCHEDULED = ("True", "Scheduled")
+
+
+def test_a_native_group_that_was_once_scheduled_stays_so() -> None:
+    native = Native()
+    native.group()
+    native.pod("a", 4)
+    native.world.cycle()
+    assert native.conditions() == {"PodGroupScheduled": ("False", "NotEnoughPods")}
+    native.pod("b", 4)
+    native.world.cycle()
+    assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
+    for name in ("a", "b"):
+        native.world.record(f"pod/uid-{name}", payloads.PodDeleted(f"uid-{name}", "default", name))
+    native.pod("c", 64)
+    native.world.cycle()
+    assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
+    native.projection = Projection.restored(native.projection.snapshot())
+    assert native.conditions() == {"PodGroupScheduled": SCHEDULED}, "also after a snapshot"
+
+
+def test_another_native_group_of_the_name_begins_anew() -> None:
+    native = Native()
+    native.group()
+    native.pod("a", 2)
+    native.pod("b", 2)
+    native.world.cycle()
+    assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
+    for name in ("a", "b"):
+        native.world.record(f"pod/uid-{name}", payloads.PodDeleted(f"uid-{name}", "default", name))
+    native.group(uid="uid-other")
+    native.pod("c", 64)
+    native.pod("d", 64)
+    native.world.cycle()
+    assert native.conditions() == {"PodGroupScheduled": ("False", "Unschedulable")}
+
+
+def test_a_native_group_that_makes_way_is_a_target_of_disruption() -> None:
+    native = Native()
+    native.group()
+    native.pod("a", 2)
+    native.pod("b", 2)
+    native.world.cycle()
+    native.conditions()
+    native.world.add_pod(pod("high", cpu=8, priority=100))
+    result = native.world.cycle()
+    assert set(native.world.evicted(result)) == {"a", "b"}
+    assert native.conditions() == {
+        "PodGroupScheduled": SCHEDULED,
+        "DisruptionTarget": ("True", "PreemptionByScheduler"),
+    }

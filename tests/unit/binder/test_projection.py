@@ -4,7 +4,15 @@ import msgspec
 import pytest
 from kai_binder.projection import SNAPSHOT_SCHEMA, Decision, Observation, Projection
 from kaicore.events.envelope import Event
-from kaicore.events.payloads import BindFailed, PlacementObserved, PodBound, PodDeleted, PodObserved, PodPlaced
+from kaicore.events.payloads import (
+    BindFailed,
+    EvictionDecided,
+    PlacementObserved,
+    PodBound,
+    PodDeleted,
+    PodObserved,
+    PodPlaced,
+)
 from kaicore.log.port import Snapshot
 from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
@@ -115,3 +123,30 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
 def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
         Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (None, "its group ends as a whole; cycle default/1"),
+        (2, "its group ends as a whole; its Job counts that as a failure and bears 2 more; cycle default/1"),
+        (-1, "its group ends as a whole; its Job counts that as a failure, bears no more and fails; cycle default/1"),
+    ],
+)
+def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, said: str) -> None:
+    story = Story()
+    story.see("a")
+    decided = EvictionDecided(
+        uid="uid-a",
+        namespace="default",
+        name="a",
+        node="n1",
+        cycle="default/1",
+        group="Job.batch/default/train",
+        reason="Preempted",
+        preemptor="Pod/default/high",
+        failures_left=left,
+    )
+    story.tell(story.record("pod/uid-a", decided))
+    (eviction,) = story.projection.evictions.values()
+    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {said}"

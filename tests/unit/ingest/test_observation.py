@@ -2,8 +2,11 @@
 
 from uuid import UUID
 
+import msgspec
+import pytest
 from kai_ingest.observation import is_empty, reported_placement
 from kai_ingest.reports import read_pod
+from kaicore.errors import InvalidObject
 from kaicore.events.envelope import NewEvent
 from kaicore.events.observation import annotated_placement, observation, zones_of
 from kaicore.events.payloads import PlacementObserved
@@ -14,6 +17,7 @@ from kaicore.model.placement import (
     SpanAmount,
     ZoneAmount,
     decode_annotation,
+    encode_annotation,
 )
 
 from tests.reports import GPU, pod_report
@@ -67,6 +71,55 @@ def test_an_annotation_tells_no_containers_apart() -> None:
     text = '[{"zone":"node-1","amount":{"cpu":"8"}},{"zone":"node-0","amount":{"cpu":"0"}}]'
     made = annotated_placement(decode_annotation(text, subject="Pod default/p", annotation="a"))
     assert made.containers == (ContainerPlacement("", zones=(ZoneAmount("node-1", {"cpu": 8000}),)),)
+
+
+WIDE = ("node-0", "node-1")
+
+
+def record(*containers: ContainerPlacement) -> tuple[str, ContainerPlacement]:
+    """A placement as its annotation has it, and as that is read back."""
+    text = encode_annotation(Placement(Provenance.OBSERVED, containers))
+    return text, decode_annotation(text, subject="Pod default/p", annotation="a")
+
+
+def test_memory_of_several_zones_is_read_back_as_one_block() -> None:
+    main = ContainerPlacement(
+        "main",
+        WIDE,
+        (ZoneAmount("node-0", {"cpu": 8000, "memory": 40}), ZoneAmount("node-1", {"memory": 8})),
+        blocks=(SpanAmount(WIDE, {"memory": 48}),),
+    )
+    side = ContainerPlacement("side", ("node-1",), (ZoneAmount("node-1", {"memory": 3}),))
+    text, read = record(main, side)
+    assert text == (
+        '[{"zone":"node-0","amount":{"cpu":"8","memory":"40"},"blocks":['
+        '{"zones":["node-0","node-1"],"amount":{"memory":"48"}},{"zones":["node-1"],"amount":{"memory":"3"}}]},'
+        '{"zone":"node-1","amount":{"memory":"11"}}]'
+    )
+    assert read.blocks == (SpanAmount(WIDE, {"memory": 48}), SpanAmount(("node-1",), {"memory": 3}))
+    assert [zone.amount for zone in read.zones] == [{"cpu": 8000, "memory": 40}, {"memory": 11}]
+
+
+def test_an_observed_block_and_a_device_of_several_zones_are_read_back() -> None:
+    spans = (SpanAmount(WIDE, {GPU: 1, "memory": 48}),)
+    text, read = record(ContainerPlacement("main", spans=spans))
+    assert text.startswith('[{"zone":"node-0","amount":{},"blocks":[')
+    assert (read.blocks, read.spans) == ((SpanAmount(WIDE, {"memory": 48}),), (SpanAmount(WIDE, {GPU: 1}),))
+    assert zones_of(annotated_placement(read)) == set(WIDE)
+
+
+def test_memory_of_single_zones_is_written_as_ever() -> None:
+    text, read = record(ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 1000, "memory": 5}),)))
+    assert text == '[{"zone":"node-0","amount":{"cpu":"1","memory":"5"}}]'
+    assert read.blocks == ()
+    assert encode_annotation(Placement(Provenance.OBSERVED, (ContainerPlacement("main"),))) == ""
+
+
+@pytest.mark.parametrize("zones", [[], [""], ["node-0", "node-0"]])
+def test_a_block_without_zones_or_with_one_twice_is_no_record(zones: list[str]) -> None:
+    document = [{"zone": "node-0", "amount": {}, "blocks": [{"zones": zones, "amount": {"memory": "1"}}]}]
+    with pytest.raises(InvalidObject, match=r"Pod default/p: metadata\.annotations\[a\]\.blocks: a zone is empty"):
+        decode_annotation(msgspec.json.encode(document).decode(), subject="Pod default/p", annotation="a")
 
 
 def made_event(held: Placement, previous: UUID | None = None, **fields: str) -> NewEvent:

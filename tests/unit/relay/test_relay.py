@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kai_relay.cluster_relay import RelayOptions
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import BUS, LOG, Readiness
+from kai_relay.readiness import BUS, Readiness
 from kai_relay.relay import Relay
 from kai_relay.settings import RelaySettings
 from kaicore.bus import Limits, MemoryBus, Message, StreamState
@@ -20,6 +20,7 @@ from kaicore.errors import BusUnavailable, EventsRetired, NoRoom
 from kaicore.events.envelope import Event
 from kaicore.log.port import Filter
 from kaicore.service import Health, get_logger, read_settings
+from kaicore.service.log_access import LOG
 from prometheus_client import CollectorRegistry
 
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay

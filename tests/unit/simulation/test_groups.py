@@ -141,3 +141,52 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
         "document 3: PodGroup.scheduling.run.ai default/o: spec.minMember: is no count: -1",
         "document 4: Job default/o: spec.parallelism: must be a whole number: 'none'",
     ]
+
+
+NATIVE = "---\napiVersion: scheduling.k8s.io/{}\nkind: {}\nmetadata: {{name: g}}\nspec: {}\n"
+GANG_OF_3 = "{gang: {minCount: 3}}"
+GANGS = {
+    "Kubernetes 1.35": (
+        NATIVE.format("v1alpha1", "Workload", f"{{podGroups: [{{name: a, policy: {GANG_OF_3}}}]}}"),
+        "workloadRef: {name: g, podGroup: a}",
+    ),
+    "Kubernetes 1.36": (
+        NATIVE.format("v1alpha2", "PodGroup", f"{{schedulingPolicy: {GANG_OF_3}, disruptionMode: PodGroup}}"),
+        "schedulingGroup: {podGroupName: g}",
+    ),
+    "Kubernetes 1.37": (
+        NATIVE.format("v1beta1", "PodGroup", f"{{schedulingPolicy: {GANG_OF_3}, disruptionMode: {{all: {{}}}}}}"),
+        "schedulingGroup: {podGroupName: g}",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", GANGS)
+@pytest.mark.parametrize(("gpus", "placed"), [(2, 0), (3, 3)])
+def test_native_gangs_of_every_version_start_as_a_whole_or_not_at_all(
+    tmp_path: Path, version: str, gpus: int, placed: int
+) -> None:
+    group, spec = GANGS[version]
+    text = node(gpus=gpus, zones=1) + group + "".join(pod(name, spec=spec) for name in ("a", "b", "c"))
+    found = brief(document_of(world_of(text, tmp_path)))
+    assert sum(where.startswith("n1") for where in found.values()) == placed
+
+
+WANTS_A_GPU = "template: {spec: {containers: [{name: c, resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}}]}}"
+JOBS = {
+    "a Job with a queue of Kueue": owner("batch/v1", "Job", f"parallelism: 3, completions: 3, {WANTS_A_GPU}").replace(
+        "{name: o}", "{name: o, labels: {kueue.x-k8s.io/queue-name: q}}"
+    ),
+    "a Volcano Job": owner(
+        "batch.volcano.sh/v1alpha1", "Job", f"minAvailable: 3, tasks: [{{name: w, replicas: 3, {WANTS_A_GPU}}}]"
+    ),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(("gpus", "placed"), [(2, 0), (3, 3)])
+def test_jobs_that_are_a_whole_start_as_one_or_not_at_all(tmp_path: Path, job: str, gpus: int, placed: int) -> None:
+    world = world_of(node(gpus=gpus, zones=1) + JOBS[job], tmp_path)
+    assert world.warnings == []
+    found = brief(document_of(world))
+    assert sum(where.startswith("n1") for where in found.values()) == placed

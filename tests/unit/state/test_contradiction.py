@@ -21,6 +21,9 @@ WIDE = ("node-0", "node-1")
 FAR = ("node-2", "node-3")
 NIC = held(("node-0", {"gpu": 1, "nic": 1}))
 SPLIT = held(("node-0", {"cpu": 4000}), ("node-1", {"cpu": 2000}), mask=WIDE, uncertain=("cpu",))
+PERHAPS = held(
+    ("node-0", {"cpu": 4000}), mask=("node-0",), uncertain=("cpu",), spans=(SpanAmount(("node-0",), {"cpu": 1000}),)
+)
 BLOCK = SpanAmount(WIDE, {"memory": 30})
 MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE, blocks=(BLOCK,))
 
@@ -36,6 +39,11 @@ MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE,
         pytest.param(SPLIT, held(("node-0", {"cpu": 1000}), ("node-1", {"cpu": 5000})), None, id="open: other split"),
         pytest.param(SPLIT, held(("node-0", {"cpu": 1000})), "amounts", id="open: another sum"),
         pytest.param(SPLIT, held(("node-0", {"cpu": 4000}), ("node-2", {"cpu": 2000})), "zones", id="open: outside"),
+        pytest.param(PERHAPS, held(("node-0", {"cpu": 4000})), None, id="perhaps: not kept"),
+        pytest.param(PERHAPS, held(("node-0", {"cpu": 5000})), None, id="perhaps: kept"),
+        pytest.param(PERHAPS, held(("node-0", {"cpu": 6000})), "amounts", id="perhaps: more than that"),
+        pytest.param(PERHAPS, held(("node-1", {"cpu": 4000})), "zones", id="perhaps: elsewhere"),
+        pytest.param(PERHAPS, PERHAPS, None, id="perhaps: the same"),
         pytest.param(MEMORY, held(spans=(BLOCK,)), None, id="a block of two zones is known by its zones"),
         pytest.param(
             NIC, held(("node-0", {"gpu": 1}), spans=(SpanAmount(WIDE, {"nic": 1}),)), None, id="reached by two"

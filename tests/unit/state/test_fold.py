@@ -5,7 +5,16 @@ from kaicore.engine.config import EngineConfig
 from kaicore.engine.reasons import Code
 from kaicore.errors import CorruptLog
 from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.events.observation import annotated_placement
+from kaicore.model.placement import (
+    ContainerPlacement,
+    Placement,
+    Provenance,
+    SpanAmount,
+    ZoneAmount,
+    decode_annotation,
+    encode_annotation,
+)
 from kaicore.model.pod import ContainerKind
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.cycle_input import next_retry
@@ -140,6 +149,35 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
     assert compare(predicted, observed) is Agreement.EXACT
     cluster.add_pod(pod("q", cpu=1, memory=1))
     assert cluster.cycle().decisions == (), "the zones are one memory group"
+
+
+@pytest.mark.parametrize("told", ["predicted", "observed"])
+def test_our_own_annotation_read_back_keeps_the_group_of_zones(told: str) -> None:
+    zone = amounts(cpu=8, memory=32)
+    cluster = Cluster()
+    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster.add_pod(pod("p", memory=33, cpu=10))
+    cluster.cycle()
+    held = cluster.state.pods["uid-p"].predicted
+    assert held is not None
+    if told == "observed":
+        cpus = (ZoneAmount("node-0", {"cpu": 8000}), ZoneAmount("node-1", {"cpu": 2000}))
+        span = SpanAmount(("node-0", "node-1"), {"memory": 33 * GI})
+        held = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=cpus, spans=(span,)),))
+    text = encode_annotation(held)
+    again = Cluster()
+    again.add_node("n1", zone, zone, policy="restricted")
+    again.add_pod(pod("p", memory=33, cpu=10, node_name="n1", phase="Running", scheduler_name="other"))
+    read = decode_annotation(text, subject="Pod default/p", annotation="a")
+    again.record(
+        "pod/uid-p",
+        payloads.PlacementObserved("uid-p", "default", "p", "n1", annotated_placement(read), "annotation"),
+    )
+    for one in (cluster, again):
+        assert (used(one), used(one, "memory")) == ([8000, 2000], [32 * GI, GI])
+        assert one.state.columns.zones.cells[one.state.columns.row("n1"), :2].tolist() == [0b11, 0b11]
+        one.add_pod(pod("q", cpu=1, memory=1))
+        assert one.cycle().decisions == (), "the zones are one memory group"
 
 
 def test_zones_that_appear_later_are_charged(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from kaicore.events.envelope import Event
 from kaicore.events.payloads import PlacementObserved, PodRejected
 from kaicore.model.placement import ContainerPlacement, ZoneAmount
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.contradiction import MissCause
 
 from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events
 
@@ -60,3 +61,26 @@ def test_accounts_at_the_denials_are_the_kubelets(*, files: bool) -> None:
         state.fold(with_init_containers(event, checkpoints) if told else event)
     assert denials == ["b-nic-74", "b-g2-33", "b-g2-62", "b-cpu-28"]
     assert compared == 6 + 4 + 5 + 4
+
+
+def test_the_nine_contradictions_are_told_apart_by_cause() -> None:
+    """Seven by ends that the API told later, two by reports that showed half of an admission."""
+    state, names = ClusterState(CLUSTER), {}
+    for event in recorded_events():
+        state.fold(event)
+        names[event.stream.removeprefix("pod/")] = event.subject.removeprefix("default/")
+    causes = {names[uid]: (miss.cause, miss.released) for uid, miss in state.misses.explained.items()}
+    early, half = MissCause.RELEASED_EARLIER, MissCause.HALF_READ
+    assert causes == {
+        "a-g1-33": (half, ()),
+        "a-two-23": (early, ("default/a-burst-5",)),
+        "a-two-29": (early, ("default/a-burst-5",)),
+        "b-g1-43": (half, ()),
+        "b-init-55": (early, ("default/b-init-21",)),
+        "b-init-59": (early, ("default/b-init-21",)),
+        "b-nic-63": (early, ("default/b-g1-34",)),
+        "b-nic-64": (early, ("default/b-g1-34",)),
+        "b-g2-87": (early, ("default/b-init-18",)),
+    }
+    assert state.misses.open == {}
+    assert sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()) == 9 + 4

@@ -10,7 +10,7 @@ the pod ends: CPUs at the next admission or within 10 s, memory at the next admi
 given devices the next time. Who reads them must know which pods are gone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from kaicore.errors import InvalidObject
 
 KeyT = TypeVar("KeyT", int, str)
+StateT = TypeVar("StateT")
 
 #: Below the kubelet's root directory, usually `/var/lib/kubelet`.
 CPU_STATE: Final = "cpu_manager_state"
@@ -180,14 +181,7 @@ def decode_cpu_state(content: bytes) -> CpuManagerState:
     Raises:
         InvalidObject: they are no such file, or its checksum is wrong.
     """
-    try:
-        state, checksum = _cpu_decoder.decode(content), _seal_decoder.decode(content).checksum
-    except msgspec.MsgspecError as error:
-        raise _unreadable(CPU_STATE, error) from error
-    dump = _cpu_dump(state)
-    # 1.36.0 hashes its own struct's name, all others this one's.
-    _check(CPU_STATE, checksum, dump, dump.replace("CPUManagerCheckpoint)", "CPUManagerCheckpointV2)", 1))
-    return state
+    return _manager_state(CPU_STATE, _cpu_decoder, content, _cpu_dump)
 
 
 def decode_memory_state(content: bytes) -> MemoryManagerState:
@@ -196,12 +190,21 @@ def decode_memory_state(content: bytes) -> MemoryManagerState:
     Raises:
         InvalidObject: they are no such file, or its checksum is wrong.
     """
+    return _manager_state(MEMORY_STATE, _memory_decoder, content, _memory_dump)
+
+
+def _manager_state(
+    name: str, decoder: "msgspec.json.Decoder[StateT]", content: bytes, dump: Callable[[StateT], str]
+) -> StateT:
     try:
-        state, checksum = _memory_decoder.decode(content), _seal_decoder.decode(content).checksum
+        state, checksum = decoder.decode(content), _seal_decoder.decode(content).checksum
     except msgspec.MsgspecError as error:
-        raise _unreadable(MEMORY_STATE, error) from error
-    dump = _memory_dump(state)
-    _check(MEMORY_STATE, checksum, dump, dump.replace("MemoryManagerCheckpoint)", "MemoryManagerCheckpointV1)", 1))
+        raise _unreadable(name, error) from error
+    plain = dump(state)
+    # 1.36.0 hashes the name of its own struct, which has a version; all others hash the plain one.
+    _check(
+        name, checksum, plain, *(plain.replace("Checkpoint)", f"Checkpoint{version})", 1) for version in ("V1", "V2"))
+    )
     return state
 
 

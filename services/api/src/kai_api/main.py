@@ -1,14 +1,13 @@
 """`kai-api`: the API as a process."""
 
-import asyncio
 import gc
 import sys
-from contextlib import suppress
 
 from kaicore.inquiry.asking import Inquiry
-from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
+from kaicore.service.health import Later
 from kaicore.service.http_server import HttpServer
+from kaicore.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY
 from pydantic import Field
 
@@ -29,28 +28,28 @@ class ApiSettings(ServiceSettings):
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
-    async with await PostgresLog.open(settings.database_url, application="kai-api") as log:
-        context.health.met("log")
+    app = Later(context.health)
+    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
+    context.log.info("listening", address=server.address)
+    await server.run_beside(context.stopping, _answer(context, settings, app))
+
+
+async def _answer(context: ServiceContext, settings: ApiSettings, app: Later) -> None:
+    async with open_log(context, settings.database_url) as log:
+        if log is None:
+            return
         inquiry = Inquiry(log)
         REGISTRY.register(KeptStates(inquiry))
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
-        app = make_app(inquiry, context.health, long_answers)
-        server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
-        context.log.info("listening", address=server.address)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)
-        following = asyncio.create_task(inquiry.follow())
-        try:
-            await server.run(context.stopping)
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+        app.app = make_app(inquiry, context.health, long_answers)
+        await inquiry.follow()
 
 
 def main() -> None:
     """Entry point of `kai-api`."""
-    sys.exit(run_service("api", ApiSettings, serve, conditions=("log",), serve_health=False))
+    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG,), serve_health=False))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from kaicore.engine.reasons import render
 from kaicore.engine.waiting_reasons import reasons_in_short
 from kaicore.events import payloads
 from kaicore.events.payloads import Payload, Reason
-from kaicore.groups.kinds import POD_GROUPS
+from kaicore.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS
 from kaicore.groups.membership import named_membership
-from kaicore.groups.status import PodState, census, status_document, verdict
+from kaicore.groups.status import Disruption, PodState, Verdict, census, initially_scheduled, status_document, verdict
 from kaicore.groups.table import GroupTable
 from kaicore.model.group import Group
 from kaicore.model.group_source import GroupSource, source_key
@@ -28,6 +28,8 @@ from kai_binder.kai_explanations import explanations
 EVENT_TYPES = (
     "BindFailed",
     "ConfigRecorded",
+    "EvictionDecided",
+    "EvictionFailed",
     "GroupSourceDeleted",
     "GroupSourceObserved",
     "PodDeleted",
@@ -65,6 +67,13 @@ class _Standing(msgspec.Struct):
     scheduled: bool
     since: int
     told: bytes = b""
+    #: Of whom that is told: another one of the name begins anew.
+    uid: str = ""
+    #: Whether a native PodGroup has ever had what it asks for.
+    once: bool = False
+    #: What was decided against a native PodGroup as a whole, and when; empty once it is scheduled again.
+    disruption: str = ""
+    disrupted_at: int = 0
 
 
 class Record(msgspec.Struct):
@@ -113,6 +122,10 @@ class GroupStatuses:
                 self._due.add(source.key)
             case payloads.GroupSourceDeleted(kind, uid, namespace, name):
                 self._table.source_gone(source_key(kind, namespace, name), uid)
+            case payloads.EvictionDecided(group=key, shrinks=False) if key in self._standings:
+                self._disrupted(key, payload)
+            case payloads.EvictionFailed(uid):
+                self._spared(self._group_of(uid))
             case payloads.ConfigRecorded(config=config):
                 name = str(config.get("scheduler_name", ""))
                 if name not in self._names:
@@ -153,15 +166,49 @@ class GroupStatuses:
         problem, reasons = self._problem(pods), self._reasons_of(key)
         why = reasons_in_short(reasons)
         found = verdict(group, counted, why=why, problem=problem)
-        standing = self._standings.get(key)
-        if standing is None or standing.scheduled != found.scheduled:
-            told = standing.told if standing is not None else b""
-            standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
-        since = datetime.fromtimestamp(standing.since // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        standing = self._standing(key, group, found)
+        disruption = None
+        if group.origin == NATIVE_POD_GROUP:
+            found = initially_scheduled() if standing.once else found
+            if standing.disruption:
+                disruption = Disruption(standing.disruption, _time(standing.disrupted_at))
         told_as = () if problem else explanations(reasons)
-        status = status_document(group, counted, found, since=since, explanations=told_as)
+        status = status_document(
+            group, counted, found, since=_time(standing.since), explanations=told_as, disruption=disruption
+        )
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
+
+    def _standing(self, key: str, group: Group, found: Verdict) -> _Standing:
+        standing = self._standings.get(key)
+        # Those of older snapshots do not say of whom they are.
+        if standing is None or standing.uid not in ("", group.uid):
+            told = standing.told if standing is not None else b""
+            standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
+        standing.uid = group.uid
+        if standing.scheduled != found.scheduled:
+            standing.scheduled = found.scheduled
+            if found.scheduled:
+                standing.disruption = ""
+            if not standing.once or group.origin != NATIVE_POD_GROUP:
+                standing.since = self._now
+        standing.once = standing.once or found.scheduled
+        return standing
+
+    def _disrupted(self, key: str, eviction: payloads.EvictionDecided) -> None:
+        """All pods of a group are to go: a native PodGroup tells so, whether or not for another one's sake."""
+        standing = self._standings[key]
+        if not standing.disruption:
+            for_whom = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
+            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_whom}", self._now
+            self._due.add(key)
+
+    def _spared(self, key: str) -> None:
+        """A pod of a group stays after all, and with it the group."""
+        standing = self._standings.get(key)
+        if standing is not None and standing.disruption:
+            standing.disruption = ""
+            self._due.add(key)
 
     def _problem(self, pods: list[_Known]) -> str:
         """Say why it cannot be told with whom one of the pods starts."""
@@ -231,3 +278,7 @@ class GroupStatuses:
         found._table.changed.clear()
         found._due.update(found._table.groups)
         return found
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

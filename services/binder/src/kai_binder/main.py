@@ -5,12 +5,11 @@ import sys
 import time
 
 from kaicore.bus import NatsBus
-from kaicore.errors import LogUnavailable
 from kaicore.feed import FeedMetrics
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
-from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.log_access import open_log
 
 from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
@@ -22,14 +21,16 @@ _SPARE_CONNECTIONS = 2
 
 async def serve(context: ServiceContext, settings: BinderSettings) -> None:
     """Bind until the process is to stop."""
-    log = await _open_log(context, settings)
-    if log is None:
-        return
     bus = await NatsBus.open(settings.nats_url, name="kai-binder") if settings.nats_url else None
     access = configured_access(settings.kubeconfig, context=settings.kube_context)
     connections = settings.concurrency + _SPARE_CONNECTIONS
     try:
-        async with log, KubeClient(access, connections=connections, user_agent="kai-binder") as client:
+        async with (
+            open_log(context, settings.database_url) as log,
+            KubeClient(access, connections=connections, user_agent="kai-binder") as client,
+        ):
+            if log is None:
+                return
             binder = Binder(
                 cluster=settings.cluster,
                 log=log,
@@ -61,17 +62,6 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
     finally:
         if bus is not None:
             await bus.close()
-
-
-async def _open_log(context: ServiceContext, settings: BinderSettings) -> PostgresLog | None:
-    while not context.stopping.is_set():
-        try:
-            return await PostgresLog.open(settings.database_url, application="kai-binder")
-        except LogUnavailable as error:
-            context.health.unmet(LOG, str(error))
-            context.log.warning("log does not answer", error=str(error))
-            await context.sleep(1.0)
-    return None
 
 
 def main() -> None:

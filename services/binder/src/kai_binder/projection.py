@@ -207,9 +207,8 @@ class Projection:
                 self.nominations.pop(uid, None)
                 self.observations.pop(uid, None)
             case payloads.PlacementObserved(source="exporter") as seen:
-                zones = seen.placement.zone_amounts()
-                if zones:
-                    observation = Observation(seen.uid, seen.namespace, seen.name, encode_annotation(zones))
+                if record := encode_annotation(seen.placement):
+                    observation = Observation(seen.uid, seen.namespace, seen.name, record)
                     self.observations[seen.uid] = observation
                     return observation
             case _:
@@ -281,7 +280,6 @@ def _condition(decided: payloads.EvictionDecided) -> str:
 
 
 def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
-    zones = placed.placement.zone_amounts() if placed.placement is not None else ()
     return Decision(
         event_id=event.id,
         position=event.position,
@@ -291,7 +289,7 @@ def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
         name=placed.name,
         node=placed.node,
         cycle=placed.cycle,
-        placement=encode_annotation(zones) if zones else "",
+        placement=encode_annotation(placed.placement) if placed.placement is not None else "",
         claims=placed.claims,
         volumes=placed.volumes,
     )

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.events.payloads import QueueFigures, WaitingPod
+from kaicore.groups.kinds import NATIVE_POD_GROUP
+from kaicore.groups.status import native_conditions
 from kaicore.k8s.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.k8s.group_kinds import GROUP_KINDS
 from kaicore.k8s.queue_kinds import KAI_QUEUES
@@ -55,7 +57,7 @@ class SideWrite:
         path: where.
         body: what; a function is asked when it is the write's turn, and returns None when there is nothing to write.
         then: called when it is done with, however.
-        otherwise: where else, one after the other, if there is no such place.
+        otherwise: where else, and what there, one after the other, if there is no such place.
     """
 
     kind: str
@@ -64,7 +66,7 @@ class SideWrite:
     path: str
     body: Document | Callable[[], Document | None]
     then: Callable[[], None] = lambda: None
-    otherwise: tuple[str, ...] = ()
+    otherwise: tuple[tuple[str, Document], ...] = ()
     content_type: str = MERGE_PATCH
 
 
@@ -176,19 +178,30 @@ def _time(at: int) -> str:
 def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
     """Return the write of a PodGroup's status: to its status subresource, or to itself where it has none."""
     resource = next(resource for kind, resource in GROUP_KINDS if kind.name == status.kind)
-    paths = []
+    places = []
     for version in resource.versions:
         served = f"/apis/{resource.group}/{version}/namespaces/{status.namespace}/{resource.plural}/{status.name}"
-        paths += [f"{served}/status", served]
-    body = {"status": status.status}
-    return SideWrite("group-status", status.uid, "PATCH", paths[0], body, then, tuple(paths[1:]))
+        told = native_conditions(status.status, version) if status.kind == NATIVE_POD_GROUP else status.status
+        places += [(f"{served}/status", {"status": told}), (served, {"status": told})]
+    (path, body), *others = places
+    return SideWrite("group-status", status.uid, "PATCH", path, body, then, tuple(others))
 
 
 def queue_status(figures: QueueFigures, *, then: Callable[[], None]) -> SideWrite:
     """Return the write of a Queue's status; the uid in it keeps it off another queue of the name."""
     served = f"/apis/{KAI_QUEUES.group}/{KAI_QUEUES.versions[0]}/{KAI_QUEUES.plural}/{figures.queue}"
     body = {"metadata": {"uid": figures.uid}, "status": queue_document(figures)}
-    return SideWrite("queue-status", figures.uid, "PATCH", f"{served}/status", body, then, (served,))
+    return SideWrite("queue-status", figures.uid, "PATCH", f"{served}/status", body, then, ((served, body),))
+
+
+def _family(write: SideWrite) -> tuple[str, str]:
+    """Return what has its place in common: the kind of write, and the API group."""
+    return write.kind, write.path.split("/")[2]
+
+
+def _place(path: str) -> tuple[str, bool]:
+    """Return which version of an API group a path is in, and whether it is a status subresource."""
+    return path.split("/")[3], path.endswith("/status")
 
 
 class SideWritesObserver(Protocol):
@@ -218,6 +231,8 @@ class SideWrites:
         #: Writes by kind and uid; the kind whose turn it is comes first, and of each kind the oldest.
         self._waiting: dict[str, dict[str, SideWrite]] = {}
         self._filled = asyncio.Event()
+        #: Where writes with several places were last taken, by family.
+        self._served: dict[tuple[str, str], tuple[str, bool]] = {}
         #: Uid of the object that is being written about.
         self._writing = ""
         self._idle = asyncio.Event()
@@ -228,7 +243,7 @@ class SideWrites:
     def add(self, write: SideWrite) -> None:
         """Have something written, instead of what waits to be written of that kind about that object."""
         of_kind = self._waiting.setdefault(write.kind, {})
-        of_kind[write.uid] = write
+        of_kind[write.uid] = self._where_served(write)
         if len(of_kind) > MAX_WAITING:
             self._end(of_kind.pop(next(iter(of_kind))), "given-up")
         self._filled.set()
@@ -282,12 +297,23 @@ class SideWrites:
             await asyncio.sleep(_RETRY_S)
         except ApiStatus as error:
             if error.code == _NOT_FOUND and write.otherwise:
-                self._again(replace(write, path=write.otherwise[0], otherwise=write.otherwise[1:]))
+                (path, there), *others = write.otherwise
+                self._again(replace(write, path=path, body=there, otherwise=tuple(others)))
                 return
             # The pod is gone, is another one, or is not ours to write on: none of it passes.
             self._end(write, "refused")
         else:
+            self._served[_family(write)] = _place(write.path)
             self._end(write, "written")
+
+    def _where_served(self, write: SideWrite) -> SideWrite:
+        """Return a write that begins where the last one of its family found its place."""
+        served = self._served.get(_family(write))
+        if not write.otherwise or served is None or callable(write.body):
+            return write
+        places = [(write.path, write.body), *write.otherwise]
+        (path, body), *others = sorted(places, key=lambda place: _place(place[0]) != served)
+        return replace(write, path=path, body=body, otherwise=tuple(others))
 
     def _again(self, write: SideWrite) -> None:
         """Have a write tried again, unless there is something newer to write by now."""

@@ -7,6 +7,7 @@ from kaicore.inquiry.reports import replay_answer
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_data
+from kai_cli.progress import Progress
 from kai_cli.questions import SourceFlags
 from kai_cli.source import Source
 
@@ -23,7 +24,9 @@ def replay(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
 async def _replay(source: Source, output: Output) -> int:
     async with open_log(source) as log:
-        reports = [await replay_log(log, cluster) for cluster in source.clusters(await log.clusters())]
+        clusters = source.clusters(await log.clusters())
+        with Progress("replaying events") as progress:
+            reports = [await replay_log(log, cluster, told=progress) for cluster in clusters]
     if output != "table":
         print_data([replay_answer(report) for report in reports], output)
     else:

@@ -25,6 +25,7 @@ from kaicore.state.pod_entry import Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.directory_lock import lock
+from kai_cli.example_manifests import example_manifests
 from kai_cli.expectations import groups_of
 from kai_cli.hints import how_to_ask, kai
 from kai_cli.load import Loader
@@ -68,7 +69,7 @@ def demo(
     *,
     once: bool = False,
     data_dir: Path | None = None,
-    examples: Path = Path("examples"),
+    examples: Path | None = None,
     fresh: bool = False,
 ) -> int:
     """Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.
@@ -76,7 +77,8 @@ def demo(
     Args:
         once: compare with scheduling blind to NUMA, print a report, and end.
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
-        examples: manifests to apply; what carries the annotation demo.kai.scheduler/never-fits: "true" is to wait.
+        examples: manifests to apply, instead of those that come with kai; what carries the annotation
+            demo.kai.scheduler/never-fits: "true" is to wait.
         fresh: begin anew, deleting what an earlier run left; `--once` always does, without --data-dir in a folder of
             its own. A folder that holds anything else than kai's data is never deleted.
     """
@@ -84,7 +86,7 @@ def demo(
     own = once and data_dir is None
     if own:
         directory = DataDirectory(directory.root / ONCE)
-    workload = read_manifests([examples])
+    workload = read_manifests([examples or example_manifests()])
     with lock(directory) as held:
         if once or fresh:
             directory.clear(named_by_us=own)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kaicore.model.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
+from kai_cli.progress import Progress
 from kai_cli.up import tell
 
 #: Requests under way at once.
@@ -43,6 +45,11 @@ class Loaded:
     present: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
 
+    @property
+    def tried(self) -> int:
+        """How many objects these are."""
+        return self.created.total() + self.present.total() + len(self.refused)
+
 
 class Loader:
     """Creates objects on one API server, which it asks once per group for its resources."""
@@ -53,8 +60,14 @@ class Loader:
         self._paths: dict[tuple[str, str], _Resource] = {}
         self._groups: set[str] = set()
 
-    async def create(self, manifests: list[Manifest]) -> Loaded:
+    async def create(
+        self, manifests: list[Manifest], *, told: Callable[[int, int], None] = lambda _, __: None
+    ) -> Loaded:
         """Create objects; those that are there already stay as they are.
+
+        Args:
+            manifests: of the objects.
+            told: is told how many were tried, and how many there are.
 
         Raises:
             ClusterUnavailable: the server does not answer, repeatedly.
@@ -70,6 +83,7 @@ class Loader:
         async def one(manifest: Manifest) -> None:
             async with limit:
                 await self._create(manifest, loaded)
+            told(loaded.tried, len(manifests))
 
         async with asyncio.TaskGroup() as tasks:
             for manifest in manifests:
@@ -138,7 +152,8 @@ async def _load(files: list[Path], config: Path) -> int:
     manifests = read_manifests(files)
     try:
         async with KubeClient(configured_access(str(config))) as client:
-            loaded = await Loader(client).create(manifests)
+            with Progress("creating objects") as progress:
+                loaded = await Loader(client).create(manifests, told=progress)
     except ExceptionGroup as errors:
         first = next(error for error in errors.exceptions if isinstance(error, KaiError))
         raise first from errors

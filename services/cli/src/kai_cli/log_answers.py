@@ -12,6 +12,7 @@ from kaicore.log.snapshots import STATE_SNAPSHOT
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_cli.log_access import open_log
+from kai_cli.progress import Progress
 from kai_cli.source import Source
 
 #: Events that a question may fold without leaving a snapshot: about half a second's.
@@ -22,8 +23,9 @@ _WORTH_KEEPING = 3000
 async def open_log_answers(source: Source) -> AsyncIterator[Inquiry]:
     """Yield answers from the log that is meant."""
     async with open_log(source) as log:
-        inquiry = Inquiry(log)
-        yield inquiry
+        with Progress("folding the log") as progress:
+            inquiry = Inquiry(log, told=progress)
+            yield inquiry
         for state in inquiry.states:
             await _keep(inquiry, state)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from kaicore.errors import ConfigurationError
 from kaicore.k8s.access import configured_access
-from kaicore.service.shard_settings import read_shard_settings
+from kaicore.shard_settings import read_shard_settings
 
 from kai_cli.simulate import find_kubelets
 from kai_cli.stack import ClusterSpec

@@ -14,14 +14,14 @@ from kaicore.state.why import pending_reasons, zones_text
 from kai_cli.expectations import Group
 
 #: What a cause of a miss means.
-_CAUSES = {
+_CAUSES: dict[str, str] = {
     MissCause.ZONES: "on other zones",
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
-    "ReleasedEarlier": "on other zones, for the kubelet had released pods whose end the API told later",
-    "HalfRead": "half of an admission was read first; the whole is as predicted",
+    MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
+    MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
 }
 #: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell.
-_EXPECTED = frozenset({"ReleasedEarlier", "HalfRead"})
+_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class ClusterReport:
 
 
 def _misses(state: ClusterState) -> dict[str, int]:
-    """What tells a kubelet's rejection is not counted here but as that."""
-    total: Counter[str] = Counter()
+    """What tells a kubelet's rejection is not counted here but as that; what nothing has explained yet, as recorded."""
+    total = Counter(miss.cause for miss in state.misses.open.values())
     for by_policy_and_cause in state.tally.misses.values():
         for key, count in by_policy_and_cause.items():
             total[key.rpartition("/")[2]] += count

@@ -11,10 +11,12 @@ from cyclopts import Parameter
 from kaicore.engine.config import EngineConfig, PlacementStrategy
 from kaicore.errors import ConfigurationError
 from kaicore.k8s.workloads import Object
-from kaicore.service.shard_settings import read_shard_settings
+from kaicore.shard_settings import read_shard_settings
 from kaicore.simulation import Kubelets, Located, Outcome, read_world, simulate
 
 from kai_cli.manifests import STDIN, read_files
+from kai_cli.printing import print_data
+from kai_cli.progress import Progress
 from kai_cli.simulation_table import render_table
 
 #: Where a model of kubelets makes itself known (docs/decisions/0050).
@@ -28,12 +30,12 @@ def simulate_command(
     wait: Annotated[bool, Parameter(negative="")] = False,
     kubelet: bool = False,
     fleet: str | None = None,
-    config: Path | None = None,
+    scheduler_config: Annotated[Path | None, Parameter(name=["--scheduler-config", "--config"])] = None,
     scheduler_name: str | None = None,
     strategy: PlacementStrategy | None = None,
     ignore: Annotated[list[str] | None, Parameter(negative="")] = None,
     numa: bool | None = None,
-    output: Annotated[Literal["table", "wide", "json"], Parameter(name=["--output", "-o"])] = "table",
+    output: Annotated[Literal["table", "wide", "json", "yaml"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.
 
@@ -43,12 +45,12 @@ def simulate_command(
         wait: when nothing changes, go on with what only waits for time: graces, delays, minimum runtimes.
         kubelet: let a model of the nodes' kubelets answer each bind.
         fleet: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
-        config: the scheduler's settings, the same YAML file that kai-scheduler takes.
+        scheduler_config: the scheduler's settings, the same YAML file that kai-scheduler takes.
         scheduler_name: whose pods are scheduled; also of pods that name no scheduler.
         strategy: binpack or spread.
         ignore: a resource that zones report but kubelets do not align; may be given several times.
         numa: look at NUMA zones, or not.
-        output: table, wide (also pods that ran before) or json.
+        output: table, wide (also pods that ran before), json or yaml.
     """
     if not files and fleet is None:
         raise ConfigurationError("simulate what? Name files or folders, or - for standard input")
@@ -58,7 +60,11 @@ def simulate_command(
     if cycles is not None and cycles < 0:
         raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
     settings = _settings(
-        read_shard_settings(config), scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa
+        read_shard_settings(scheduler_config),
+        scheduler_name=scheduler_name,
+        strategy=strategy,
+        ignore=ignore,
+        numa=numa,
     )
     model = find_kubelets(fleet) if kubelet or fleet is not None else None
     reading = read_files(list(files))
@@ -68,7 +74,9 @@ def simulate_command(
     world = read_world(found, scheduler_name=settings.scheduler_name)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))
-    outcome = asyncio.run(simulate(world, settings, kubelets=model if kubelet else None, cycles=cycles, wait=wait))
+    with Progress("simulating cycles") as progress:
+        kubelets = model if kubelet else None
+        outcome = asyncio.run(simulate(world, settings, kubelets=kubelets, cycles=cycles, wait=wait, told=progress))
     strangers = [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
     for warning in [*strangers, *world.warnings]:
         sys.stderr.write(f"kai: warning: {warning}\n")
@@ -115,7 +123,9 @@ def _settings(
 
 
 def _write(outcome: Outcome, output: str) -> None:
-    if output == "json":
+    if output == "yaml":
+        print_data(outcome.document(), "yaml")
+    elif output == "json":
         body = msgspec.json.format(msgspec.json.encode(outcome.document()), indent=2)
         sys.stdout.write(body.decode() + "\n")
     else:

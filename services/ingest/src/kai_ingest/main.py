@@ -1,6 +1,5 @@
 """`kai-ingest`: one cluster's ingest as a process."""
 
-import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,8 +11,10 @@ from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.health import Later
 from kaicore.service.http_limits import HttpLimits
 from kaicore.service.http_server import HttpServer
+from kaicore.service.log_access import LOG, open_log
 from kaicore.service.node_tokens import read_secret
 
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
@@ -29,33 +30,9 @@ _PATIENCE_S = 10.0
 
 async def serve(context: ServiceContext, settings: IngestSettings) -> None:
     """Take reports until the process is to stop."""
-    async with _authenticator(settings) as authenticator:
-        await _serve(context, settings, authenticator)
-
-
-async def _serve(context: ServiceContext, settings: IngestSettings, authenticator: Authenticator) -> None:
-    log = await PostgresLog.open(settings.database_url, application="kai-ingest", patience_s=_PATIENCE_S)
-    context.health.met("log")
-    bus = await NatsBus.open(settings.nats_url, name="kai-ingest") if settings.nats_url else None
-    metrics = IngestMetrics()
-    ingest = Ingest(
-        log=log,
-        cluster=settings.cluster,
-        metrics=metrics,
-        logger=context.log,
-        clock=lambda: time.time_ns() // 1000,
-        snapshot_events=settings.snapshot_events,
-    )
-    routes = ReportRoutes(
-        ingest,
-        authenticator,
-        cluster=settings.cluster,
-        health=context.health,
-        metrics=metrics,
-        logger=context.log,
-    )
+    app = Later(context.health)
     server = HttpServer(
-        create_app(routes, context.health),
+        app,
         host=settings.http_host,
         port=settings.http_port,
         fd=settings.http_fd,
@@ -64,21 +41,41 @@ async def _serve(context: ServiceContext, settings: IngestSettings, authenticato
         limits=HttpLimits(connections=settings.max_connections, body_bytes=settings.max_body_bytes),
     )
     context.log.info("listening", address=server.address)
-    serving = asyncio.ensure_future(server.run(context.stopping))
-    following = asyncio.ensure_future(_follow(context, settings, ingest, log, bus))
-    try:
-        await asyncio.wait({serving, following}, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()
-        await serving
-    finally:
-        following.cancel()
-        context.stopping.set()
-        await asyncio.wait({serving, following})
-        await ingest.save_snapshot()
-        if bus is not None:
-            await bus.close()
-        await log.close()
+    async with _authenticator(settings) as authenticator:
+        await server.run_beside(context.stopping, _take_reports(context, settings, authenticator, app))
+
+
+async def _take_reports(
+    context: ServiceContext, settings: IngestSettings, authenticator: Authenticator, app: Later
+) -> None:
+    async with open_log(context, settings.database_url, patience_s=_PATIENCE_S) as log:
+        if log is None:
+            return
+        metrics = IngestMetrics()
+        ingest = Ingest(
+            log=log,
+            cluster=settings.cluster,
+            metrics=metrics,
+            logger=context.log,
+            clock=lambda: time.time_ns() // 1000,
+            snapshot_events=settings.snapshot_events,
+        )
+        routes = ReportRoutes(
+            ingest,
+            authenticator,
+            cluster=settings.cluster,
+            health=context.health,
+            metrics=metrics,
+            logger=context.log,
+        )
+        app.app = create_app(routes, context.health)
+        bus = await NatsBus.open(settings.nats_url, name="kai-ingest") if settings.nats_url else None
+        try:
+            await _follow(context, settings, ingest, log, bus)
+        finally:
+            await ingest.save_snapshot()
+            if bus is not None:
+                await bus.close()
 
 
 async def _follow(
@@ -112,7 +109,7 @@ async def _authenticator(settings: IngestSettings) -> AsyncIterator[Authenticato
 
 def main() -> None:
     """Entry point of `kai-ingest`."""
-    sys.exit(run_service("ingest", IngestSettings, serve, conditions=("log", PROJECTION), serve_health=False))
+    sys.exit(run_service("ingest", IngestSettings, serve, conditions=(LOG, PROJECTION), serve_health=False))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ from kaicore.events.envelope import Event
 from kaicore.feed.cursor import Cursor, find_cursor
 from kaicore.feed.retry import Retry
 from kaicore.log.port import EventLog
+from kaicore.service.log_access import LOG
 from kaicore.service.logs import Logger
 
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import BUS, LOG, Readiness
+from kai_relay.readiness import BUS, Readiness
 
 #: Times in a row that a stream may take nothing, with the bus there, before it is made anew.
 _REFUSALS = 2

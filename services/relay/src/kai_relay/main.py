@@ -8,23 +8,21 @@ from dataclasses import replace
 
 from kaicore.bus import Limits, NatsBus
 from kaicore.bus.port import stream_bytes
-from kaicore.errors import LogUnavailable
-from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.log_access import LOG, open_log
 
 from kai_relay.cluster_relay import RelayOptions
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import BUS, LOG, Readiness
+from kai_relay.readiness import BUS, Readiness
 from kai_relay.relay import Relay
 from kai_relay.settings import RelaySettings
 
 
 async def serve(context: ServiceContext, settings: RelaySettings) -> None:
     """Relay until the process is to stop."""
-    log = await _open_log(context, settings)
-    if log is None:
-        return
-    async with log:
+    async with open_log(context, settings.database_url) as log:
+        if log is None:
+            return
         bus = await NatsBus.open(settings.nats_url, name="kai-relay")
         try:
             relay = Relay(
@@ -68,17 +66,6 @@ def _room(settings: RelaySettings) -> Callable[[int], int] | None:
             return Limits().max_bytes
 
     return room
-
-
-async def _open_log(context: ServiceContext, settings: RelaySettings) -> PostgresLog | None:
-    while not context.stopping.is_set():
-        try:
-            return await PostgresLog.open(settings.database_url, application="kai-relay")
-        except LogUnavailable as error:
-            context.health.unmet(LOG, str(error))
-            context.log.warning("log does not answer", error=str(error))
-            await context.sleep(1.0)
-    return None
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Whether log and bus work for all clusters."""
 
 from kaicore.service import Health
+from kaicore.service.log_access import LOG
 
-LOG = "log"
 BUS = "bus"
 
 

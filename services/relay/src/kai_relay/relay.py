@@ -5,11 +5,12 @@ import asyncio
 from kaicore.bus import Bus
 from kaicore.errors import InvalidObject, LogUnavailable
 from kaicore.log.port import EventLog
+from kaicore.service.log_access import LOG
 from kaicore.service.logs import Logger
 
 from kai_relay.cluster_relay import ClusterRelay, RelayOptions
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import BUS, LOG, Readiness
+from kai_relay.readiness import BUS, Readiness
 
 #: Seconds between two looks for new clusters.
 _DISCOVER_S = 2.0

@@ -6,11 +6,13 @@ from pathlib import Path
 from uuid import uuid4
 
 from kaicore.bus.jetstream import NatsBus
+from kaicore.engine.config import EngineConfig
 from kaicore.feed import EventFeed, FeedMetrics
 from kaicore.inquiry.folding import restored
-from kaicore.log.postgres import PostgresLog
+from kaicore.log.port import EventLog
 from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.shard_settings import read_shard_settings
+from kaicore.service.log_access import LOG, open_log
+from kaicore.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -37,42 +39,48 @@ GC_THRESHOLDS = (50_000, 20, 100)
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
     config = read_shard_settings(settings.config)
-    log = await PostgresLog.open(settings.database_url, application="kai-scheduler")
-    context.health.met("log")
-    bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
-    try:
-        state = await restored(log, settings.cluster)
-        feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
-        scheduler = Scheduler(
-            log=log,
-            feed=feed,
-            state=state,
-            config=config,
-            shard=settings.shard,
-            instance=uuid4().hex[:8],
-            context=context,
-            metrics=SchedulerMetrics(),
-            pace=Pace(
-                period_s=settings.period_ms / 1000,
-                standby_s=settings.standby_ms / 1000,
-                snapshot_events=settings.snapshot_events,
-            ),
-        )
-        gc.set_threshold(*GC_THRESHOLDS)
+    async with open_log(context, settings.database_url) as log:
+        if log is None:
+            return
+        bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
         try:
-            await scheduler.run()
+            await _schedule(context, settings, config, log, bus)
         finally:
-            await feed.close()
-            await scheduler.save_snapshot()
+            if bus is not None:
+                await bus.close()
+
+
+async def _schedule(
+    context: ServiceContext, settings: SchedulerSettings, config: EngineConfig, log: EventLog, bus: NatsBus | None
+) -> None:
+    state = await restored(log, settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    scheduler = Scheduler(
+        log=log,
+        feed=feed,
+        state=state,
+        config=config,
+        shard=settings.shard,
+        instance=uuid4().hex[:8],
+        context=context,
+        metrics=SchedulerMetrics(),
+        pace=Pace(
+            period_s=settings.period_ms / 1000,
+            standby_s=settings.standby_ms / 1000,
+            snapshot_events=settings.snapshot_events,
+        ),
+    )
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        await scheduler.run()
     finally:
-        if bus is not None:
-            await bus.close()
-        await log.close()
+        await feed.close()
+        await scheduler.save_snapshot()
 
 
 def main() -> None:
     """Entry point of `kai-scheduler`."""
-    sys.exit(run_service("scheduler", SchedulerSettings, serve, conditions=("log", "state")))
+    sys.exit(run_service("scheduler", SchedulerSettings, serve, conditions=(LOG, "state")))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import sys
 import time
 from uuid import uuid4
 
-from kaicore.errors import LogUnavailable
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
 from kaicore.k8s.reflector import ReflectorOptions
-from kaicore.log.postgres import PostgresLog
 from kaicore.service import ServiceContext, run_service
+from kaicore.service.log_access import open_log
 
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
@@ -21,11 +20,13 @@ from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 
 async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
     """Record the cluster until the process is to stop."""
-    log = await _open_log(context, settings)
-    if log is None:
-        return
     access = configured_access(settings.kubeconfig, context=settings.kube_context)
-    async with log, KubeClient(access, timeout_s=60.0, user_agent="kai-watcher") as client:
+    async with (
+        open_log(context, settings.database_url) as log,
+        KubeClient(access, timeout_s=60.0, user_agent="kai-watcher") as client,
+    ):
+        if log is None:
+            return
         watcher = Watcher(
             cluster=settings.cluster,
             instance=f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}",
@@ -45,17 +46,6 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
         # What is known of objects lives long and has no cycles; looking through it again and again finds nothing.
         gc.set_threshold(50_000, 20, 100)
         await watcher.run()
-
-
-async def _open_log(context: ServiceContext, settings: WatcherSettings) -> PostgresLog | None:
-    while not context.stopping.is_set():
-        try:
-            return await PostgresLog.open(settings.database_url, application="kai-watcher")
-        except LogUnavailable as error:
-            context.health.unmet(LOG, str(error))
-            context.log.warning("log does not answer", error=str(error))
-            await context.sleep(1.0)
-    return None
 
 
 def main() -> None:

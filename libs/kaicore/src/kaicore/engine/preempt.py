@@ -160,24 +160,23 @@ class _Action:
 
     @cached_property
     def _kept_back(self) -> tuple[Reason, ...]:
-        """Say which running pods are not moved, whatever it would be good for."""
+        """Say which running pods are not moved, whatever it would be good for.
+
+        How many is not said: it changes all the time, and with it what is recorded of all who wait.
+        """
         session = self._session
-        pods: dict[Code, list[Member]] = {}
+        examples: dict[Code, str] = {}
         ends: dict[Code, int] = {}
         for workload in _running(session):
             found = obstacle(session, workload)
             if found is not None:
                 code, until = found
-                pods.setdefault(code, []).extend(workload.active.values())
+                names = [member.pod.subject for member in workload.active.values()]
+                examples[code] = min([*names, examples.get(code, names[0])])
                 ends[code] = min(until, ends.get(code, until))
         for until in filter(None, ends.values()):
             session.due(until)
-        return tuple(
-            Reason(
-                code=code, need=len(pods[code]), example=min(one.pod.subject for one in pods[code]), until=ends[code]
-            )
-            for code in sorted(pods)
-        )
+        return tuple(Reason(code=code, example=examples[code], until=ends[code]) for code in sorted(examples))
 
     def _anybody(self, turn: Turn) -> bool:
         """Whether there is anybody who might make way for a group, if it may have somebody evicted."""

@@ -172,11 +172,11 @@ def render(reason: Reason) -> str:
         case Code.NO_MOVE:
             return "nothing was moved for it: moving what may be moved would not make it fit"
         case Code.NOBODY_REMAKES:
-            return f"{_pods(reason.need)} without a controller, which nobody makes again, are not moved{where}"
+            return f"pods without a controller, which nobody makes again, are not moved{where}"
         case Code.CANNOT_RESTART:
-            return f"{_pods(reason.need)} of groups that would not be let start again are not moved{where}"
+            return f"pods of groups that would not be let start again are not moved{where}"
         case Code.MOVED_LATELY:
-            return f"{_pods(reason.need)} moved lately stay for now, the first until {_time(reason.until)}{where}"
+            return f"pods that were moved lately stay for now, the first until {_time(reason.until)}{where}"
         case Code.NO_OTHER_PLACE:
             return f"nothing was moved for it: {_groups(reason.need)} in the way fit nowhere else{where}"
         case Code.JOB_WOULD_FAIL:
@@ -218,10 +218,6 @@ def render(reason: Reason) -> str:
             if said is not None:
                 return said
             return f"{reason.code}: {reason.detail or reason.resource}{where}"
-
-
-def _pods(count: int) -> str:
-    return f"{count} running pod{'' if count == 1 else 's'}"
 
 
 def _groups(count: int) -> str:

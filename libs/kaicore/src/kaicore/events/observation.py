@@ -20,20 +20,18 @@ ACTOR = "ingest"
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def annotated_placement(zones: tuple[ZoneAmount, ...]) -> Placement:
+def annotated_placement(record: ContainerPlacement) -> Placement:
     """Return what an annotation says of a pod: nothing of single containers."""
-    known = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in zones)
-    return Placement(
-        provenance=Provenance.OBSERVED,
-        containers=(ContainerPlacement(container="", zones=tuple(zone for zone in known if zone.amount)),),
-    )
+    known = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in record.zones)
+    told = msgspec.structs.replace(record, zones=tuple(zone for zone in known if zone.amount))
+    return Placement(provenance=Provenance.OBSERVED, containers=(told,))
 
 
 def zones_of(placement: Placement) -> set[str]:
     """Return the names of all zones that a placement speaks of."""
     containers = placement.containers
     single = {zone.zone for container in containers for zone in container.zones}
-    return single.union(*(span.zones for container in containers for span in container.spans))
+    return single.union(*(span.zones for container in containers for span in (*container.spans, *container.blocks)))
 
 
 def content_digest(placement: Placement) -> bytes:

@@ -2,7 +2,8 @@
 
 Sources: Volcano 1.12 (`pkg/scheduler/framework/session.go`, `pkg/scheduler/plugins/gang`), Koordinator 1.8
 (`pkg/scheduler/plugins/coscheduling/controller`), scheduler-plugins 0.31 (`pkg/controllers`), KAI-Scheduler 0.17
-(`pkg/scheduler/cache/status_updater`), Kubernetes 1.36 (`staging/src/k8s.io/api/scheduling/v1alpha2`).
+(`pkg/scheduler/cache/status_updater`), Kubernetes 1.36 and 1.37 (`staging/src/k8s.io/api/scheduling/v1alpha2` and
+`v1beta1`, KEP-4671).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ from kaicore.model.group import Group
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_PODS = "NotEnoughPods"
 UNSCHEDULABLE = "Unschedulable"
+
+_FIRST_NATIVE_VERSION = "v1alpha2"
+_NATIVE_SCHEDULED, _INITIALLY_SCHEDULED = "PodGroupScheduled", "PodGroupInitiallyScheduled"
 
 #: KAI's word for reasons that lie with nodes and pods.
 POD_SCHEDULING_ERRORS = "PodSchedulingErrors"
@@ -121,8 +125,40 @@ def _lacking(group: Group, present: Mapping[str, int]) -> str:
     return f" ({', '.join(short)})" if short else ""
 
 
+class Disruption(NamedTuple):
+    """That a native PodGroup is about to end as a whole for others' sake; `since` as Kubernetes writes times."""
+
+    message: str
+    since: str
+
+
+def initially_scheduled() -> Verdict:
+    """Return the verdict on a native PodGroup that was once scheduled: it stands, whatever becomes of its pods."""
+    return Verdict(True, SCHEDULED, "all pods that must start together were placed")
+
+
+def native_conditions(status: Document, version: str) -> Document:
+    """Return the status of a native PodGroup with its conditions called as a version calls them.
+
+    What is `PodGroupScheduled` in v1alpha2 is `PodGroupInitiallyScheduled` in all later versions.
+    """
+    if version == _FIRST_NATIVE_VERSION:
+        return status
+    conditions = [
+        one | {"type": _INITIALLY_SCHEDULED} if one["type"] == _NATIVE_SCHEDULED else one
+        for one in status["conditions"]
+    ]
+    return status | {"conditions": conditions}
+
+
 def status_document(
-    group: Group, pods: Census, found: Verdict, *, since: str, explanations: Sequence[Document] = ()
+    group: Group,
+    pods: Census,
+    found: Verdict,
+    *,
+    since: str,
+    explanations: Sequence[Document] = (),
+    disruption: Disruption | None = None,
 ) -> Document:
     """Return the status of a group in its dialect; all of it that is ours to say.
 
@@ -132,6 +168,7 @@ def status_document(
         found: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
         explanations: KAI's `UnschedulableExplanation`s, the first of which is told as the condition's own reason.
+        disruption: of a native PodGroup.
     """
     least = min_pods(group.sets)
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}
@@ -144,7 +181,18 @@ def status_document(
     }
     match group.origin:
         case kinds.NATIVE_POD_GROUP:
-            return {"conditions": [condition | {"type": "PodGroupScheduled"}]}
+            conditions = [condition | {"type": _NATIVE_SCHEDULED}]
+            if disruption is not None:
+                conditions.append(
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "PreemptionByScheduler",
+                        "message": disruption.message,
+                        "lastTransitionTime": disruption.since,
+                    }
+                )
+            return {"conditions": conditions}
         case kinds.KAI_POD_GROUP:
             return {
                 "phase": _kai_phase(pods, least),

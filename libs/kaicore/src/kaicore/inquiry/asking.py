@@ -1,7 +1,7 @@
 """What can be asked of a log, answered from states that are kept."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -22,9 +22,13 @@ _LOOK_S = 10.0
 class Inquiry:
     """Answers from one log; one for a process, so that what was folded once is kept."""
 
-    def __init__(self, log: EventLog) -> None:
-        """Args: log: whose clusters are asked about."""
+    def __init__(self, log: EventLog, *, told: Callable[[int, int], None] = lambda _, __: None) -> None:
+        """Args:
+        log: whose clusters are asked about.
+        told: is told how far a state is folded for a question, and how far it will be, in positions.
+        """
         self.log = log
+        self._told = told
         self._states: dict[str, KeptState] = {}
 
     @property
@@ -34,7 +38,7 @@ class Inquiry:
 
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
-        return self._states.setdefault(cluster, KeptState(self.log, cluster))
+        return self._states.setdefault(cluster, KeptState(self.log, cluster, told=self._told))
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""

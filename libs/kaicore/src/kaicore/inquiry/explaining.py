@@ -17,7 +17,7 @@ from kaicore.queues.refusals import QueueRefusal
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import PodEntry, Stage
 from kaicore.state.remedies import StateRemedies
-from kaicore.state.why import notes, pending_reasons, tell, verdict
+from kaicore.state.why import miss_notes, notes, pending_reasons, tell, verdict
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
@@ -55,7 +55,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
         reasons=[] if entry is None else [reason_answer(reason) for reason in pending_reasons(entry, state)],
         would_help=[] if entry is None else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
-        notes=[] if entry is None else notes(entry, state),
+        notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
         story=[
             StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
             for line in tell([event for event in told if event.stream == f"pod/{uid}"])

@@ -73,9 +73,19 @@ _served(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, 
 _served(X_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_x_pod_group)
 _served(VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), group_objects.VolcanoPodGroup, normalize_volcano_pod_group)
 _served(
-    NATIVE_POD_GROUP, "podgroups", ("v1alpha3", "v1alpha2"), group_objects.NativePodGroup, normalize_native_pod_group
+    NATIVE_POD_GROUP,
+    "podgroups",
+    ("v1beta1", "v1alpha3", "v1alpha2"),
+    group_objects.NativePodGroup,
+    normalize_native_pod_group,
 )
-_served(WORKLOAD, "workloads", ("v1alpha1",), group_objects.WorkloadObject, normalize_workload)
+_served(
+    WORKLOAD,
+    "workloads",
+    ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
+    group_objects.WorkloadObject,
+    normalize_workload,
+)
 _served(JOB, "jobs", ("v1",), owner_objects.JobObject, normalize_job)
 _served(VOLCANO_JOB, "jobs", ("v1alpha1",), owner_objects.VolcanoJobObject, normalize_volcano_job)
 _served(JOBSET, "jobsets", ("v1alpha2",), owner_objects.JobSetObject, normalize_jobset)

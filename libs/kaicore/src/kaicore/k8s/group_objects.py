@@ -136,7 +136,10 @@ class NativePodGroupSpec(Wire):
 
 
 class NativePodGroup(KubernetesObject):
-    """A `scheduling.k8s.io` PodGroup, v1alpha2 (Kubernetes 1.36) and later."""
+    """A `scheduling.k8s.io` PodGroup: v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
+
+    What is read of it is called the same in all of them, but for how pods are disrupted.
+    """
 
     spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
 
@@ -148,13 +151,20 @@ class WorkloadPodGroup(Wire):
     policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
 
 
+class NativePodGroupTemplate(NativePodGroupSpec):
+    """What PodGroups of a Workload are made of."""
+
+    name: str = ""
+
+
 class WorkloadSpec(Wire):
-    """What is wanted of a Workload."""
+    """What is wanted of a Workload: groups of pods in Kubernetes 1.35, templates of PodGroups from 1.36 on."""
 
     pod_groups: list[WorkloadPodGroup] | None = None
+    pod_group_templates: list[NativePodGroupTemplate] | None = None
 
 
 class WorkloadObject(KubernetesObject):
-    """A `scheduling.k8s.io/v1alpha1` Workload, of Kubernetes 1.35."""
+    """A `scheduling.k8s.io` Workload: v1alpha1 (Kubernetes 1.35), v1alpha2 (1.36), v1alpha3 and v1beta1 (1.37)."""
 
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)

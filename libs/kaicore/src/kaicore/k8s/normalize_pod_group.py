@@ -16,6 +16,7 @@ from kaicore.k8s.group_objects import (
     KaiPodGroup,
     KaiTopologyConstraint,
     NativePodGroup,
+    NativePodGroupSpec,
     NativePolicy,
     SigsPodGroup,
     WorkloadObject,
@@ -27,7 +28,8 @@ from kaicore.k8s.resources import subject_of
 from kaicore.model.group import MatchPolicy, PodSet, TopologyConstraint
 from kaicore.model.group_source import GroupSource, GroupTemplate
 
-_NATIVE_TOPOLOGY = "spec.schedulingConstraints.topology"
+#: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
+_FOR_EVER = -1
 _PREEMPTABLE = {"true": True, "false": False}
 
 
@@ -144,42 +146,56 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
 def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` PodGroup.
 
+    Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
+    ended because it is less than the minimum.
+
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
-    spec = wire.spec
-    subject = _subject(NATIVE_POD_GROUP, wire)
-    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
-    root = PodSet(
-        min_pods=_min_count(spec.scheduling_policy, subject=subject, field="spec.schedulingPolicy"),
-        topology=TopologyConstraint(required=", ".join(keys), field=_NATIVE_TOPOLOGY) if keys else None,
-    )
     return group_source(
         wire,
         NATIVE_POD_GROUP,
-        (GroupTemplate(sets=(root,)),),
+        (GroupTemplate(sets=(_native_root(wire.spec, subject=_subject(NATIVE_POD_GROUP, wire), field="spec"),)),),
         lost=lost,
-        priority_class=spec.priority_class_name,
-        priority=spec.priority,
-        ends_whole=_ends_whole(spec.disruption_mode),
+        priority_class=wire.spec.priority_class_name,
+        priority=wire.spec.priority,
+        ends_whole=_ends_whole(wire.spec.disruption_mode),
+        staleness_grace_us=_FOR_EVER,
     )
 
 
 def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
 
+    From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
+
     Raises:
         InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(WORKLOAD, wire)
-    templates: list[GroupTemplate] = []
+    templates: dict[str, GroupTemplate] = {}
+
+    def add(name: str, root: PodSet, field: str) -> None:
+        if not name or name in templates:
+            raise InvalidObject(subject, f"{field}.name", name, "is there twice or empty")
+        templates[name] = GroupTemplate(name, (root,))
+
     for index, one in enumerate(wire.spec.pod_groups or ()):
         field = f"spec.podGroups[{index}]"
-        if not one.name or one.name in (template.name for template in templates):
-            raise InvalidObject(subject, f"{field}.name", one.name, "is there twice or empty")
-        root = PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy"))
-        templates.append(GroupTemplate(one.name, (root,)))
-    return group_source(wire, WORKLOAD, tuple(templates), lost=lost)
+        add(one.name, PodSet(min_pods=_min_count(one.policy, subject=subject, field=f"{field}.policy")), field)
+    for index, template in enumerate(wire.spec.pod_group_templates or ()):
+        field = f"spec.podGroupTemplates[{index}]"
+        add(template.name, _native_root(template, subject=subject, field=field), field)
+    return group_source(wire, WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
+
+
+def _native_root(spec: NativePodGroupSpec, *, subject: str, field: str) -> PodSet:
+    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
+    where = f"{field}.schedulingConstraints.topology"
+    return PodSet(
+        min_pods=_min_count(spec.scheduling_policy, subject=subject, field=f"{field}.schedulingPolicy"),
+        topology=TopologyConstraint(required=", ".join(keys), field=where) if keys else None,
+    )
 
 
 def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:

@@ -6,7 +6,7 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.model.pod import Amounts
-from kaicore.model.quantity import canonical_quantity, parse_amount
+from kaicore.model.quantity import canonical_quantity, is_memory, parse_amount
 
 #: The placement records of the seed, as annotations on the pod.
 PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
@@ -91,31 +91,73 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class _AnnotatedZone(msgspec.Struct):
+class _AnnotatedSpan(msgspec.Struct):
+    zones: list[str]
+    amount: dict[str, str | int]
+
+
+class _AnnotatedZone(msgspec.Struct, omit_defaults=True):
     zone: str
     amount: dict[str, str | int]
+    blocks: list[_AnnotatedSpan] = []
+    spans: list[_AnnotatedSpan] = []
 
 
 _decoder = msgspec.json.Decoder(list[_AnnotatedZone])
 
 
-def encode_annotation(zones: tuple[ZoneAmount, ...]) -> str:
-    """Write a placement record as the seed's annotations carry it.
+def encode_annotation(placement: Placement) -> str:
+    """Write a placement record as the seed's annotations carry it; empty when it binds nothing to a zone.
 
-    For example `[{"zone":"node-0","amount":{"cpu":"8","nvidia.com/gpu":"2"}}]`.
+    For example `[{"zone":"node-0","amount":{"cpu":"8","nvidia.com/gpu":"2"}}]`. Where memory spans zones, the first
+    entry has all of the pod's memory as `blocks` besides, `{"zones":["node-0","node-1"],"amount":{"memory":"48Gi"}}`
+    each, for the zones of a block are a group however its bytes are split; devices that several zones reach are its
+    `spans`. Readers of the seed's format do not look at either.
     """
-    document = [
-        {
-            "zone": zone.zone,
-            "amount": {name: canonical_quantity(name, zone.amount[name]) for name in sorted(zone.amount)},
-        }
-        for zone in zones
-    ]
+    amounts = {zone.zone: zone.amount for zone in placement.zone_amounts()}
+    blocks, spans = _memory_blocks(placement), _device_spans(placement)
+    wide = any(len(block.zones) > 1 for block in blocks)
+    names = sorted({*amounts, *(zone for span in (*(blocks if wide else ()), *spans) for zone in span.zones)})
+    document = [_AnnotatedZone(name, _quantities(amounts.get(name, {}))) for name in names]
+    if not document:
+        return ""
+    if wide:
+        document[0].blocks = [_AnnotatedSpan(list(block.zones), _quantities(block.amount)) for block in blocks]
+    document[0].spans = [_AnnotatedSpan(list(span.zones), _quantities(span.amount)) for span in spans]
     return msgspec.json.encode(document).decode()
 
 
-def decode_annotation(text: str, *, subject: str, annotation: str) -> tuple[ZoneAmount, ...]:
-    """Read a placement record from an annotation.
+def _memory_blocks(placement: Placement) -> list[SpanAmount]:
+    """Return the memory of a placement block by block, of whatever container; those of one zone put together."""
+    total: dict[tuple[tuple[str, ...], str], int] = {}
+    for container in placement.containers:
+        parts = list(container.blocks)
+        if not parts:
+            parts = [SpanAmount((zone.zone,), zone.amount) for zone in container.zones] + list(container.spans)
+        for part in parts:
+            for name, amount in part.amount.items():
+                if is_memory(name) and amount:
+                    total[part.zones, name] = total.get((part.zones, name), 0) + amount
+    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+
+
+def _device_spans(placement: Placement) -> list[SpanAmount]:
+    """Return what several zones reach; what an init container is uncertain to keep is not told."""
+    total: dict[tuple[tuple[str, ...], str], int] = {}
+    for container in placement.containers:
+        for span in container.spans:
+            for name, amount in span.amount.items():
+                if not is_memory(name) and name not in container.uncertain and amount:
+                    total[span.zones, name] = total.get((span.zones, name), 0) + amount
+    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+
+
+def _quantities(amount: Amounts) -> dict[str, str | int]:
+    return {name: canonical_quantity(name, amount[name]) for name in sorted(amount)}
+
+
+def decode_annotation(text: str, *, subject: str, annotation: str) -> ContainerPlacement:
+    """Read a placement record from an annotation; it does not tell the pod's containers apart.
 
     Raises:
         InvalidObject: when it is not that format, names a zone twice, or holds an impossible quantity.
@@ -125,13 +167,24 @@ def decode_annotation(text: str, *, subject: str, annotation: str) -> tuple[Zone
         document = _decoder.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidObject(subject, field, text, f"not a placement record ({error})") from error
+
+    def read(amount: dict[str, str | int], where: str) -> Amounts:
+        return {
+            name: parse_amount(value, resource=name, subject=subject, field=f"{field}.{where}.{name}")
+            for name, value in sorted(amount.items())
+        }
+
     zones: dict[str, ZoneAmount] = {}
+    blocks: list[SpanAmount] = []
+    spans: list[SpanAmount] = []
     for entry in document:
         if not entry.zone or entry.zone in zones:
             raise InvalidObject(subject, field, text, f"zone {entry.zone!r} is empty or named twice")
-        amount = {
-            name: parse_amount(value, resource=name, subject=subject, field=f"{field}.{entry.zone}.{name}")
-            for name, value in sorted(entry.amount.items())
-        }
-        zones[entry.zone] = ZoneAmount(zone=entry.zone, amount=amount)
-    return tuple(zones[name] for name in sorted(zones))
+        zones[entry.zone] = ZoneAmount(entry.zone, read(entry.amount, entry.zone))
+        for place, into in (("blocks", blocks), ("spans", spans)):
+            for span in entry.blocks if place == "blocks" else entry.spans:
+                named = tuple(sorted(span.zones))
+                if not all(named) or len(set(named)) != len(named) or not named:
+                    raise InvalidObject(subject, f"{field}.{place}", text, "a zone is empty or named twice, or none is")
+                into.append(SpanAmount(named, read(span.amount, f"{place}.{'+'.join(named)}")))
+    return ContainerPlacement("", (), tuple(zones[name] for name in sorted(zones)), tuple(spans), tuple(blocks))

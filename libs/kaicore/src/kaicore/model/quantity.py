@@ -51,6 +51,11 @@ def is_hugepages(resource: str) -> bool:
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
+def is_memory(resource: str) -> bool:
+    """Tell whether the memory manager accounts for the resource."""
+    return resource == MEMORY or is_hugepages(resource)
+
+
 def is_bytes(resource: str) -> bool:
     """Tell whether the resource is counted in bytes."""
     return resource in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.model.pod import ContainerKind
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.cpu_packing import CoreCounts, pack
 from kaicore.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.numa.masks import lowest_place, zones_of
 from kaicore.numa.memory_manager import MemoryBlock, redrawn, shrink
-from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedContainer, AlignedRequest
 from kaicore.numa.zones import NodeDevices, NodeZones
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"

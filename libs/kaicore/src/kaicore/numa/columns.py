@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kaicore.model.node import NodeTopology
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.masks import zones_of
 from kaicore.numa.memory_manager import MemoryBlock, MemoryZones
-from kaicore.numa.requests import is_memory
 from kaicore.numa.zones import NodeDevices, NodeZones
 
 Ints = npt.NDArray[np.int64]

@@ -8,11 +8,12 @@ containers are checked but not accumulated. Known gaps: decision 0004.
 
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.pod import ContainerKind
+from kaicore.model.quantity import is_memory
 from kaicore.numa.admission import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
 from kaicore.numa.evaluators import Hints
 from kaicore.numa.masks import lowest_place, zones_of
 from kaicore.numa.memory_manager import MemoryBlock
-from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedContainer, AlignedRequest
 from kaicore.numa.zones import NodeZones
 
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kaicore.model.node import TopologyPolicy
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.admission import SMT_ALIGNMENT, Refused
-from kaicore.numa.requests import is_memory
 
 
 class NumaRefusal(StrEnum):

@@ -90,7 +90,11 @@ def _amounts(container: ContainerPlacement) -> Amounts:
     total = _summed([*(zone.amount for zone in container.zones), *(span.amount for span in container.spans)])
     if container.container:
         return total
-    return {
-        resource: amount if resource == CPU else max(zone.amount.get(resource, 0) for zone in container.zones)
+    spread = _summed(span.amount for span in container.spans)
+    once = {
+        resource: amount
+        if resource == CPU
+        else max((zone.amount.get(resource, 0) for zone in container.zones), default=0) + spread.get(resource, 0)
         for resource, amount in total.items()
     }
+    return once | _summed(block.amount for block in container.blocks)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.model.pod import ContainerKind
+from kaicore.model.quantity import is_memory
 from kaicore.numa.admission import Admitted, Seen, admit
 from kaicore.numa.masks import MaskTable
 from kaicore.numa.prediction import predicted_placement
-from kaicore.numa.requests import AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedRequest
 from kaicore.numa.zones import NodeZones
 
 _LOOSE = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)

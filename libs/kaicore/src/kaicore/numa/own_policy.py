@@ -16,11 +16,12 @@ import numpy as np
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.placement import ContainerPlacement, Placement
 from kaicore.model.pod import ContainerKind
+from kaicore.model.quantity import is_memory
 from kaicore.numa.admission import Admitted
 from kaicore.numa.columns import ZoneColumns
 from kaicore.numa.masks import zones_of
 from kaicore.numa.pod_policy import PodNumaPolicy
-from kaicore.numa.requests import AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedRequest
 from kaicore.numa.spans import sources
 
 

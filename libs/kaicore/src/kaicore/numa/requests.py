@@ -17,7 +17,7 @@ hold from Kubernetes 1.29 on, the first with sidecars as a default; what changed
 from dataclasses import dataclass
 
 from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
-from kaicore.model.quantity import CPU, MEMORY, PODS, is_hugepages
+from kaicore.model.quantity import CPU, PODS, is_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,6 @@ class AlignedRequest:
             tuple(AlignedContainer(item.name, item.kind, kept(item.amounts)) for item in self.containers),
             kept(self.pod),
         )
-
-
-def is_memory(resource: str) -> bool:
-    """Tell whether the memory manager accounts for the resource."""
-    return resource == MEMORY or is_hugepages(resource)
 
 
 def aligned_request(pod: Pod) -> AlignedRequest:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from kaicore.model.node import TopologyPolicy
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.columns import Flags, Ints, ZoneColumns
 from kaicore.numa.kubelet_settings import KubeletSettings
 from kaicore.numa.masks import MaskTable, mask_table
-from kaicore.numa.requests import AlignedContainer, AlignedRequest, is_memory
+from kaicore.numa.requests import AlignedContainer, AlignedRequest
 
 #: How many masks of a width are tried on all rows before the rest is tried on those that are left.
 _FIRST_MASKS = 8

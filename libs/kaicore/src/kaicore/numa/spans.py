@@ -9,10 +9,9 @@
 
 from kaicore.model.node import TopologyPolicy
 from kaicore.model.pod import ContainerKind
-from kaicore.model.quantity import CPU
+from kaicore.model.quantity import CPU, is_memory
 from kaicore.numa.admission import Admitted, Holding
 from kaicore.numa.columns import ZoneColumns
-from kaicore.numa.requests import is_memory
 
 
 def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:

@@ -81,6 +81,31 @@ def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorR
     return routed
 
 
+class Later:
+    """An application that is given later; until then everything but health is answered with 503."""
+
+    def __init__(self, health: Health) -> None:
+        """Args: health: what is answered from the start."""
+        self._health = with_health(health, app=_not_yet)
+        #: The application, once it is there; it answers for health, too.
+        self.app: Asgi | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        """Answer a request."""
+        await (self.app or self._health)(scope, receive, send)
+
+
+async def _not_yet(_: MutableMapping[str, Any], __: _Receive, send: _Send) -> None:
+    body = b'{"error": "starting; /readyz says what is waited for"}'
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"retry-after", b"1"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 def health_routes(health: Health, registry: CollectorRegistry = REGISTRY) -> list[web.RouteDef]:
     """Return the three routes, for a service that has an aiohttp application."""
 

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -137,6 +137,23 @@ class HttpServer:
             stop.cancel()
             self._server.should_exit = True
             await serving
+
+    async def run_beside(self, stopping: asyncio.Event, body: Coroutine[Any, Any, None]) -> None:
+        """Serve until `stopping` is set or `body` ends; requests under way are answered, then `body` is cancelled.
+
+        Raises whatever `body` raised.
+        """
+        serving = asyncio.ensure_future(self.run(stopping))
+        working = asyncio.ensure_future(body)
+        try:
+            await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            await serving
+        finally:
+            working.cancel()
+            stopping.set()
+            await asyncio.wait({serving, working})
 
 
 def listening_socket(host: str, port: int, fd: int | None) -> socket.socket:

@@ -29,7 +29,7 @@ from kaicore.k8s.workloads import Made, Object, derived_uid, expand, group_of, i
 from kaicore.model.group import PodSet
 from kaicore.model.group_source import GroupSource, GroupTemplate
 from kaicore.model.node import Node, NodeTopology
-from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ZoneAmount, decode_annotation
+from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION, ContainerPlacement, decode_annotation
 from kaicore.simulation.admission import Admission, admitted_node
 from kaicore.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
@@ -75,8 +75,8 @@ class WorldPod(NamedTuple):
     where: str
     object: Object
     wire: PodObject
-    predicted: tuple[ZoneAmount, ...] | None = None
-    observed: tuple[ZoneAmount, ...] | None = None
+    predicted: ContainerPlacement | None = None
+    observed: ContainerPlacement | None = None
 
 
 @dataclass(slots=True)
@@ -279,7 +279,7 @@ class _Reader:
 
     def _placement(
         self, item: Located, text: str | None, *, subject: str, annotation: str
-    ) -> tuple[ZoneAmount, ...] | None:
+    ) -> ContainerPlacement | None:
         """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
         if text is None:
             return None

@@ -6,7 +6,7 @@ the next one, and its controller has made another. When nothing changes any more
 something has waited long enough: a grace, a delay, a minimum runtime.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import ClearReason, Decision, Eviction, Healing
 from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.observation import annotated_placement, held, observation
+from kaicore.events.observation import annotated_placement, held, observation, zones_of
 from kaicore.events.payloads import (
     GroupSourceObserved,
     NodeCharged,
@@ -77,6 +77,7 @@ async def simulate(
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
     wait: bool = False,
+    told: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Simulate a world.
 
@@ -86,6 +87,7 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
+        told: is told how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
@@ -95,7 +97,9 @@ async def simulate(
     count = waits = 0
     while cycles is None or count < cycles:
         count += 1
-        if await run.cycle():
+        changed = await run.cycle()
+        told(count)
+        if changed:
             continue
         waits += 1
         more = wait and (cycles is not None or waits <= MOST_WAITS) and run.wait()
@@ -143,8 +147,8 @@ class Simulation:
         for pod in sorted(world.pods, key=_arrival):
             await self._append(self._history(pod))
             if self._kubelets is not None and _holds(pod.wire):
-                record = pod.observed or pod.predicted or ()
-                zones = [{"zone": zone.zone, "amount": zone.amount} for zone in record]
+                record = pod.observed or pod.predicted
+                zones = [{"zone": zone.zone, "amount": zone.amount} for zone in (record.zones if record else ())]
                 world.warnings += self._kubelets.add_running(pod.object, zones)
         await self._append([self._seen(BUDGET, budget) for budget in self._disruption.new(self.state)])
 
@@ -212,10 +216,10 @@ class Simulation:
         wire = pod.wire
         units: list[Unit | None] = []
         node, meta = wire.spec.node_name or "", wire.metadata
-        if node and _holds(wire) and self._believed(pod, node, pod.predicted):
+        if pod.predicted is not None and node and _holds(wire) and self._believed(pod, node, pod.predicted):
             waiting = msgspec.structs.replace(wire.spec, node_name=None)
             units.append(self._seen(POD, msgspec.structs.replace(wire, spec=waiting)))
-            containers = annotated_placement(pod.predicted or ()).containers
+            containers = annotated_placement(pod.predicted).containers
             placed = PodPlaced(
                 uid=meta.uid,
                 namespace=meta.namespace,
@@ -234,25 +238,24 @@ class Simulation:
                 )
             )
         units.append(self._seen(POD, wire))
-        if node and _holds(wire) and self._believed(pod, node, pod.observed):
-            units.append(self._observed(wire, annotated_placement(pod.observed or ()), "annotation"))
+        if pod.observed is not None and node and _holds(wire) and self._believed(pod, node, pod.observed):
+            units.append(self._observed(wire, annotated_placement(pod.observed), "annotation"))
         return units
 
-    def _believed(self, pod: WorldPod, node: str, zones: tuple[ZoneAmount, ...] | None) -> bool:
-        """Whether there is a record, its zones are the node's, and pod and zones can hold it; a warning if not."""
-        if zones is None:
-            return False
+    def _believed(self, pod: WorldPod, node: str, record: ContainerPlacement) -> bool:
+        """Whether a record's zones are the node's, and pod and zones can hold it; a warning if not."""
         found = self._world.topologies.get(node)
         limits = zone_limits(normalize_topology(found[1])) if found is not None else {}
         subject = f"Pod {pod.wire.metadata.namespace}/{pod.wire.metadata.name}"
-        strange = sorted({zone.zone for zone in zones} - limits.keys())
+        placement = annotated_placement(record)
+        strange = sorted({*(zone.zone for zone in record.zones), *zones_of(placement)} - limits.keys())
         if strange:
             problem = (
                 f"{subject}: its placement names {', '.join(strange)}, "
                 f"of which the NodeResourceTopology of {node} knows nothing"
             )
         else:
-            most, placement = most_held(normalize_pod(pod.wire)), annotated_placement(zones)
+            most = most_held(normalize_pod(pod.wire))
             problem = str(impossible_holding(placement, subject=subject, most=most, zones=limits) or "")
         if problem:
             self._world.warnings.append(f"{pod.where}: {problem}; the placement is not believed")
@@ -272,9 +275,8 @@ class Simulation:
         """Bind a pod as the binder does, and let the kubelet answer."""
         pod = self._pods[decision.uid]
         metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
-        zones = decision.placement.zone_amounts() if decision.placement is not None else ()
-        if zones:
-            record = encode_annotation(zones)
+        record = encode_annotation(decision.placement) if decision.placement is not None else ""
+        if record:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), PREDICTED_ANNOTATION: record}
         pod = self._pods[decision.uid] = {**pod, "metadata": metadata, "spec": spec}
         bound = PodBound(decision.uid, decision.namespace, decision.name, decision.node)

@@ -36,7 +36,10 @@ from kaicore.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.numa.own_policy import missed
 from kaicore.queues.accounts import QueueAccounts
 from kaicore.state.class_book import ClassBook
+from kaicore.state.contradiction import MissCause, contradiction
+from kaicore.state.early_release import EarlyReleases
 from kaicore.state.healing import HealingLedger
+from kaicore.state.miss_book import ExplainedMiss, MissBook, OpenMiss
 from kaicore.state.node_charges import NodeCharges
 from kaicore.state.pod_entry import PodEntry, Stage, compare
 from kaicore.state.queue_book import Bill, QueueBook, bill_of
@@ -80,6 +83,12 @@ class ClusterState:
         self.class_book = ClassBook(self.surroundings)
         #: Who holds what of the nodes and their zones.
         self.charges = NodeCharges(self.columns, self.pods, self.class_book.classes, self.surroundings)
+        #: What kubelets may have freed before the API told.
+        self.early_releases = EarlyReleases(self.columns, self.class_book.classes, self.charges)
+        #: Placements that were observed otherwise than predicted.
+        self.misses = MissBook()
+        #: By shard, the last recorded cycle and the position that it knew.
+        self.last_cycles: dict[str, tuple[str, int]] = {}
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
         #: Versions of the streams that decisions are conditional on: nodes, pods and shards' cycles.
         self.versions: dict[str, int] = {}
@@ -150,6 +159,8 @@ class ClusterState:
             self.versions[event.stream] = event.version
         self.position = event.position
         self.recorded_at = event.recorded_at
+        if self.misses.open:
+            self._expire_misses()
         _HANDLERS[type(payload)](self, payload, event)
         if self.group_table.changed:
             self._groups_changed()
@@ -359,7 +370,7 @@ class ClusterState:
         self._stirred += self.surroundings.pod_seen(pod)
         if pod.finished:
             was_held = entry.charged
-            self._release(entry)
+            self._end(entry, at_once=is_kubelet_rejection(pod))
             if was_held and not is_kubelet_rejection(pod):
                 self._changed(entry.node)
             entry.stage, entry.node = Stage.FINISHED, pod.node_name or entry.node
@@ -410,7 +421,7 @@ class ClusterState:
         if entry is None:
             return
         if entry.charged:
-            self._release(entry)
+            self._end(entry)
             self._changed(entry.node)
         self.healing.ends(entry)
         self._unbill(entry)
@@ -459,15 +470,56 @@ class ClusterState:
             add(self.tally.agreement, agreement)
             entry.agreement = agreement
         entry.observed = payload.placement
+        entry.otherwise = ()
         self.charges.foresee(entry)
-        if entry.charged:
-            self._judge(entry)
-        if entry.charged and self.charges.recharge(entry):
+        if not entry.charged:
+            return
+        self._judge(entry)
+        if self.charges.recharge(entry):
+            self._look_again(entry.node)
             self._changed(entry.node)
+        self._judge_misses(entry.node)
 
-    def _prediction_missed(self, payload: payloads.PredictionMissed, _: Event) -> None:
-        """What the pod really holds came with its own event; this counts."""
-        add(self.tally.misses.setdefault(payload.node, {}), f"{payload.policy}/{payload.cause}")
+    def _prediction_missed(self, payload: payloads.PredictionMissed, event: Event) -> None:
+        """What the pod really holds came with its own event; this counts, as soon as it can be told why."""
+        if payload.observed is None:
+            add(self.tally.misses.setdefault(payload.node, {}), f"{payload.policy}/{payload.cause}")
+            return
+        self.misses.open[payload.uid] = OpenMiss(
+            payload.uid, payload.node, payload.policy, payload.cause, event.position, event.recorded_at
+        )
+        self._judge_misses(payload.node)
+
+    def _judge_misses(self, node: str) -> None:
+        """Find out why placements on a node are not as predicted, by what has been told since."""
+        misses = sorted(
+            (miss for miss in self.misses.open.values() if miss.node == node), key=lambda miss: (miss.at, miss.uid)
+        )
+        for miss in misses:
+            entry = self.pods.get(miss.uid)
+            if entry is None or not entry.charged or entry.observed is None:
+                continue
+            if entry.predicted is not None and not contradiction(entry.predicted, entry.observed):
+                self._close_miss(miss, MissCause.HALF_READ)
+                continue
+            released = self.early_releases.explain(entry)
+            if released == ():
+                # The others are elsewhere than was thought: for the same reason, if theirs is known.
+                others = self.misses.before(node, charged_at=entry.charged_at, since=entry.decided_at)
+                early = [other for other in others if other.cause == MissCause.RELEASED_EARLIER]
+                released = early[-1].released if early else ()
+            if released:
+                self._close_miss(miss, MissCause.RELEASED_EARLIER, released)
+
+    def _close_miss(self, miss: OpenMiss, cause: str, released: tuple[str, ...] = ()) -> None:
+        entry = self.pods.get(miss.uid)
+        charged_at = entry.charged_at if entry is not None and entry.charged else 0
+        self.misses.close(ExplainedMiss(miss.uid, miss.node, cause, miss.at, charged_at, released))
+        add(self.tally.misses.setdefault(miss.node, {}), f"{miss.policy}/{cause}")
+
+    def _expire_misses(self) -> None:
+        for miss in self.misses.expired(self.recorded_at):
+            self._close_miss(miss, miss.cause)
 
     # Decisions and outcomes.
 
@@ -478,12 +530,16 @@ class ClusterState:
         if entry is None or entry.stage is not Stage.WAITING:
             return
         entry.predicted, entry.volumes = payload.placement, payload.volumes
+        known = (item[1] for item in self.last_cycles.values() if item[0] == payload.cycle)
+        entry.decided_at = next(known, event.position)
         entry.stage, entry.cycle, entry.placed_at = Stage.PLACED, payload.cycle, event.occurred_at
         self._nominate(entry, None)
         self._hold(entry, payload.node)
         if entry.zone_charge != ZoneCharge():
             self.columns.zones.assume(self.columns.row(payload.node), entry.zone_charge)
         self._settle(entry)
+        if any(one.ended_at > entry.decided_at for one in self.early_releases.ended.get(payload.node, ())):
+            self._look_again(payload.node)
 
     def _pod_nominated(self, payload: payloads.PodNominated, event: Event) -> None:
         entry = self.pods.get(payload.uid)
@@ -527,6 +583,7 @@ class ClusterState:
         self._release(entry)
         self._changed(entry.node)
         entry.stage, entry.node, entry.predicted, entry.kept = Stage.WAITING, "", None, None
+        entry.otherwise = ()
         entry.volumes = {}
         entry.bind_failures += 1
         entry.failed_at = event.recorded_at
@@ -564,6 +621,7 @@ class ClusterState:
 
     def _cycle_completed(self, payload: payloads.CycleCompleted, _: Event) -> None:
         self.tally.cycles += 1
+        self.last_cycles[payload.shard] = payload.cycle, payload.input_position
         self.config_digest = payload.config_digest
         for group in payload.groups:
             if not group.pods:
@@ -619,10 +677,28 @@ class ClusterState:
             self._release(entry)
             self._changed(entry.node)
             entry.predicted = entry.observed = None
-            entry.kept, entry.disbelieved = None, ""
+            entry.kept, entry.otherwise, entry.disbelieved = None, (), ""
             entry.volumes = {}
         self.charges.hold(entry, node, at=self.position)
         self._judge(entry)
+
+    def _end(self, entry: PodEntry, *, at_once: bool = False) -> None:
+        """Release a pod that has ended; its kubelet may have done so a while ago, unless it never had the pod."""
+        node, charged = entry.node, entry.charged
+        if charged and not at_once:
+            self.early_releases.note(entry, at=self.position, now=self.recorded_at)
+        self._release(entry)
+        if charged and not at_once:
+            self._look_again(node)
+            self._judge_misses(node)
+
+    def _look_again(self, node: str) -> None:
+        """Something was told of a node: what was decided on its account before is checked again.
+
+        Only where there are exporters: where nobody observes, no doubt would ever end.
+        """
+        if self.tally.agreement:
+            self.early_releases.look_again(node, at=self.position, now=self.recorded_at)
 
     def _release(self, entry: PodEntry) -> None:
         if not entry.charged:

@@ -8,16 +8,26 @@ from kaicore.state.pod_entry import Holdings, holdings, told_alike
 
 
 class MissCause(StrEnum):
-    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause."""
+    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause.
+
+    Attributes:
+        ZONES: other zones.
+        AMOUNTS: other amounts of the same zones.
+        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
+        HALF_READ: the whole, reported later, is as predicted.
+    """
 
     ZONES = "zones"
     AMOUNTS = "amounts"
+    RELEASED_EARLIER = "ReleasedEarlier"
+    HALF_READ = "HalfRead"
 
 
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
     """Compare an observed placement with its prediction; None where it is as predicted.
 
-    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could.
+    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
+    what init containers perhaps keep may be in the sum or not.
     """
     expected_of, actual_of = told_alike(predicted, observed)
     open_ = {name for container in expected_of for name in container.uncertain}
@@ -25,11 +35,13 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
     if fixed[0] != fixed[1]:
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
+    least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
+    found = _totals(actual_of)
     for resource in sorted(open_):
         possible = _possible(expected_of, resource)
         if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
             return MissCause.ZONES
-        if _totals(expected_of).get(resource, 0) != _totals(actual_of).get(resource, 0):
+        if not least.get(resource, 0) <= found.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
             return MissCause.AMOUNTS
     return None
 
@@ -47,6 +59,12 @@ def falls_short(predicted: Placement, observed: Placement) -> bool:
         if item.container not in (observed.init or ())
         for resource, amount in _totals([item]).items()
     )
+
+
+def _shown_of(predicted: Placement, certain: Iterable[ContainerPlacement]) -> list[ContainerPlacement]:
+    """Return the containers that are compared with all that is perhaps theirs."""
+    names = {item.container for item in certain}
+    return [item for item in predicted.containers if item.container in names]
 
 
 def _totals(containers: Iterable[ContainerPlacement]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import msgspec
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import PodClass
 from kaicore.model.node import NodeTopology
+from kaicore.model.placement import Placement
 from kaicore.numa.columns import ZoneCharge
 from kaicore.numa.init_remains import init_remains
 from kaicore.numa.zones import NodeZones
@@ -100,6 +101,10 @@ class NodeCharges:
         node = self._columns.node_zones(row)
         self._columns.restore(row, mark)
         return node
+
+    def predicted_charge(self, entry: PodEntry) -> ZoneCharge:
+        """Return what a pod is charged with on zones, whatever else it may hold instead."""
+        return (self._resolve(entry, otherwise=()) if entry.otherwise else None) or entry.zone_charge
 
     def held_on(self, node: str) -> list[PodEntry]:
         """Return the pods that are charged to a node, in the order in which they came."""
@@ -197,7 +202,7 @@ class NodeCharges:
             entry.zone_charge = self._columns.zones.charge(row, charge, releasing=entry.releasing)
         self.node_seen(node)
 
-    def _resolve(self, entry: PodEntry) -> ZoneCharge | None:
+    def _resolve(self, entry: PodEntry, otherwise: tuple[Placement, ...] | None = None) -> ZoneCharge | None:
         return zone_charge(
             self._columns.zones,
             self._columns.topologies[self._columns.row(entry.node)],
@@ -205,6 +210,7 @@ class NodeCharges:
             predicted=entry.predicted,
             observed=entry.observed,
             kept=entry.kept,
+            otherwise=entry.otherwise if otherwise is None else otherwise,
         )
 
     def _charge_again(self, node: str) -> None:

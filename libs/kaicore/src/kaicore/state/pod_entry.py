@@ -9,8 +9,8 @@ from kaicore.engine.workload import Nomination
 from kaicore.events.payloads import Reason, WaitingPod
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.model.pod import Amounts, Pod
+from kaicore.model.quantity import is_memory
 from kaicore.numa.columns import ZoneCharge
-from kaicore.numa.requests import is_memory
 from kaicore.state.queue_book import Bill
 
 
@@ -50,6 +50,9 @@ class PodEntry(msgspec.Struct):
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
         kept: what its ordinary init containers keep, predicted again given the zones on which the others were
             observed; None while the first prediction stands.
+        otherwise: other placements that the kubelet may have given it, as far as nobody has observed it: it found freed
+            what the log did not know to be free when it was decided on.
+        decided_at: the position that the cycle which placed it knew.
         charged_at: position of the event that charged it: the order in which pods came to a node.
         unrecorded: it has something bound to zones of its node, and no record tells which.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
@@ -85,6 +88,8 @@ class PodEntry(msgspec.Struct):
     observed: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
     kept: tuple[ContainerPlacement, ...] | None = None
+    otherwise: tuple[Placement, ...] = ()
+    decided_at: int = 0
     charged_at: int = 0
     unrecorded: bool = False
     agreement: Agreement | None = None
@@ -141,9 +146,10 @@ def told_alike(
     """Return the containers of both that can be compared: those that an observation shows, if it tells them apart.
 
     A device that several zones reach is on each of them: where one of those was predicted, it is told as that. Memory
-    of init containers comes and goes, and is left out.
+    of init containers comes and goes, and is left out; so is what a prediction says of them that they perhaps keep.
     """
     predicted, observed = _without_init_memory(predicted, observed.init), _without_init_memory(observed, observed.init)
+    predicted, observed = without_perhaps(predicted), without_perhaps(observed)
     shown = {container.container for container in observed.containers}
     told_apart = "" not in shown and all(container.container for container in predicted.containers)
     kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
@@ -152,6 +158,20 @@ def told_alike(
         for item in observed.containers
     )
     return kept, seen
+
+
+def without_perhaps(placement: Placement) -> Placement:
+    """Return a placement less what is perhaps held: spans of what a container is uncertain about."""
+    if not any(item.uncertain and item.spans for item in placement.containers):
+        return placement
+    containers = []
+    for item in placement.containers:
+        spans = [
+            SpanAmount(span.zones, {name: part for name, part in span.amount.items() if name not in item.uncertain})
+            for span in item.spans
+        ]
+        containers.append(msgspec.structs.replace(item, spans=tuple(span for span in spans if span.amount)))
+    return msgspec.structs.replace(placement, containers=tuple(containers))
 
 
 def _without_init_memory(placement: Placement, init: tuple[str, ...] | None) -> Placement:

@@ -5,14 +5,16 @@ is taken from the prediction also then, or from the one that was made again wher
 that names a zone that the node does not have is of no use as a whole, and the next best one is taken.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.model.node import NodeTopology
 from kaicore.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.model.pod import ContainerKind, Pod
+from kaicore.model.quantity import is_memory
 from kaicore.numa.columns import ZoneCharge, ZoneColumns
 from kaicore.numa.memory_manager import MemoryBlock
-from kaicore.numa.requests import is_memory
 
 
 @dataclass(slots=True)
@@ -88,6 +90,31 @@ class _Account:
         if amount:
             self.amounts[zone, resource] = self.amounts.get((zone, resource), 0) + amount
 
+    def of(self, placement: Placement, init: set[str]) -> "_Account":
+        """Add a whole placement; returns the account."""
+        for container in placement.containers:
+            self.add(container, init=container.container in init, memory=container.container not in init)
+        return self
+
+    def may_be(self, others: Iterable["_Account"]) -> None:
+        """Count on each zone what others have there beyond this one, and note it as repeated."""
+        for other in others:
+            for (zone, resource), amount in sorted(other.amounts.items()):
+                more = amount - self.amounts.get((zone, resource), 0)
+                if more > 0:
+                    self._put(zone, resource, more)
+                    self.repeated[zone, resource] = self.repeated.get((zone, resource), 0) + more
+                    self.uncertain.add(resource)
+            own = Counter((block.resource, block.mask, block.size) for block in self.blocks)
+            every = (*self.blocks, *other.blocks)
+            if not any(block.mask & (block.mask - 1) for block in every):
+                # Groups of zones are not guessed at: a zone that may serve a group serves what it serves.
+                for block in other.blocks:
+                    key = block.resource, block.mask, block.size
+                    if not own[key]:
+                        self.blocks.append(block)
+                    own[key] -= own[key] > 0
+
     def charge(self) -> ZoneCharge:
         amounts = tuple((zone, resource, amount) for (zone, resource), amount in sorted(self.amounts.items()))
         repeated = tuple((*key, amount) for key, amount in sorted(self.repeated.items()) if amount)
@@ -102,6 +129,7 @@ def zone_charge(
     predicted: Placement | None,
     observed: Placement | None,
     kept: tuple[ContainerPlacement, ...] | None = None,
+    otherwise: Sequence[Placement] = (),
 ) -> ZoneCharge | None:
     """Return what a pod's placement records charge to its node; None where there is no usable record.
 
@@ -113,6 +141,8 @@ def zone_charge(
         observed: its zones as observed.
         kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
             prediction stands.
+        otherwise: other predictions that may hold instead while nothing was observed: each zone counts with the most
+            that any of them says, the node as a whole with the first.
 
     The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
     their CPUs and devices are its own to the end.
@@ -136,6 +166,8 @@ def zone_charge(
             account.add(container, init=True, memory=starting)
         elif seen is None:
             account.add(container)
+    if seen is None:
+        account.may_be(_Account(columns, account.index).of(one, init) for one in otherwise if account.known(one))
     for container in seen.containers if seen else ():
         last = container.container in init
         account.add(container, init=last, memory=starting or not last)

@@ -14,10 +14,12 @@ from kaicore.model.disruption import PodDisruptionBudget
 from kaicore.model.group_source import GroupSource
 from kaicore.model.namespace import Namespace
 from kaicore.model.node import Node, NodeTopology
+from kaicore.model.quantity import is_memory
 from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.numa.requests import is_memory
 from kaicore.state.cluster_state import ClusterState, Rejection
+from kaicore.state.early_release import Ended
 from kaicore.state.healing import Healed
+from kaicore.state.miss_book import ExplainedMiss, OpenMiss
 from kaicore.state.pod_entry import PodEntry
 from kaicore.state.queue_book import QueueBook, QueueRecord
 from kaicore.state.roster import WorkloadRecord
@@ -64,6 +66,10 @@ class _StateRecord(msgspec.Struct):
     volumes: list[PersistentVolume]
     storage_classes: list[StorageClass]
     budgets: list[PodDisruptionBudget]
+    last_cycles: dict[str, tuple[str, int]]
+    ended: dict[str, list[Ended]]
+    open_misses: list[OpenMiss]
+    explained_misses: list[ExplainedMiss]
 
 
 _Fact = TypeVar("_Fact")
@@ -127,6 +133,10 @@ def encode_state(state: ClusterState) -> bytes:
             volumes=_sorted(state.surroundings.volumes.volumes),
             storage_classes=_sorted(state.surroundings.volumes.storage_classes),
             budgets=_sorted(state.surroundings.budgets),
+            last_cycles=state.last_cycles,
+            ended=state.early_releases.lately(state.recorded_at),
+            open_misses=list(state.misses.open.values()),
+            explained_misses=list(state.misses.explained.values()),
         )
     )
 
@@ -144,7 +154,9 @@ def decode_state(body: bytes) -> ClusterState:
     state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
     state.tally, state.group_reasons = record.tally, record.group_reasons
     state.healing.healed, state.config_digest = record.healed, record.config_digest
-    state.moved_at = record.moved_at
+    state.moved_at, state.last_cycles = record.moved_at, record.last_cycles
+    state.early_releases.ended = record.ended
+    state.misses.restore(record.open_misses, record.explained_misses)
     state.queue_book = QueueBook.restored(record.queue_book)
     for source in record.group_sources:
         state.group_table.source_seen(source)

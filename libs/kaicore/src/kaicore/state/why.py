@@ -13,6 +13,7 @@ from kaicore.model.pod import Amounts, Pod
 from kaicore.model.quantity import format_amount
 from kaicore.numa.held import impossible_holding, most_held
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.contradiction import MissCause
 from kaicore.state.cycle_input import is_unobserved
 from kaicore.state.healing import why_not
 from kaicore.state.pod_entry import Agreement, PodEntry, Stage, compare
@@ -165,6 +166,8 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
         else:
             found.append("it is to be placed anew as soon as another node would keep its policy")
+    unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
+    found += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.otherwise]
     if entry.disbelieved:
         found.append(f"its last observation is not believed: {entry.disbelieved}")
     silent = state.recorded_at - entry.started_at
@@ -173,6 +176,24 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
         )
     return found
+
+
+def miss_notes(uid: str, state: ClusterState) -> list[str]:
+    """Say why a pod's zones were not as predicted, of one that is gone as well."""
+    if uid in state.misses.open:
+        return ["its zones are not as predicted; why will show in a few seconds"]
+    miss = state.misses.explained.get(uid)
+    if miss is None:
+        return []
+    match miss.cause:
+        case MissCause.RELEASED_EARLIER:
+            pods = ", ".join(miss.released)
+            text = f"its kubelet had freed what {pods} held before the API told the end of that"
+        case MissCause.HALF_READ:
+            text = "the report showed half of its admission, and the whole is as predicted"
+        case _:
+            return []
+    return [f"its zones were not as predicted: {text} ({miss.cause})"]
 
 
 def zones_text(placement: Placement | None) -> str:

@@ -137,8 +137,8 @@ def selector_of(given: Mapping[str, Any] | None) -> LabelSelector | None:
     ]
     requirements += [
         Requirement(term["key"], _EXPRESSION_OPERATORS[term["operator"]], frozenset(term.get("values") or ()))
-        if term["operator"] in _EXPRESSION_OPERATORS
-        else Requirement(term["key"], "in", frozenset())
+        if term.get("operator") in _EXPRESSION_OPERATORS
+        else Requirement(term.get("key", ""), "in", frozenset())
         for term in given.get("matchExpressions") or ()
     ]
     return LabelSelector(tuple(requirements))

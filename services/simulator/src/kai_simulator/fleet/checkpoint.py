@@ -4,6 +4,9 @@ A real kubelet keeps `cpu_manager_state`, `memory_manager_state` and `kubelet_in
 share one journal here. Each line says what became of one pod of one node, with the node's memory zones beside, because
 those depend on the order of everything before (facts row 16). A line is written before anybody is told, so what the API
 knows is never ahead of it; it is not synced to disk, since a process that is killed loses nothing that it has written.
+
+A journal that cannot be written, on a full disk, stops nobody: it is behind then, says why in `problem`, and is written
+anew when that goes. What is torn in it is left out when it is read, a line at a time.
 """
 
 import os
@@ -13,6 +16,7 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ConfigurationError
+from kaicore.service import get_logger
 
 from kai_simulator.fleet.agent import ACTIVE, OVER, Agent, Stage, TrackedPod
 from kai_simulator.fleet.kubelet import Container, Pod, Rejection
@@ -106,45 +110,75 @@ class Journal:
     """The file of one fleet."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        """Read what there is.
+
+        Raises:
+            ConfigurationError: the directory or the file in it cannot be read or made.
+        """
         self._path = directory / "kubelets.jsonl"
+        #: Why what the agents hold is not in the file; empty when it is.
+        self.problem = ""
         self._lines: list[bytes] = []
         self._states: dict[str, NodeState] = {}
-        self._read()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            content = self._path.read_bytes() if self._path.exists() else b""
+        except OSError as error:
+            raise ConfigurationError(f"checkpoints: {error}") from error
+        self._read(content.split(b"\n"))
         self._file = -1
         self._written = 0
 
-    def _read(self) -> None:
-        if not self._path.exists():
-            return
-        lines = self._path.read_bytes().split(b"\n")
+    def _read(self, lines: list[bytes]) -> None:
+        torn: list[str] = []
         for number, line in enumerate(lines):
             if not line:
                 continue
             try:
                 entry = _decode(line)
             except msgspec.MsgspecError as error:
-                if number == len(lines) - 1:
-                    return  # The write that the end of the process cut off; nobody was told of it.
-                raise ConfigurationError(f"{self._path}: line {number + 1}: not a checkpoint: {error}") from error
+                # The last line is the write that the end of the process cut off; nobody was told of it.
+                if number < len(lines) - 1:
+                    torn.append(f"line {number + 1}: {error}")
+                continue
             self._states.setdefault(entry.node, NodeState()).fold(entry)
+        if torn:
+            get_logger().warning(
+                "torn lines of the checkpoint are left out; pods of theirs are decided on anew",
+                file=str(self._path),
+                lines=len(torn),
+                first=torn[0],
+            )
 
     def state_of(self, node: str) -> NodeState:
         """What was written about a node before this process."""
         return self._states.get(node) or NodeState()
 
     def start(self, agents: Iterable[Agent]) -> None:
-        """Write the file anew with what the agents hold, and append from then on."""
-        if self._file >= 0:
-            os.close(self._file)
+        """Write the file anew with what the agents hold, and append from then on; see `problem`."""
         self._states.clear()
         self._lines.clear()
         temporary = self._path.with_suffix(".new")
         content = b"".join(line for agent in agents for line in _lines_of(agent))
-        temporary.write_bytes(content)
-        temporary.replace(self._path)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        self._written = 0
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(self._path)
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._close()
+        self._file, self._written, self.problem = file, 0, ""
+
+    def _fail(self, error: OSError) -> None:
+        """Append nothing any more: a part of a line may be in the file."""
+        self.problem = f"{self._path}: {error.strerror or error}"
+        self._close()
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def note(self, agent: Agent) -> None:
         """Take down what changed on a node; `flush` writes it."""
@@ -167,26 +201,28 @@ class Journal:
 
     def flush(self) -> None:
         """Write what was taken down."""
-        if not self._lines or self._file < 0:
-            return
         content = b"".join(self._lines)
         self._lines.clear()
+        if not content or self._file < 0:
+            return
         view = memoryview(content)
-        while view:
-            view = view[os.write(self._file, view) :]
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            self._fail(error)
+            return
         self._written += len(content)
 
     @property
     def wants_compaction(self) -> bool:
         """Whether the file has grown enough to be written anew."""
-        return self._written > COMPACT_BYTES
+        return self._file >= 0 and self._written > COMPACT_BYTES
 
     def close(self) -> None:
         """Write what was taken down, and close the file."""
         self.flush()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._close()
 
 
 def snapshot(agent: Agent) -> NodeState:
@@ -198,7 +234,7 @@ def snapshot(agent: Agent) -> NodeState:
 
 
 def restore(agent: Agent, state: NodeState) -> None:
-    """Give a new agent what a checkpoint holds; what its machine does not have (any more) is left out."""
+    """Give a new agent what a checkpoint holds; what its machine does not have (any more), or is torn, is left out."""
     kubelet = agent.kubelet
     for resource, ids in (state.unhealthy or {}).items():
         for device in ids:
@@ -210,25 +246,36 @@ def restore(agent: Agent, state: NodeState) -> None:
             zone.free.update({kind: size for kind, size in saved.free.items() if kind in zone.allocatable})
             zone.assignments, zone.cells = saved.assignments, bits(saved.cells)
     for saved_pod in state.pods.values():
-        stage = Stage(saved_pod.stage)
-        if stage in ACTIVE:
-            _restore_pod(agent, saved_pod)
-        agent.remember(
-            TrackedPod(
-                pod=PodObject(
-                    PodMeta(name=saved_pod.name, namespace=saved_pod.namespace, uid=saved_pod.uid),
-                    PodSpec([ContainerSpec(c.name) for c in saved_pod.containers if c.kind == "app"]),
-                ),
-                stage=stage,
-                fate=Fate(saved_pod.run_seconds, saved_pod.exit_code),
-                admitted_at=saved_pod.admitted_at,
-                started_at=saved_pod.started_at,
-                next_at=float("inf") if saved_pod.next_at is None else saved_pod.next_at,
-                ip=saved_pod.ip,
-                init_left=list(saved_pod.init_left),
-                rejection=None if saved_pod.rejection is None else Rejection(*saved_pod.rejection),
+        try:
+            tracked = _tracked(saved_pod)
+            if tracked.stage in ACTIVE:
+                _restore_pod(agent, saved_pod)
+        except ValueError as error:
+            kubelet.managers.release(saved_pod.uid)
+            get_logger(node=agent.spec.name).warning(
+                "a pod's checkpoint makes no sense; it is decided on anew",
+                pod=f"{saved_pod.namespace}/{saved_pod.name}",
+                error=str(error),
             )
-        )
+            continue
+        agent.remember(tracked)
+
+
+def _tracked(saved: PodState) -> TrackedPod:
+    return TrackedPod(
+        pod=PodObject(
+            PodMeta(name=saved.name, namespace=saved.namespace, uid=saved.uid),
+            PodSpec([ContainerSpec(c.name) for c in saved.containers if c.kind == "app"]),
+        ),
+        stage=Stage(saved.stage),
+        fate=Fate(saved.run_seconds, saved.exit_code),
+        admitted_at=saved.admitted_at,
+        started_at=saved.started_at,
+        next_at=float("inf") if saved.next_at is None else saved.next_at,
+        ip=saved.ip,
+        init_left=list(saved.init_left),
+        rejection=None if saved.rejection is None else Rejection(*saved.rejection),
+    )
 
 
 def _lines_of(agent: Agent) -> Iterable[bytes]:

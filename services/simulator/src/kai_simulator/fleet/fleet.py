@@ -34,6 +34,9 @@ from kai_simulator.fleet.timers import Timers
 from kai_simulator.fleet.wire import PodObject
 from kai_simulator.fleet.writer import STRATEGIC_PATCH, Write, Writer
 
+#: Seconds between two tries to write a journal anew that could not be written.
+_JOURNAL_RETRY_S = 1.0
+
 #: Immediate deletion of just this pod.
 _DELETE = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0,"preconditions":{"uid":"%b"}}'
 
@@ -50,6 +53,7 @@ class Fleet:
         metrics: Metrics | None = None,
         concurrency: int = 48,
         clock: Callable[[], float] = time.time,
+        on_checkpoints: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """Make a fleet; nothing happens before `start`.
 
@@ -60,6 +64,7 @@ class Fleet:
             metrics: where to count; a registry of its own by default.
             concurrency: requests about pods that are under way at a time.
             clock: seconds of Unix time.
+            on_checkpoints: is told why checkpoints cannot be written, and "" when they can (again).
 
         Raises:
             ConfigurationError: the checkpoints cannot be read.
@@ -84,6 +89,9 @@ class Fleet:
         self._all_joined = asyncio.Event()
         self._client = client
         self._journal = Journal(data_dir)
+        self._on_checkpoints = on_checkpoints
+        self._told_problem: str | None = None
+        self._retrying = False
         self._outbox: list[tuple[Writer, Write]] = []
         self._touched: dict[str, NodeRuntime] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,7 +107,7 @@ class Fleet:
         """
         for node in self.nodes.values():
             restore(node.agent, self._journal.state_of(node.spec.name))
-        self._journal.start(node.agent for node in self.nodes.values())
+        self._write_journal_anew()
         await ensure_lease_namespace(self._client)
         if any(node.publisher.enabled for node in self.nodes.values()):
             await ensure_crd(self._client, install=install_crds)
@@ -185,7 +193,31 @@ class Fleet:
             writer.submit(write)
         self._outbox.clear()
         if self._journal.wants_compaction:
-            self._journal.start(node.agent for node in self.nodes.values())
+            self._write_journal_anew()
+        self._look_at_journal()
+
+    def _write_journal_anew(self) -> None:
+        self._journal.start(node.agent for node in self.nodes.values())
+        self._look_at_journal()
+
+    def _look_at_journal(self) -> None:
+        """Say what is wrong with the journal when that changes, and try to write it anew until nothing is."""
+        problem = self._journal.problem
+        if problem and not self._retrying:
+            self._retrying = True
+            self.timers.at(self.timers.clock() + _JOURNAL_RETRY_S, self._retry_journal)
+        if problem == self._told_problem:
+            return
+        if problem:
+            get_logger().error("checkpoints cannot be written; pods go on", error=problem)
+        elif self._told_problem:
+            get_logger().info("checkpoints are written again")
+        self._told_problem = problem
+        self._on_checkpoints(problem)
+
+    def _retry_journal(self) -> None:
+        self._retrying = False
+        self._write_journal_anew()
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -210,6 +242,7 @@ class Fleet:
         runtime.set_device_health(resource, device, healthy=healthy)
         self._journal.note_unhealthy(runtime.agent)
         self._journal.flush()
+        self._look_at_journal()
         report_status(runtime, whole=True)
 
 

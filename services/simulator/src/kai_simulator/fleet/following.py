@@ -11,7 +11,7 @@ from kaicore.service import get_logger
 
 from kai_simulator.fleet.metrics import Metrics
 from kai_simulator.fleet.node_runtime import NodeRuntime
-from kai_simulator.fleet.registration import claim, deregistered
+from kai_simulator.fleet.registration import claim, deregistered, report_status
 from kai_simulator.fleet.wire import BOUND_PODS, NODES, NodeObject, PodObject
 
 
@@ -121,6 +121,15 @@ class NodeFollower:
         node.agent.kubelet.labels = {**(meta.labels or {}), "metadata.name": meta.name}
         if not node.background.is_busy(f"node/{meta.name}"):
             claim(node)
+            if _taken_for_dead(found):
+                report_status(node)
+
+
+def _taken_for_dead(node: NodeObject) -> bool:
+    """Whether the control plane gave a node up, which its kubelet sees when it next looks at its own Node."""
+    return any(
+        condition.type == "Ready" and condition.status == "Unknown" for condition in node.status.conditions or ()
+    )
 
 
 @contextmanager

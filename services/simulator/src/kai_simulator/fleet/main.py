@@ -45,6 +45,13 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
     specs = expand(load_profile(settings.profile), source=settings.profile)
     source = configured_access(str(settings.kubeconfig or ""), context=settings.context or "")
     joined: Fleet | None = None
+
+    def checkpoints(problem: str) -> None:
+        if problem:
+            context.health.unmet("checkpoints", problem)
+        else:
+            context.health.met("checkpoints")
+
     gc.set_threshold(*_GC_THRESHOLDS)
     app = web.Application()
     app.add_routes([*health_routes(context.health), *control_routes(lambda: joined)])
@@ -61,6 +68,7 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
             install_crds=settings.install_crds,
             concurrency=settings.concurrency,
             metrics=Metrics(REGISTRY),
+            on_checkpoints=checkpoints,
         ) as fleet:
             joined = fleet
             gc.collect()
@@ -74,7 +82,7 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
 
 def main() -> None:
     """Run the process."""
-    sys.exit(run_service("fleet", FleetSettings, run_fleet, conditions=("nodes",), serve_health=False))
+    sys.exit(run_service("fleet", FleetSettings, run_fleet, conditions=("nodes", "checkpoints"), serve_health=False))
 
 
 if __name__ == "__main__":

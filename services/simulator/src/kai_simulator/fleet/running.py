@@ -1,6 +1,6 @@
 """A fleet as a context: joined on entering, stopped on leaving. For `kai-fleet`, `kai up` and tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ async def running_fleet(
     install_crds: bool = False,
     concurrency: int = 48,
     metrics: Metrics | None = None,
+    on_checkpoints: Callable[[str], None] = lambda problem: None,
 ) -> AsyncIterator[Fleet]:
     """Join a fleet to an API server; yields when all nodes are registered.
 
@@ -34,6 +35,7 @@ async def running_fleet(
         install_crds: install the CRD of NodeResourceTopology where it is missing.
         concurrency: requests about pods that are under way at a time.
         metrics: where to count; a registry of its own by default.
+        on_checkpoints: is told why checkpoints cannot be written, and "" when they can (again).
 
     Raises:
         ConfigurationError: a directory cannot be used, or the CRD is missing.
@@ -43,7 +45,7 @@ async def running_fleet(
         client = await stack.enter_async_context(
             KubeClient(source, connections=connections(concurrency), user_agent="kai-fleet")
         )
-        fleet = Fleet(specs, client, data_dir, metrics=metrics, concurrency=concurrency)
+        fleet = Fleet(specs, client, data_dir, metrics=metrics, concurrency=concurrency, on_checkpoints=on_checkpoints)
         stack.push_async_callback(fleet.stop)
         await fleet.start(install_crds=install_crds)
         await fleet.registered()

@@ -6,7 +6,6 @@ says. What the fleet itself restarts from is its journal (`checkpoint`), not the
 """
 
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from pathlib import Path
 
 from kaicore.kubelet_checkpoints import (
@@ -45,23 +44,27 @@ class StateFiles:
         checkpoint of devices.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: the directory cannot be made.
         """
         self._directory = directory
         (directory / DEVICE_CHECKPOINT).parent.mkdir(exist_ok=True)
         self._cpu_changes = self._memory_changes = kubelet.changes
         self._cpus, self._memory = _cpu_holders(kubelet), _memory_holders(kubelet)
         self._devices, self._healthy = _device_holders(kubelet), _healthy(kubelet)
-        self._replace(CPU_STATE, cpu_state(kubelet))
-        self._replace(MEMORY_STATE, memory_state(kubelet))
+        #: Files that could not be written, and what goes into them.
+        self._unwritten: dict[str, Callable[[Kubelet], bytes]] = {}
+        self._write(CPU_STATE, kubelet, cpu_state)
+        self._write(MEMORY_STATE, kubelet, memory_state)
         if kubelet.managers.devices.pools:
-            self._replace(DEVICE_CHECKPOINT, device_state(kubelet))
+            self._write(DEVICE_CHECKPOINT, kubelet, device_state)
 
     def changed(self, kubelet: Kubelet, *, in_admission: bool = False) -> bool:
         """Write what a kubelet would have written by now; tell whether its reconcile loop will have to free CPUs.
 
         In the middle of an admission the memory manager, the last of the three, has not given anything yet.
         """
+        for name, content in list(self._unwritten.items()):
+            self._write(name, kubelet, content)
         devices, healthy = _device_holders(kubelet), _healthy(kubelet)
         if devices - self._devices or healthy != self._healthy:
             self._devices, self._healthy = devices, healthy
@@ -85,15 +88,15 @@ class StateFiles:
             self._write(CPU_STATE, kubelet, cpu_state)
 
     def _write(self, name: str, kubelet: Kubelet, content: Callable[[Kubelet], bytes]) -> None:
-        # Who removes the files, or fills the disk, does not look at them.
-        with suppress(OSError):
-            self._replace(name, content(kubelet))
-
-    def _replace(self, name: str, content: bytes) -> None:
         path = self._directory / name
         temporary = path.with_name(f".{path.name}")
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        self._unwritten.pop(name, None)
+        try:
+            temporary.write_bytes(content(kubelet))
+            temporary.replace(path)
+        except OSError:
+            # A full disk, or somebody removed the directory: the next change tries again.
+            self._unwritten[name] = content
 
 
 def cpu_state(kubelet: Kubelet) -> bytes:

@@ -10,7 +10,11 @@ from kaicore.service import get_logger
 
 
 class Timers:
-    """Callbacks by time of day, in seconds of Unix time."""
+    """Callbacks by time of day, in seconds of Unix time.
+
+    What is still to come is kept by the loop's clock, which never jumps: when the time of day is set, an hour back say,
+    nothing waits for an hour more, and nothing that has time yet comes at once.
+    """
 
     def __init__(self, *, after: Callable[[], None], clock: Callable[[], float] = time.time) -> None:
         """Make an empty heap; `after` is called once after each round of callbacks."""
@@ -23,9 +27,10 @@ class Timers:
         self._stopped = False
 
     def at(self, when: float, callback: Callable[[], None]) -> None:
-        """Call `callback` at `when`, or as soon as possible."""
-        heapq.heappush(self._heap, (when, next(self._numbers), callback))
-        if when < self._armed_for:
+        """Call `callback` at `when` by the present time of day, or as soon as possible."""
+        due = asyncio.get_running_loop().time() + max(0.0, when - self.clock())
+        heapq.heappush(self._heap, (due, next(self._numbers), callback))
+        if due < self._armed_for:
             self._arm()
 
     def _arm(self) -> None:
@@ -36,11 +41,10 @@ class Timers:
         if self._heap and not self._stopped:
             self._armed_for = self._heap[0][0]
             # A loop's timers count whole milliseconds: one too late, or it fires early and over and over.
-            delay = max(0.0, self._armed_for - self.clock()) + 0.001
-            self._handle = asyncio.get_running_loop().call_later(delay, self._fire)
+            self._handle = asyncio.get_running_loop().call_at(self._armed_for + 0.001, self._fire)
 
     def _fire(self) -> None:
-        now = self.clock()
+        now = asyncio.get_running_loop().time()
         self._armed_for = float("-inf")
         while self._heap and self._heap[0][0] <= now:
             callback = heapq.heappop(self._heap)[2]

@@ -72,10 +72,18 @@ class NodeInfo(Wire):
     kubelet_version: str = ""
 
 
+class NodeCondition(Wire):
+    """A condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
 class NodeStatus(Wire):
     """`status` of a node."""
 
     node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+    conditions: list[NodeCondition] | None = None
 
 
 class NodeObject(KubernetesObject):

@@ -3,10 +3,16 @@
 A connection that breaks is not the caller's business as long as the server comes back soon: work is repeated on a new
 connection, which is safe because reading changes nothing and appending is idempotent. Only when the server stays away
 does the caller learn of it, as `LogUnavailable`.
+
+A server that keeps its connections and says nothing, such as a stopped process or one behind a network that swallows
+everything, is hung up on: its socket is shut down, which ends whatever waits for it. psycopg by itself waits for ever,
+and so does cancelling what waits, because psycopg first has the server cancel it.
 """
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -49,6 +55,15 @@ _LAST_DELAY_S = 1.0
 #: Seconds that the pool tries to connect, and that work waits for it, before `run` begins anew.
 _POOL_S = 2.0
 
+#: Least seconds that work has before its server is hung up on; a longer patience gives it as much.
+_LEAST_ANSWER_S = 10.0
+
+#: The shortest time to connect that libpq knows, seconds; 0 would be none at all.
+_LEAST_CONNECT_S = 2
+
+#: Class of errors of a server that has not what it takes: its disk is full, it is out of memory.
+_RESOURCES_CLASS = "53"
+
 #: Seconds after which a task that was cancelled and goes on is cancelled again.
 _CANCEL_AGAIN_S = 0.1
 
@@ -71,6 +86,10 @@ class Connections:
         """
         self._url = url
         self._patience_s = patience_s
+        self._answer_s = max(patience_s, _LEAST_ANSWER_S)
+        self._probe: Connection | None = None
+        #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
+        self.lacking, self.lacking_since_s = "", 0.0
         self._options: dict[str, Any] = {**_TRANSPORT, "application_name": application, "autocommit": True}
         self._pool = AsyncConnectionPool(
             url,
@@ -102,16 +121,35 @@ class Connections:
     async def close(self) -> None:
         """Close all connections; further work raises `LogUnavailable`."""
         await self._pool.close()
+        if self._probe is not None:
+            await self._probe.close()
 
-    async def connect(self) -> Connection:
+    async def ping(self, *, timeout_s: float) -> None:
+        """Ask the server for a sign of life, on a connection that is for this alone.
+
+        Raises:
+            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
+        """
+        try:
+            if self._probe is None or self._probe.closed:
+                self._probe = await self.connect(timeout_s=timeout_s)
+            with _Deadline(self._probe, timeout_s):
+                await self._probe.execute("SELECT")
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    async def connect(self, *, timeout_s: float | None = None) -> Connection:
         """Return a connection outside the pool, with the same settings.
+
+        Args:
+            timeout_s: seconds that connecting may take, two at least; by default five.
 
         Raises:
             ConfigurationError: the url is none.
             LogUnavailable: the server does not answer, or does not let us in.
         """
         try:
-            connection = await self._connect()
+            connection = await self._connect(timeout_s)
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
         except psycopg.OperationalError as error:
@@ -126,13 +164,18 @@ class Connections:
             raise
         return connection
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, timeout_s: float | None) -> Connection:
         """Connect to the end, even when cancelled.
 
         A connection that was cancelled halfway leaves its socket open until garbage is collected, and up to a minute
         long a session on the server that waits for the password, and that DROP DATABASE in turn waits for.
         """
-        connecting = asyncio.ensure_future(psycopg.AsyncConnection.connect(self._url, **self._options))
+        options = (
+            self._options
+            if timeout_s is None
+            else {**self._options, "connect_timeout": max(_LEAST_CONNECT_S, round(timeout_s))}
+        )
+        connecting = asyncio.ensure_future(psycopg.AsyncConnection.connect(self._url, **options))
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
@@ -148,7 +191,7 @@ class Connections:
 
         Args:
             work: must bear repetition, also after it succeeded without our learning of it.
-            repeat: False does it once, and whatever fails is said at once.
+            repeat: False does it once, however long it takes, and whatever fails is said at once.
 
         Raises:
             LogUnavailable: the server stays away, or the pool is closed.
@@ -164,12 +207,15 @@ class Connections:
             try:
                 # In small portions, because the pool tries to connect anew only when it is asked anew.
                 async with self._pool.connection(timeout=max(min(_POOL_S, deadline - time()), 0.01)) as connection:
-                    result = await work(connection)
+                    with _Deadline(connection, self._answer_s if repeat else None):
+                        result = await work(connection)
             except PoolClosed as error:
                 raise LogUnavailable("the log is closed") from error
             except psycopg.Error as error:
                 if not _passes(error):
                     raise _translated(error) from error
+                if error.sqlstate is not None and error.sqlstate.startswith(_RESOURCES_CLASS):
+                    self.lacking, self.lacking_since_s = str(error), time()
                 if not repeat or time() + delay_s > deadline:
                     raise _translated(error) from error
                 if not isinstance(error, PoolTimeout):
@@ -198,6 +244,32 @@ class Connections:
             raise _translated(error) from error
         finally:
             await connection.close()
+
+
+class _Deadline:
+    """Hangs up on a server that does not answer in time; what waits for it fails with an `OperationalError`."""
+
+    __slots__ = ("_connection", "_seconds", "_timer")
+
+    def __init__(self, connection: Connection, seconds: float | None) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hang_up)
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        passed = self._timer is not None and self._timer.when() <= asyncio.get_running_loop().time()
+        if self._timer is not None:
+            self._timer.cancel()
+        if passed and isinstance(error, psycopg.OperationalError):
+            raise psycopg.OperationalError(f"no answer in {self._seconds:g} s") from error
+
+    def _hang_up(self) -> None:
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 async def end(task: asyncio.Task[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import structlog
 from psycopg import sql
 
-from kaicore.errors import CorruptLog, EventsRetired, KaiError
+from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.events.envelope import Event, Unit, UnitOutcome
 from kaicore.log import partitions
 from kaicore.log.appending import draft
@@ -31,6 +31,9 @@ _CLOSE_S = 5.0
 
 #: Seconds until the next attempt to make months, after one that failed.
 _MONTHS_RETRY_S = 600.0
+
+#: Seconds for which what the server lacked is told by `ping` when nothing was appended since.
+_LACKING_S = 30.0
 
 _MAX = 2**63 - 1
 
@@ -122,7 +125,21 @@ class PostgresLog:
         if appender is None:
             appender = Appender(cluster, self._connections, clock=self._clock, recorded=self._recorded)
             self._appenders[cluster] = appender
-        return await appender.append(call)
+        outcomes = await appender.append(call)
+        self._connections.lacking = ""
+        return outcomes
+
+    async def ping(self, *, timeout_s: float) -> None:
+        """Ask the server for a sign of life.
+
+        Raises:
+            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer; or it answers, and yet
+                refused something a short while ago because its disk is full or it lacks something else.
+        """
+        await self._connections.ping(timeout_s=timeout_s)
+        since_s = asyncio.get_running_loop().time() - self._connections.lacking_since_s
+        if self._connections.lacking and since_s < _LACKING_S:
+            raise LogUnavailable(f"Postgres cannot do it now: {self._connections.lacking}")
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""

@@ -10,16 +10,31 @@ from kai_simulator.apiserver.objects import Object, encode_json
 
 JSON = "application/json"
 
+#: Characters of all warnings about a request, and of each where that is not enough.
+_MOST_WARNED, _MOST_OF_ONE = 4096, 256
+
 
 def json_answer(
     body: bytes, status: int = 200, *, warnings: Iterable[str] = (), content_type: str = JSON
 ) -> web.Response:
     """An answer of encoded JSON."""
     headers: CIMultiDict[str] = CIMultiDict({"Content-Type": content_type})
-    for warning in warnings:
-        escaped = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        headers.add("Warning", f'299 - "{escaped}"')
+    for warning in _short(list(warnings)):
+        headers.add("Warning", f'299 - "{_quoted(warning)}"')
     return web.Response(body=body, status=status, headers=headers)
+
+
+def _short(warnings: list[str]) -> Iterable[str]:
+    """As many of the warnings, as long, as the real server sends; too many are cut, and those beyond left out."""
+    if sum(map(len, warnings)) <= _MOST_WARNED:
+        return warnings
+    return [warning[:_MOST_OF_ONE] for warning in warnings[: _MOST_WARNED // _MOST_OF_ONE]]
+
+
+def _quoted(text: str) -> str:
+    """A text as a header may carry it within quotes: what cannot be printed is told by its number."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
 
 
 def object_answer(obj: Object, status: int = 200, *, warnings: Iterable[str] = ()) -> web.Response:

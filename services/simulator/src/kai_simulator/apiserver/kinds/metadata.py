@@ -1,7 +1,5 @@
 """Validation of `metadata`, the same for every kind."""
 
-import re
-
 from kai_simulator.apiserver.errors import FieldError
 from kai_simulator.apiserver.objects import (
     DNS_LABEL,
@@ -31,7 +29,6 @@ _BAD_LABEL_VALUE = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-_PATH_SEGMENT = re.compile(r"[^/%]+")
 
 #: Collections whose names are single DNS labels, and those whose names are nearly anything.
 _LABEL_NAMED = frozenset({"namespaces", "services"})
@@ -44,11 +41,13 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 def validate_name(name: str, field: str, storage: str = "") -> list[FieldError]:
     """What is wrong with a name."""
     if storage in _FREELY_NAMED:
-        return (
-            []
-            if _PATH_SEGMENT.fullmatch(name)
-            else [FieldError("FieldValueInvalid", field, detail="may not contain '/'", value=name)]
-        )
+        if name in (".", ".."):
+            return [FieldError("FieldValueInvalid", field, detail=f"may not be '{name}'", value=name)]
+        return [
+            FieldError("FieldValueInvalid", field, detail=f"may not contain '{char}'", value=name)
+            for char in "/%"
+            if char in name
+        ]
     if storage in _LABEL_NAMED:
         if len(name) <= 63 and DNS_LABEL.fullmatch(name):
             return []

@@ -55,8 +55,13 @@ class DeleteOptions:
             options, _ = decode("V1DeleteOptions", given or {})
         except Mismatch as error:
             raise StatusError(400, "BadRequest", str(error)) from error
-        if "gracePeriodSeconds" in query:
-            options.setdefault("gracePeriodSeconds", int(query["gracePeriodSeconds"]))
+        seconds = query.get("gracePeriodSeconds")
+        if seconds is not None:
+            try:
+                options.setdefault("gracePeriodSeconds", int(seconds))
+            except ValueError as error:
+                why = f'gracePeriodSeconds: strconv.ParseInt: parsing "{seconds}": invalid syntax'
+                raise StatusError(400, "BadRequest", why) from error
         preconditions = options.get("preconditions") or {}
         propagation = options.get("propagationPolicy") or query.get("propagationPolicy", "")
         orphan = options.get("orphanDependents", {"true": True, "false": False}.get(query.get("orphanDependents", "")))

@@ -47,7 +47,9 @@ def _selector_text(resource: ResourceType, obj: Object) -> str:
     selector = selector_of((obj.get("spec") or {}).get("selector"))
     if selector is None:
         return ""
-    return ",".join(f"{term.key}={min(term.values)}" for term in selector.requirements if term.operator == "in")
+    return ",".join(
+        f"{term.key}={min(term.values)}" for term in selector.requirements if term.operator == "in" and term.values
+    )
 
 
 def set_scale(backend: Backend, target: Target, *, stored: Stored, scale: Object, operation: Operation) -> Stored:

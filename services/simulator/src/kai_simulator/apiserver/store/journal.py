@@ -7,10 +7,11 @@ snapshot-<rv>   one line per object as of <rv>, and a last line that says so
 journal-<rv>    one line per change after <rv>
 ```
 
-Both have lines of one form, `crc32 rv storage key body`, where the body is the encoded object or `-` for a deletion. A
-write reaches the kernel before the client is answered, so it outlives the process; it outlives the machine only as
-far as the file system does, unless `sync` is set. What a kill can leave behind is half a last line, which nobody was
-answered for: it is cut off when the directory is opened.
+Both have lines of one form, `crc32 rv storage key body`, where the body is the encoded object or `-` for a deletion; in
+the key, for roles may be named nearly anything, blanks and the like are written as in urls. A write reaches the kernel
+before the client is answered, so it outlives the process; it outlives the machine only as far as the file system does,
+unless `sync` is set. What a kill can leave behind is half a last line, for which no client was answered: it is cut off
+when the directory is opened.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from kai_simulator.apiserver.errors import CorruptJournal
 
@@ -28,7 +30,7 @@ Apply = Callable[[str, str, int, bytes | None], None]
 
 
 def _line(rv: int, storage: str, key: str, body: bytes | None) -> bytes:
-    rest = b"%d %s %s %s" % (rv, storage.encode(), key.encode(), body if body is not None else b"-")
+    rest = b"%d %s %s %s" % (rv, storage.encode(), quote(key, safe="/:").encode(), body if body is not None else b"-")
     return b"%08x %s\n" % (zlib.crc32(rest), rest)
 
 
@@ -39,8 +41,12 @@ def _parse(line: bytes) -> tuple[int, str, str, bytes | None] | None:
     rest = line[9:-1]
     if line[:8] != b"%08x" % zlib.crc32(rest):
         return None
-    rv, storage, key, body = rest.split(b" ", 3)
-    return int(rv), storage.decode(), key.decode(), None if body == b"-" else body
+    rv, storage, object_part = rest.split(b" ", 2)
+    # Earlier journals have blanks in keys as they are, so what follows the key tells where it ends.
+    key, brace, body = object_part.partition(b" {")
+    if not brace:
+        return int(rv), storage.decode(), unquote(key.removesuffix(b" -").decode()), None
+    return int(rv), storage.decode(), unquote(key.decode()), b"{" + body
 
 
 class Journal:

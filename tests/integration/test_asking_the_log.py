@@ -1,0 +1,102 @@
+"""`kai get` and `kai why` without an API: from a snapshot, which the first question leaves; and lists that go on."""
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from kai_cli.log_answers import open_log_answers
+from kai_cli.source import Source
+from kaicore.inquiry.answers import Selection
+from kaicore.log.port import EventLog
+
+from tests.integration.scheduling import Facts, placed, scheduling
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+async def facts(postgres_log: EventLog, cluster_name: str) -> Facts:
+    found = Facts(postgres_log, cluster_name)
+    await found.add_nodes(1)
+    return found
+
+
+async def test_the_first_question_leaves_a_snapshot_and_the_second_folds_only_what_came_since(
+    facts: Facts, database_url: str, cluster_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await facts.add_pods(*(f"p{number}" for number in range(3100)), cpu=1)
+    source = Source(database_url=database_url)
+    async with open_log_answers(source) as answers:
+        assert (await answers.listing(cluster_name, "pods", Selection(limit=1))).total == 3100
+        assert answers.state(cluster_name).folded > 3100
+    await facts.add_pods("one-more", cpu=1)
+    async with open_log_answers(source) as answers:
+        assert (await answers.listing(cluster_name, "pods", Selection(limit=1))).total == 3101
+        assert answers.state(cluster_name).folded == 1
+    assert capsys.readouterr().err == ""
+
+
+@asynccontextmanager
+async def kai(*arguments: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A `kai` command that goes on; its output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-m", "kai_cli.main", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_watched_list_goes_on_with_what_is_new_and_what_has_changed(
+    facts: Facts, postgres_log: EventLog, database_url: str, cluster_name: str
+) -> None:
+    await facts.add_pods("a", cpu=1)
+    watch = ("get", "pods", "--watch", "-o", "json", "--database-url", database_url, "--cluster", cluster_name)
+    async with kai(*watch) as said, asyncio.timeout(PATIENCE_S):
+
+        async def row() -> tuple[str, str]:
+            found = msgspec.json.decode(await said.readline())
+            return found["name"], found["stage"]
+
+        assert await row() == ("a", "waiting")
+        await facts.add_pods("b", cpu=1)
+        assert await row() == ("b", "waiting")
+        async with scheduling(postgres_log, cluster_name):
+            await placed(postgres_log, cluster_name, 2)
+        assert {await row(), await row()} == {("a", "placed"), ("b", "placed")}
+
+
+async def test_colours_are_for_terminals_and_can_be_refused(facts: Facts, database_url: str, cluster_name: str) -> None:
+    await facts.add_pods("a", cpu=1)
+    ask = ("get", "pods", "--database-url", database_url, "--cluster", cluster_name)
+    assert "\x1b[33mPending" in await asyncio.to_thread(on_a_terminal, *ask)
+    for refused in ((*ask, "--no-color"), ("--no-color", *ask)):
+        assert "\x1b[3" not in await asyncio.to_thread(on_a_terminal, *refused)
+    async with kai(*ask) as said:
+        assert b"\x1b" not in await said.read()
+
+
+def on_a_terminal(*arguments: str) -> str:
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "kai_cli.main", *arguments]
+    with subprocess.Popen(command, stdout=theirs, env=environment):
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:
+            # The other end has gone.
+            pass
+    os.close(ours)
+    return said.decode()

@@ -1,0 +1,191 @@
+"""A Postgres that is not there, says nothing, or has no room: services wait, say so, and lose nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from kaicore.embedded import EmbeddedPostgres
+from kaicore.errors import LogUnavailable
+from kaicore.log.migrate import upgrade
+from kaicore.log.postgres import PostgresLog
+
+from tests.new_events import new_event, unit
+from tests.servers import scratch_directory
+from tests.service_process import service_process
+
+PATIENCE_S = 120.0
+
+SERVICES = ("kai_relay.main", "kai_scheduler.main", "kai_ingest.main", "kai_api.main")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedPostgres]:
+    """A Postgres of the test's own, which runs and has a log in it."""
+    with scratch_directory() as directory:
+        async with EmbeddedPostgres(directory / "postgres", durable=False) as running:
+            await asyncio.to_thread(upgrade, running.url)
+            yield running
+
+
+@asynccontextmanager
+async def services(server: EmbeddedPostgres, nats_url: str, directory: Path) -> AsyncIterator[dict[str, str]]:
+    """Every service that needs the log and no cluster; yields their addresses."""
+    secret = directory / "secret"
+    secret.write_bytes(b"a secret of some length")
+    environment = {
+        "KAI_CLUSTER": "c1",
+        "KAI_CLUSTERS": "c1",
+        "KAI_DATABASE_URL": server.url,
+        "KAI_NATS_URL": nats_url,
+        "KAI_NODE_TOKEN_SECRET_FILE": str(secret),
+    }
+    async with AsyncExitStack() as stack:
+        yield {service: await stack.enter_async_context(service_process(service, environment)) for service in SERVICES}
+
+
+class Client:
+    """Asks services how they are."""
+
+    def __init__(self, session: aiohttp.ClientSession, addresses: dict[str, str]) -> None:
+        self._session, self._addresses = session, addresses
+
+    async def get(self, service: str, path: str) -> tuple[int, str]:
+        async with self._session.get(f"http://{self._addresses[service]}{path}") as response:
+            return response.status, await response.text()
+
+    async def until(self, status: int) -> dict[str, str]:
+        """Wait until `/readyz` of each has a status; return what they say."""
+        said = {}
+        for service in self._addresses:
+            async with asyncio.timeout(PATIENCE_S):
+                while (answer := await self.get(service, "/readyz"))[0] != status:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            said[service] = answer[1]
+        return said
+
+
+@asynccontextmanager
+async def asking(addresses: dict[str, str]) -> AsyncIterator[Client]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_S)) as session:
+        yield Client(session, addresses)
+
+
+async def test_services_wait_for_a_postgres_that_is_not_there_yet(
+    server: EmbeddedPostgres, nats_url: str, tmp_path: Path
+) -> None:
+    await server.stop()
+    async with services(server, nats_url, tmp_path) as addresses, asking(addresses) as client:
+        for service, said in (await client.until(503)).items():
+            assert "[-]log failed: cannot connect to Postgres" in said or "not yet" in said, service
+            assert (await client.get(service, "/healthz"))[0] == 200, "it lives, and is not to be started again"
+        assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 503
+        await server.start()
+        await client.until(200)
+        assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 200
+
+
+async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_until_it_speaks(
+    server: EmbeddedPostgres, nats_url: str, tmp_path: Path
+) -> None:
+    async with services(server, nats_url, tmp_path) as addresses, asking(addresses) as client:
+        await client.until(200)
+        with stopped(server):
+            for service, said in (await client.until(503)).items():
+                assert "[-]log failed: " in said, service
+                assert (await client.get(service, "/healthz"))[0] == 200
+        await client.until(200)
+
+
+async def test_what_waits_for_a_server_that_says_nothing_is_ended(server: EmbeddedPostgres) -> None:
+    async with await PostgresLog.open(server.url, patience_s=1) as log:
+        await log.append("c1", [unit(new_event("stream/a"))])
+        await log.ping(timeout_s=30)
+        with stopped(server):
+            with pytest.raises(LogUnavailable, match=r"does not answer: no answer in 0\.5 s"):
+                await log.ping(timeout_s=0.5)
+            with pytest.raises(LogUnavailable):
+                await log.append("c1", [unit(new_event("stream/a"))])
+        await eventually(lambda: log.ping(timeout_s=5))
+        assert (await log.head("c1")).position >= 1
+
+
+@contextmanager
+def stopped(server: EmbeddedPostgres) -> Iterator[None]:
+    """Stop every process of a server where it stands; its sockets stay open."""
+    assert server.pid is not None
+    sessions = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _child(path, server.pid)]
+    for process in (server.pid, *sessions):
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in (server.pid, *sessions):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+def _child(process: Path, parent: int) -> bool:
+    with suppress(OSError):
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+    return False
+
+
+async def eventually(attempt: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(LogUnavailable):
+                await attempt()
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 160 MB of its own."""
+    with scratch_directory() as directory:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=160m,mode=755", "none", str(directory)],
+            check=False,
+            capture_output=True,
+        ).returncode:
+            pytest.skip("a disk can be mounted by root only")
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+async def append_for_ever(log: PostgresLog, acknowledged: list[int]) -> None:
+    while True:
+        units = [unit(new_event(f"stream/{'x' * 100}{number}")) for number in range(100)]
+        await log.append("c1", units)
+        acknowledged.append(len(units))
+
+
+async def test_a_full_disk_loses_nothing_acknowledged_and_readiness_says_so(small_disk: Path) -> None:
+    async with EmbeddedPostgres(small_disk / "postgres") as server:
+        await asyncio.to_thread(upgrade, server.url)
+        async with await PostgresLog.open(server.url, patience_s=2) as log:
+            await log.append("c1", [unit(new_event("stream/a"))])
+            filler = small_disk / "filler"
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(1 << 16))
+            acknowledged = [1]
+            with pytest.raises(LogUnavailable):
+                await append_for_ever(log, acknowledged)
+            with pytest.raises(LogUnavailable, match=r"No space left on device|does not answer|cannot connect"):
+                await log.ping(timeout_s=5)
+            filler.unlink()
+            await server.start()
+            await eventually(lambda: log.append("c1", [unit(new_event("stream/b"))]))
+            await log.ping(timeout_s=5)
+            head = await log.head("c1")
+            assert head.position > sum(acknowledged)
+            assert len(await log.read("c1", limit=1_000_000)) == head.position

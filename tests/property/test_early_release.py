@@ -1,0 +1,99 @@
+"""What a kubelet gave after it freed something early is explained by that, and counted until it was seen."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.events import payloads
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance
+from kaicore.model.pod import ContainerKind, Pod
+from kaicore.numa.admission import Admitted, admit
+from kaicore.numa.prediction import predicted_placement
+from kaicore.state.contradiction import MissCause, contradiction
+
+from tests.factory import Cluster, amounts, container, pod
+
+ZONES = st.lists(st.builds(amounts, cpu=st.integers(2, 8), gpu=st.integers(0, 3)), min_size=2, max_size=3)
+REQUEST = st.fixed_dictionaries({"cpu": st.integers(1, 6)}, optional={"gpu": st.integers(1, 2)})
+POLICY = st.sampled_from(["single-numa-node", "restricted", "best-effort"])
+
+
+def _pod(name: str, request: Any, *, init: bool) -> Pod:
+    setup = [container("setup", ContainerKind.INIT, cpu=2)] if init else []
+    return pod(name, *setup, container(**request))
+
+
+def _cluster(layout: Any, policy: str, before: list[Pod]) -> Cluster:
+    cluster = Cluster()
+    cluster.add_node("n1", *layout, policy=policy)
+    for one in before:
+        cluster.add_pod(one)
+        cluster.cycle()
+    return cluster
+
+
+def _given(cluster: Cluster, one: Pod, names: list[str]) -> Placement | None:
+    """What the kubelet gives a pod on the node as it is now, as state files tell it."""
+    state = cluster.state
+    admitted = admit(
+        state.columns.node_zones(state.columns.row("n1")), state.classes[state.pods[one.uid].class_key].aligned
+    )
+    if not isinstance(admitted, Admitted) or (predicted := predicted_placement(admitted, names)) is None:
+        return None
+    bare = tuple(ContainerPlacement(item.container, zones=item.zones) for item in predicted.placement.containers)
+    inits = tuple(item.container for item in bare if item.container == "setup")
+    return Placement(Provenance.OBSERVED, bare, inits)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    ZONES,
+    POLICY,
+    st.lists(st.tuples(REQUEST, st.booleans()), min_size=1, max_size=4),
+    st.tuples(REQUEST, st.booleans()),
+    st.integers(1, 3),
+)
+def test_zones_given_after_an_early_release_are_explained_and_were_counted(
+    layout: Any, policy: str, before: Any, asked: Any, freed: int
+) -> None:
+    others = [_pod(f"p{index}", request, init=init) for index, (request, init) in enumerate(before)]
+    cluster = _cluster(layout, policy, others)
+    one = _pod("asked", asked[0], init=asked[1])
+    cluster.add_pod(one)
+    if not cluster.cycle().decisions or len(cluster.state.waiting) == len(others):
+        return
+    entry = cluster.state.pods[one.uid]
+    ended = [other for other in others if cluster.state.pods[other.uid].charged][:freed]
+    if entry.predicted is None or not ended:
+        return
+    twin = _cluster(layout, policy, others)
+    for other in ended:
+        twin.delete_pod(other)
+    twin.add_pod(one)
+    names = [f"node-{index}" for index in range(len(layout))]
+    observed = _given(twin, one, names)
+    if observed is None:
+        # A kubelet can reject what came a moment too early: init containers go where there is room for them alone.
+        return
+    cluster.state.tally.agreement = {"exact": 1}
+    for other in ended:
+        cluster.delete_pod(other)
+    cause = contradiction(entry.predicted, observed)
+    if cause is None:
+        return
+    worlds = (entry.predicted, *entry.otherwise)
+    # How these are split over the zones of a mask is the kubelet's choice in each world.
+    unsure = {name for world in worlds for item in world.containers for name in item.uncertain}
+    charged = {(zone, resource): amount for zone, resource, amount in entry.zone_charge.amounts}
+    for item in observed.containers:
+        for zone in item.zones:
+            for resource, amount in zone.amount.items():
+                if resource in unsure:
+                    continue
+                assert charged.get((names.index(zone.zone), resource), 0) >= amount, "it counted where it is"
+    ids = one.uid, "default", one.name, "n1"
+    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, observed))
+    missed = payloads.PredictionMissed(*ids, policy, cause, entry.predicted, observed)
+    cluster.record(f"pod/{one.uid}", missed)
+    explained = cluster.state.misses.explained[one.uid]
+    assert explained.cause == MissCause.RELEASED_EARLIER

@@ -1,0 +1,159 @@
+"""Kubelets that are ahead of the API: what contradicts a prediction then, and what counts until it is observed."""
+
+import pytest
+from kaicore.events import payloads
+from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.state.contradiction import contradiction
+from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.state.why import miss_notes, notes
+
+from tests.factory import Cluster, amounts, pod
+
+SECOND = 1_000_000
+
+
+class Node(Cluster):
+    """A cluster of one node with two zones of eight CPUs, and an exporter that has observed before."""
+
+    def __init__(self, *, observing: bool = True) -> None:
+        super().__init__()
+        self.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+        if observing:
+            self.place("first", 1)
+            self.observe("first", "node-0", 1)
+            self.delete_pod(pod("first", cpu=1))
+            self.now += 60 * SECOND
+
+    def place(self, name: str, cpus: int) -> str:
+        """Have a pod come and decided on; the zone that is predicted for it."""
+        self.add_pod(pod(name, cpu=cpus))
+        self.cycle()
+        predicted = self.state.pods[f"uid-{name}"].predicted
+        assert predicted is not None, f"{name} has no place"
+        return predicted.containers[0].zones[0].zone
+
+    def observe(self, name: str, zone: str, cpus: int) -> None:
+        """The exporter reports a pod; where it contradicts the prediction, ingest says so."""
+        container = ContainerPlacement("main", zones=(ZoneAmount(zone, amounts(cpu=cpus)),))
+        placement = Placement(Provenance.OBSERVED, (container,))
+        ids = f"uid-{name}", "default", name, "n1"
+        self.record(f"pod/uid-{name}", payloads.PlacementObserved(*ids, placement))
+        predicted = self.state.pods[f"uid-{name}"].predicted
+        assert predicted is not None
+        if cause := contradiction(predicted, placement):
+            missed = payloads.PredictionMissed(*ids, "single-numa-node", cause, predicted, placement)
+            self.record(f"pod/uid-{name}", missed)
+
+    def end(self, name: str, cpus: int) -> None:
+        """The API tells that a pod has succeeded."""
+        self.add_pod(pod(name, cpu=cpus, node_name="n1", phase="Succeeded"))
+
+    def used(self) -> list[int]:
+        zones = self.state.columns.zones
+        found: list[int] = zones.used[self.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
+        return found
+
+    def causes(self) -> dict[str, int]:
+        return self.state.tally.misses.get("n1", {})
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_a_pod_decided_on_before_an_end_was_told_may_be_where_that_was_freed(node: Node) -> None:
+    assert node.place("old", 8) == "node-0"
+    assert node.place("early", 6) == "node-1"
+    node.end("old", 8)
+    assert node.used() == [6000, 6000], "the kubelet may have freed zone 0 before it admitted it"
+    assert decode_state(encode_state(node.state)).pods["uid-early"].otherwise
+    (note,) = notes(node.state.pods["uid-early"], node.state)
+    assert "may be on zones node-0 (cpu 6) as well" in note
+    assert node.place("small", 2) == "node-0"
+    node.add_pod(pod("big", cpu=4))
+    assert node.cycle().decisions == ()
+    node.observe("early", "node-0", 6)
+    assert node.used() == [8000, 0]
+    assert notes(node.state.pods["uid-early"], node.state) == []
+
+
+def test_room_that_is_open_between_zones_counts_once_for_the_node(node: Node) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    node.end("old", 8)
+    zones = node.state.columns.zones
+    assert zones.repeated[node.state.columns.row("n1"), zones.resources["cpu"]] == 6000
+    node.observe("early", "node-1", 6)
+    assert (node.used(), zones.repeated.any()) == ([0, 6000], False)
+
+
+def test_a_pod_that_has_run_for_long_is_where_it_was_predicted(node: Node) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    node.add_pod(pod("early", cpu=6, node_name="n1", phase="Running"))
+    node.now += 6 * SECOND
+    node.end("old", 8)
+    assert node.used() == [0, 6000]
+
+
+def test_a_pod_decided_on_after_the_end_was_told_is_where_it_was_predicted(node: Node) -> None:
+    node.place("old", 8)
+    node.end("old", 8)
+    assert node.place("late", 6) == "node-0"
+    assert node.used() == [6000, 0]
+
+
+def test_without_exporters_no_doubt_is_raised_that_nobody_would_end() -> None:
+    node = Node(observing=False)
+    node.place("old", 8)
+    node.place("early", 6)
+    node.end("old", 8)
+    assert node.used() == [0, 6000]
+
+
+@pytest.mark.parametrize("told_first", [True, False], ids=["end, miss", "miss, end"])
+def test_a_miss_that_an_early_release_explains_has_a_cause_of_its_own(node: Node, *, told_first: bool) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    if told_first:
+        node.end("old", 8)
+    node.observe("early", "node-0", 6)
+    if not told_first:
+        assert node.causes() == {}
+        assert "why will show" in miss_notes("uid-early", node.state)[0]
+        node.state = decode_state(encode_state(node.state))
+        node.end("old", 8)
+    assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
+    node.delete_pod(pod("early", cpu=6))
+    (note,) = miss_notes("uid-early", node.state)
+    assert "had freed what default/old held before the API told" in note
+
+
+def test_what_follows_from_an_early_release_has_the_same_cause(node: Node) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    assert node.place("next", 2) == "node-1"
+    node.end("old", 8)
+    node.observe("early", "node-0", 6)
+    node.observe("next", "node-0", 2)
+    assert node.causes() == {"single-numa-node/ReleasedEarlier": 2}
+
+
+def test_a_miss_that_nothing_explains_keeps_its_cause_after_a_while(node: Node) -> None:
+    node.place("early", 6)
+    node.observe("early", "node-1", 6)
+    node.now += 4 * SECOND
+    node.add_pod(pod("other", cpu=1, scheduler_name="other"))
+    assert node.causes() == {}
+    node.now += 2 * SECOND
+    node.add_pod(pod("another", cpu=1, scheduler_name="other"))
+    assert node.causes() == {"single-numa-node/zones": 1}
+    assert miss_notes("uid-early", node.state) == []
+
+
+def test_a_half_read_that_was_recorded_as_a_miss_is_told_apart(node: Node) -> None:
+    node.place("early", 6)
+    node.observe("early", "node-1", 6)
+    node.observe("early", "node-0", 6)
+    assert node.causes() == {"single-numa-node/HalfRead": 1}
