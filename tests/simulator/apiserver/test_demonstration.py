@@ -1,18 +1,23 @@
 """A cluster for demonstrations has what a stranger's first manifests need."""
 
+import asyncio
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kai_simulator.apiserver.controllers.running import ControllerOptions
 from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
 from kaicore.k8s.queue_kinds import QUEUE_KINDS
 
-from tests.simulator.apiserver.client import Client, pod
+from tests.simulator.apiserver.client import PODS, Client, pod
 from tests.simulator.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+DOCS = Path(__file__).parents[3] / "docs/simulator.md"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 MANIFESTS: dict[str, tuple[str, Json]] = {
@@ -96,6 +101,29 @@ async def test_a_pod_in_the_playground_tolerates_the_taint_of_gpu_nodes(start_se
         made = await client.post("/api/v1/namespaces/playground/pods", pod("q", tolerations=[own, GPU]))
         assert made.json["spec"]["tolerations"][:2] == [own, GPU]
         assert made.json["spec"]["tolerations"].count(GPU) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
+async def test_the_documented_first_tries_are_scheduled(start_server: ServerFactory, tmp_path: Path) -> None:
+    """The commands of docs/simulator.md, as they stand there."""
+    text = DOCS.read_text()
+    commands = text[text.index("kubectl run hello") : text.index("```", text.index("kubectl run hello"))]
+    server = await start_server(controllers=ControllerOptions(default_scheduler=True), demonstration=True, https_port=0)
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
+    async with Client(server.http_url, server.admin_token) as client:
+        node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
+        await client.post("/api/v1/nodes", node)
+        process = await asyncio.create_subprocess_exec("bash", "-e", "-c", commands, env=environment)
+        assert await process.wait() == 0
+        async with client.watch(PODS) as watch:
+            while not (await watch.next())["object"]["spec"].get("nodeName"):
+                pass
+        train = (await client.get("/api/v1/namespaces/playground/pods/train")).json["spec"]
+        assert train["schedulerName"] == "kai-ledger"
+        assert train["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "1"
+        assert GPU in train["tolerations"]
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"key": "a"}', "[1]", '[{"operator": "Near"}]', '[{"key": []}]'])

@@ -321,3 +321,22 @@ async def test_deployments_roll_out(kubectl: Kubectl) -> None:
         assert row[:4] == ["web", "5/5", "5", "5"]
         await kubectl("delete", "deployment", "web")
         await kubectl("wait", "--for=delete", "pods", "-l", "app=web", "--timeout=60s")
+
+
+async def test_impersonation_is_honoured(kubectl: Kubectl) -> None:
+    with pytest.raises(Refused, match='User "jane" cannot list resource "pods"'):
+        await kubectl("get", "pods", "--as", "jane")
+    await kubectl("create", "clusterrolebinding", "dev", "--clusterrole=cluster-admin", "--group=dev")
+    assert "No resources found" in await kubectl("get", "pods", "--as", "jane", "--as-group", "dev")
+    assert (await kubectl("auth", "can-i", "delete", "pods", "--as", "jane", "--as-group", "dev")).strip() == "yes"
+    who = await kubectl.json("auth", "whoami", "--as", "jane", "--as-group", "dev")
+    assert who["status"]["userInfo"] == {"username": "jane", "groups": ["dev", "system:authenticated"]}
+
+
+async def test_metrics_are_shown_to_whoever_may_see_them(kubectl: Kubectl) -> None:
+    assert "apiserver_request_total" in await kubectl("get", "--raw", "/metrics")
+    with pytest.raises(Refused, match="cannot get path"):
+        await kubectl("get", "--raw", "/metrics", "--as", "prometheus")
+    await kubectl("create", "clusterrole", "metrics", "--verb=get", "--non-resource-url=/metrics")
+    await kubectl("create", "clusterrolebinding", "metrics", "--clusterrole=metrics", "--user=prometheus")
+    assert "apiserver_request_total" in await kubectl("get", "--raw", "/metrics", "--as", "prometheus")

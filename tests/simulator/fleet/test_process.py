@@ -201,3 +201,27 @@ async def test_a_full_disk_stops_no_pod_and_readiness_says_so_until_there_is_roo
         await fleet.process.wait()
     async with fleet_process(server, tmp_path) as fleet:
         assert await fleet.holding("node-0") == held, "what happened on the full disk is in the journal by now"
+
+
+OPERATIONS = Path(__file__).parents[3] / "docs/operations.md"
+
+
+async def test_the_documented_line_joins_a_fleet(server: ApiServer, tmp_path: Path) -> None:
+    """`kai fleet` as docs/operations.md has it, on an API server that knows nothing of NodeResourceTopologies."""
+    (line,) = [line for line in OPERATIONS.read_text().splitlines() if line.startswith("kai fleet ")]
+    server.write_http_kubeconfig(tmp_path / "FILE")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kai_cli.main", *line.partition("#")[0].split()[1:]),
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    said, pipe = "", process.stderr
+    assert pipe is not None
+    while "all nodes have joined" not in said:
+        said = (await pipe.readline()).decode()
+        assert said, f"kai fleet ended with {await process.wait()}"
+    process.send_signal(signal.SIGTERM)
+    await pipe.read()
+    assert await process.wait() == 0
+    assert (tmp_path / "DIR").is_dir()
