@@ -157,3 +157,24 @@ def test_a_half_read_that_was_recorded_as_a_miss_is_told_apart(node: Node) -> No
     node.observe("early", "node-1", 6)
     node.observe("early", "node-0", 6)
     assert node.causes() == {"single-numa-node/HalfRead": 1}
+
+
+@pytest.mark.parametrize("first_seen", ["young", "old"])
+def test_pods_that_came_together_and_were_admitted_oldest_first_are_told_apart(node: Node, first_seen: str) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+    observed = {"young": "node-1", "old": "node-0"}
+    for name in (first_seen, *(observed.keys() - {first_seen})):
+        node.observe(name, observed[name], 6)
+    assert node.causes() == {"single-numa-node/OldestFirst": 2}
+    assert "oldest first, not in the order of decisions" in miss_notes("uid-old", node.state)[0]
+
+
+def test_pods_that_did_not_come_together_were_not_admitted_by_age(node: Node) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+        node.now += 2 * SECOND
+    node.observe("old", "node-0", 2)
+    assert node.causes() == {}

@@ -510,6 +510,8 @@ class ClusterState:
                 released = early[-1].released if early else ()
             if released:
                 self._close_miss(miss, MissCause.RELEASED_EARLIER, released)
+            elif self.early_releases.is_by_age(entry):
+                self._close_miss(miss, MissCause.OLDEST_FIRST)
 
     def _close_miss(self, miss: OpenMiss, cause: str, released: tuple[str, ...] = ()) -> None:
         entry = self.pods.get(miss.uid)

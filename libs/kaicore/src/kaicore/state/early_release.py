@@ -24,6 +24,9 @@ from kaicore.state.pod_entry import PodEntry, Stage
 #: How long a told end may explain what was seen, and how far the API may be behind a kubelet, microseconds.
 KEPT_US, LAG_US = 10_000_000, 5_000_000
 
+#: Pods that were placed within so long of each other may come to a kubelet together, microseconds.
+_SYNC_US = 1_000_000
+
 #: Other placements of one pod that are kept in mind.
 _MOST_ALTERNATIVES = 3
 
@@ -105,6 +108,25 @@ class EarlyReleases:
             if given is not None and entry.observed is not None and not contradiction(given.placement, entry.observed):
                 return tuple(one.subject for one in ended[:count])
         return None
+
+    def is_by_age(self, entry: PodEntry) -> bool:
+        """Tell whether a placement is as observed because the kubelet admitted those that came together oldest first.
+
+        So it does with pods of one sync (`kubelet.go`, HandlePodAdditions); decisions are made in another order.
+        """
+        before, otherwise = list[PodEntry](), False
+        for other in self._charges.held_on(entry.node):
+            if other.pod.uid == entry.pod.uid:
+                continue
+            is_before = other.charged_at < entry.charged_at
+            if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
+                otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
+                is_before = other.pod.created_at < entry.pod.created_at
+            before += [other] if is_before else []
+        if not otherwise or entry.observed is None:
+            return False
+        given = self._given(entry, [self._holder(other) for other in before])
+        return given is not None and contradiction(given.placement, entry.observed) is None
 
     def look_again(self, node: str, *, at: int, now: int) -> bool:
         """Check what was decided on the account of a node before something of it was told.
