@@ -114,6 +114,14 @@ async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> N
     assert sequence == 3
 
 
+async def test_a_large_log_of_a_server_is_put_aside_at_its_start(directory: Path) -> None:
+    server = EmbeddedNats(directory)
+    server.log_file.write_bytes(b"old\n" * (5 << 20))
+    async with server:
+        assert server.log_file.stat().st_size < 1 << 20
+        assert (directory / "nats.log.1").read_bytes().startswith(b"old")
+
+
 async def test_starting_what_runs_and_stopping_what_does_not_is_nothing(directory: Path) -> None:
     server = EmbeddedNats(directory)
     await server.stop()
