@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kai_cli.directory_lock import lock
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
@@ -56,7 +55,7 @@ def figures() -> Iterator[Figure]:
 
 async def _measure(*, tell: bool) -> _Run:
     os.environ.update(dict.fromkeys(_TELLING, str(tell).lower()))
-    with scratch_directory() as root, lock(DataDirectory(root)) as held:
+    with scratch_directory() as root, DataDirectory(root).lock() as held:
         stack = Stack(DataDirectory(root), lock=held, tell=lambda _: None, log_level="warning")
         try:
             await stack.start()

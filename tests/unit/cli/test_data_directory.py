@@ -1,5 +1,6 @@
 """What kai deletes when it is told to begin anew: its own data, and nothing else."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from kai_cli.demo import demo
-from kai_cli.directory_lock import lock, try_lock
-from kai_cli.paths import DataDirectory
+from kai_cli.directory_lock import try_lock
+from kai_cli.paths import DataDirectory, RunningStack
 from kai_cli.up import up
 from kaicore.errors import ConfigurationError
 
@@ -109,10 +110,9 @@ def test_beginning_anew_leaves_the_comparisons_own_folder_alone(tmp_path: Path) 
 HOLDER = """
 import sys
 from pathlib import Path
-from kai_cli.directory_lock import lock
 from kai_cli.paths import DataDirectory, RunningStack
 directory = DataDirectory(Path(sys.argv[1]))
-with lock(directory) as held:
+with directory.lock() as held:
     import os
     directory.claim()
     directory.tell_running(RunningStack(os.getpid()))
@@ -149,25 +149,34 @@ def test_the_lock_ends_with_whoever_holds_it() -> None:
     with scratch_directory() as root:
         with another_kai(root):
             assert try_lock(root) is None
-        with lock(DataDirectory(root)):
+        with DataDirectory(root).lock():
             assert try_lock(root) is None
-        with lock(DataDirectory(root)):
+        with DataDirectory(root).lock():
             pass
 
 
 def test_a_child_that_inherited_the_lock_keeps_it_after_its_parents_end() -> None:
     with scratch_directory() as root:
-        held = lock(DataDirectory(root))
+        held = DataDirectory(root).lock()
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(held.fd,))
         held.release()
         assert try_lock(root) is None
         child.communicate()
-        lock(DataDirectory(root)).release()
+        DataDirectory(root).lock().release()
 
 
 def test_a_data_directory_that_is_a_file_or_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
-        lock(DataDirectory(tmp_path / "file"))
+        DataDirectory(tmp_path / "file").lock()
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
-        lock(DataDirectory(tmp_path / "file" / "below"))
+        DataDirectory(tmp_path / "file" / "below").lock()
+
+
+def test_a_stack_whose_process_id_is_somebody_elses_by_now_does_not_run() -> None:
+    with scratch_directory() as root:
+        directory = DataDirectory(root)
+        with directory.lock():
+            directory.tell_running(RunningStack(os.getpid()))
+            assert directory.running() is not None
+        assert directory.running() is None, "nobody has the directory, though there is a process of that id"

@@ -80,10 +80,11 @@ def test_load_on_a_cluster_that_does_not_run_names_those_that_do() -> None:
     with scratch_directory() as root:
         directory = DataDirectory(root)
         directory.claim()
-        directory.tell_running(RunningStack(os.getpid(), clusters={"demo": RunningCluster("k", "s", True)}))
-        with pytest.raises(ConfigurationError, match=r"no such cluster runs in .*: demo; did you mean 'demo'\?"):
-            service_kubeconfig(root, "dem", None)
-        assert service_kubeconfig(root, None, None) == Path("s")
+        with directory.lock():
+            directory.tell_running(RunningStack(os.getpid(), clusters={"demo": RunningCluster("k", "s", True)}))
+            with pytest.raises(ConfigurationError, match=r"no such cluster runs in .*: demo; did you mean 'demo'\?"):
+                service_kubeconfig(root, "dem", None)
+            assert service_kubeconfig(root, None, None) == Path("s")
 
 
 def test_simulate_of_an_empty_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from kaicore.state.cluster_state import ClusterState
 from kaicore.state.pod_entry import Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
-from kai_cli.directory_lock import lock
 from kai_cli.example_manifests import example_manifests
 from kai_cli.expectations import groups_of
 from kai_cli.hints import how_to_ask, kai
@@ -87,7 +86,7 @@ def demo(
     if own:
         directory = DataDirectory(directory.root / ONCE)
     workload = read_manifests([examples or example_manifests()])
-    with lock(directory) as held:
+    with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
         return asyncio.run(_demo(Stack(directory, lock=held, tell=tell), workload, once=once))

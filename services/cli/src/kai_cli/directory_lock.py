@@ -7,13 +7,10 @@ killed is free when its servers and services have ended, too.
 
 import fcntl
 import os
-import time
 from pathlib import Path
 from typing import Self
 
 from kaicore.errors import ConfigurationError
-
-from kai_cli.paths import DataDirectory
 
 #: Seconds that processes of a killed `kai up`, or a question to the log, have to end.
 PATIENCE_S = 30.0
@@ -60,27 +57,3 @@ def try_lock(root: Path) -> DirectoryLock | None:
             f"{root}: cannot be locked ({error.strerror}): name a directory on a disk of this machine"
         ) from error
     return DirectoryLock(fd)
-
-
-def lock(directory: DataDirectory) -> DirectoryLock:
-    """Make a data directory if need be, and lock it before anything in it is read; wait for what is about to end.
-
-    Raises:
-        ConfigurationError: another process uses it, or it cannot be made or locked.
-    """
-    try:
-        directory.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"{error.filename or directory.root}: {error.strerror}") from error
-    deadline = time.monotonic() + PATIENCE_S
-    while (taken := try_lock(directory.root)) is None:
-        running = directory.running()
-        if running is not None:
-            raise ConfigurationError(
-                f"{directory.root}: in use by another kai, process {running.pid}: end that one, or name another "
-                "--data-dir"
-            )
-        if time.monotonic() > deadline:
-            raise ConfigurationError(f"{directory.root}: other processes of kai are still using it")
-        time.sleep(LOOK_S)
-    return taken

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import msgspec
 from kaicore.embedded import usable_directory
 from kaicore.embedded.process import alive
 from kaicore.errors import ConfigurationError
+
+from kai_cli.directory_lock import LOOK_S, PATIENCE_S, DirectoryLock, try_lock
 
 
 class RunningStack(msgspec.Struct):
@@ -65,6 +68,29 @@ class DataDirectory:
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._entries():
             (self.root / _MARKER).write_text("kai keeps its data here, and deletes it when told to begin anew.\n")
+
+    def lock(self) -> DirectoryLock:
+        """Make the directory if need be, and lock it before anything in it is read; wait for what is about to end.
+
+        Raises:
+            ConfigurationError: another process uses it, or it cannot be made or locked.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"{error.filename or self.root}: {error.strerror}") from error
+        deadline = time.monotonic() + PATIENCE_S
+        while (taken := try_lock(self.root)) is None:
+            running = self.running()
+            if running is not None:
+                raise ConfigurationError(
+                    f"{self.root}: in use by another kai, process {running.pid}: end that one, or name another "
+                    "--data-dir"
+                )
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"{self.root}: other processes of kai are still using it")
+            time.sleep(LOOK_S)
+        return taken
 
     def clear(self, *, named_by_us: bool = False) -> None:
         """Delete what an earlier run left; `once` in it stays.
@@ -134,7 +160,11 @@ class DataDirectory:
             stack = msgspec.json.decode(self.running_file.read_bytes(), type=RunningStack)
         except (OSError, msgspec.DecodeError):
             return None
-        return stack if alive(stack.pid) else None
+        if not alive(stack.pid) or (free := try_lock(self.root)) is None:
+            return stack if alive(stack.pid) else None
+        # Nobody has it, so that process is another one of that id by now.
+        free.release()
+        return None
 
     def tell_running(self, stack: RunningStack) -> None:
         """Let other commands know of the stack that runs here; for whoever has locked the directory."""

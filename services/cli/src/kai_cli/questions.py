@@ -121,6 +121,8 @@ def _print(listings: list[Listing], output: Output) -> None:
     if output != "table":
         print_data(listings[0] if len(listings) == 1 else listings, output)
         return
+    if not listings:
+        print("the log is empty")
     for listing in listings:
         if len(listings) > 1:
             print(f"cluster {listing.cluster}:")

@@ -6,7 +6,6 @@ import signal
 import sys
 from pathlib import Path
 
-from kai_cli.directory_lock import lock
 from kai_cli.hints import how_to_ask
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
@@ -55,7 +54,7 @@ def up(
     nats_url = nats_url or os.environ.get("KAI_NATS_URL")
     if nats_url:
         check_nats(nats_url)
-    with lock(directory) as held:
+    with directory.lock() as held:
         stack = Stack(
             directory,
             lock=held,

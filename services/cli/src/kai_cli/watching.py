@@ -18,9 +18,13 @@ async def watch_listings(
     answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection, *, output: Output
 ) -> None:
     """Print lists of clusters and what becomes of them, until cancelled."""
-    async with asyncio.TaskGroup() as tasks:
-        for cluster in clusters:
-            tasks.create_task(_watch(answers, cluster, kind, wanted, output=output, several=len(clusters) > 1))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for cluster in clusters:
+                tasks.create_task(_watch(answers, cluster, kind, wanted, output=output, several=len(clusters) > 1))
+    except ExceptionGroup as errors:
+        # All ask the same, so one is as good as another.
+        raise errors.exceptions[0] from None
 
 
 async def _watch(
