@@ -463,6 +463,7 @@ class ClusterState:
         if problem is not None:
             add(self.tally.disbelieved, payload.node)
             return
+        self.tally.reported += payload.source == "exporter"
         if entry.predicted is not None:
             agreement = compare(entry.predicted, payload.placement)
             if entry.agreement is not None:
@@ -699,7 +700,7 @@ class ClusterState:
 
         Only where there are exporters: where nobody observes, no doubt would ever end.
         """
-        if self.tally.agreement:
+        if self.tally.reported:
             self.early_releases.look_again(node, at=self.position, now=self.recorded_at)
 
     def _release(self, entry: PodEntry) -> None:
