@@ -19,6 +19,7 @@ from kai_simulator.fleet.kubelet import Container, Kubelet, Pod
 from kai_simulator.fleet.nodes import expand
 from kai_simulator.fleet.profile import load_profile
 from kai_simulator.fleet.running import running_fleet
+from kai_simulator.fleet.state_files import StateFiles
 from kaicore import podresources as api
 from kaicore.k8s.access import AccessSource, plain_access
 from kaicore.k8s.client import KubeClient
@@ -49,6 +50,24 @@ def model_rate(rounds: int = 1_000) -> float:
         for pod in pods:
             kubelet.terminated(pod.uid)
     return rounds * len(pods) / (time.perf_counter() - begun)
+
+
+def state_files_cost(rounds: int = 50, pods: int = 8) -> float:
+    """Milliseconds of CPU that the kubelet's state files cost per pod, with so many pods on the node."""
+    spec = expand(load_profile("bench1000"))[0]
+    kubelet = Kubelet(spec.machine, spec.config)
+    amounts = {"cpu": 2_000, "memory": 8 * 1024**3, "nvidia.com/gpu": 1}
+    containers = (Container("main", "app", amounts, amounts),)
+    with tempfile.TemporaryDirectory() as directory:
+        files = StateFiles(Path(directory), kubelet)
+        spent = 0.0
+        for number in range(rounds * pods):
+            kubelet.terminated(f"6c5f3038-adfc-485d-9943-{number - pods:012}")
+            assert kubelet.admit(Pod(f"6c5f3038-adfc-485d-9943-{number:012}", "default", "p", containers)) is None
+            begun = time.process_time()
+            files.changed(kubelet)
+            spent += time.process_time() - begun
+    return spent / (rounds * pods) * 1000
 
 
 # --- pods, from another process ---------------------------------------------------------------------------------------
@@ -180,6 +199,7 @@ async def measure() -> list[Figure]:
 def figures() -> Iterator[Figure]:
     """Measure."""
     yield figure("fleet: admissions of the kubelet model", [model_rate() for _ in range(RUNS)], "1/s")
+    yield figure("fleet: CPU of the state files per pod", [state_files_cost() for _ in range(RUNS)], "ms")
     yield from uvloop.run(measure())
 
 

@@ -34,14 +34,14 @@ async def server() -> AsyncIterator[EmbeddedPostgres]:
 
 
 @asynccontextmanager
-async def services(server: EmbeddedPostgres, nats_url: str, directory: Path) -> AsyncIterator[dict[str, str]]:
+async def services(database_url: str, nats_url: str, directory: Path) -> AsyncIterator[dict[str, str]]:
     """Every service that needs the log and no cluster; yields their addresses."""
     secret = directory / "secret"
     secret.write_bytes(b"a secret of some length")
     environment = {
         "KAI_CLUSTER": "c1",
         "KAI_CLUSTERS": "c1",
-        "KAI_DATABASE_URL": server.url,
+        "KAI_DATABASE_URL": database_url,
         "KAI_NATS_URL": nats_url,
         "KAI_NODE_TOKEN_SECRET_FILE": str(secret),
     }
@@ -80,7 +80,7 @@ async def test_services_wait_for_a_postgres_that_is_not_there_yet(
     server: EmbeddedPostgres, nats_url: str, tmp_path: Path
 ) -> None:
     await server.stop()
-    async with services(server, nats_url, tmp_path) as addresses, asking(addresses) as client:
+    async with services(server.url, nats_url, tmp_path) as addresses, asking(addresses) as client:
         for service, said in (await client.until(503)).items():
             assert "[-]log failed: cannot connect to Postgres" in said or "not yet" in said, service
             assert (await client.get(service, "/healthz"))[0] == 200, "it lives, and is not to be started again"
@@ -90,10 +90,20 @@ async def test_services_wait_for_a_postgres_that_is_not_there_yet(
         assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 200
 
 
+async def test_services_wait_for_a_database_that_is_migrated_after_they_started(
+    empty_database_url: str, nats_url: str, tmp_path: Path
+) -> None:
+    async with services(empty_database_url, nats_url, tmp_path) as addresses, asking(addresses) as client:
+        for service, said in (await client.until(503)).items():
+            assert "no log of this version, migrate it" in said or "not yet" in said, service
+        await asyncio.to_thread(upgrade, empty_database_url)
+        await client.until(200)
+
+
 async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_until_it_speaks(
     server: EmbeddedPostgres, nats_url: str, tmp_path: Path
 ) -> None:
-    async with services(server, nats_url, tmp_path) as addresses, asking(addresses) as client:
+    async with services(server.url, nats_url, tmp_path) as addresses, asking(addresses) as client:
         await client.until(200)
         with stopped(server):
             for service, said in (await client.until(503)).items():

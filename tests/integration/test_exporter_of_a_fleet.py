@@ -109,3 +109,24 @@ async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exportin
     assert sum(zone.amount["cpu"] for zone in container.zones) == 10_000
     assert sum(zone.amount["nvidia.com/gpu"] for zone in container.zones) == 5
     assert container.spans == (SpanAmount(("node-0", "node-1"), {"memory": 40 * GI}),)
+
+
+async def test_init_containers_are_observed_by_the_kubelets_state_files(
+    log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path
+) -> None:
+    facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
+    async with (
+        ApiServer(ApiServerOptions(controllers=None)) as server,
+        Cluster(server.http_url, server.admin_token) as cluster,
+        _fleet(server, exporting, tmp_path),
+    ):
+        held = {"cpu": "3", "memory": "1Gi"}
+        setup = {"name": "setup", "image": "pause", "resources": {"requests": held, "limits": held}}
+        pod = await cluster.run_pod("p", amounts={"cpu": "1", "memory": "2Gi"}, initContainers=[setup])
+        one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
+        await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        payload = (await observed.reach(1))[-1]
+    assert (payload.uid, payload.placement.init) == (one.uid, ("setup",))
+    main, kept = payload.placement.containers
+    assert main.zones == (ZoneAmount("node-0", {"cpu": 1000, "memory": 2 * GI}),)
+    assert [(zone.zone, zone.amount["cpu"]) for zone in kept.zones] == [("node-0", 2000)]

@@ -13,6 +13,22 @@ from hypothesis import strategies as st
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.pod_class import node_requests
+from kaicore.errors import InvalidObject
+from kaicore.events.codec import encode_payload
+from kaicore.k8s import kinds
+from kaicore.k8s.facts import Facts
+from kaicore.k8s.normalize_pod import normalize_pod
+from kaicore.k8s.queue_kinds import QUEUE_KINDS
+from kaicore.k8s.reflector_core import Seen
+from kaicore.k8s.resources import (
+    BUDGETS,
+    CLAIMS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    TOPOLOGIES,
+    VOLUMES,
+)
 from kaicore.model.quantity import MAX_AMOUNT
 from kaicore.simulation import Located, read_world
 from kaicore.simulation.run import Simulation
@@ -20,7 +36,9 @@ from kaicore.state.cluster_state import ClusterState
 from kaicore.state.queue_shares import _ready as ready_totals
 from kaicore.state.snapshot import decode_state, encode_state
 
+from tests import wire
 from tests.factory import node as node_of
+from tests.spoiling import places, spoiled
 
 GPU = "nvidia.com/gpu"
 ABSURD = [str(2**63 - 1), str(2**62), "8Ei", "9e999", "1e30", "16Ei", str(2**53), "7999P", str(MAX_AMOUNT)]
@@ -165,13 +183,85 @@ def test_what_all_nodes_have_is_summed_without_an_overflow(nodes: int) -> None:
 @given(amounts=st.lists(st.sampled_from([*ABSURD, "-1", "x", "", "1Zi"]), min_size=1, max_size=3))
 def test_a_running_pod_of_any_amounts_is_on_its_node(amounts: list[str]) -> None:
     """Its other requests count in any case, so that its node is not promised twice."""
-    from kaicore.k8s.normalize_pod import normalize_pod
-    from kaicore.k8s.resources import PODS
-
-    from tests import wire
-
     listed = [{"name": f"c{i}", **resources({"memory": text}, {"cpu": "1"})} for i, text in enumerate(amounts)]
     pod = normalize_pod(PODS.decode(wire.encode(wire.pod(containers=listed, nodeName="n1"))))
     requests = node_requests(pod)
     assert requests["cpu"] == 1000 * len(amounts)
     assert 0 <= requests.get("memory", 0) <= MAX_AMOUNT
+
+
+SPREAD = {"maxSkew": 1, "minDomains": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+NEAR = {"weight": 5, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+QUEUES = {kind.name: (kind, resource.at(resource.versions[-1])) for kind, resource in QUEUE_KINDS}
+FLAVOR = {
+    "name": "f",
+    "resources": [{"name": "cpu", "nominalQuota": 1, "borrowingLimit": "2", "lendingLimit": 0}],
+}
+EVERY: list[tuple[Any, Any, dict[str, Any]]] = [
+    (kinds.NODE, NODES, wire.node()),
+    (kinds.PRIORITY_CLASS, PRIORITY_CLASSES, {"metadata": wire.metadata("c"), "value": 5}),
+    (kinds.TOPOLOGY, TOPOLOGIES.at("v1alpha2"), wire.topology()),
+    (
+        kinds.POD,
+        PODS,
+        wire.pod(
+            priority=5,
+            overhead={"cpu": "1m"},
+            topologySpreadConstraints=[SPREAD],
+            affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [NEAR]}},
+            containers=[{"name": "c", "resources": {"limits": {"cpu": 1}}, "ports": [{"hostPort": 80}]}],
+        ),
+    ),
+    (
+        kinds.BUDGET,
+        BUDGETS,
+        {
+            "metadata": wire.metadata("b", namespace="default"),
+            "spec": {"selector": {}, "minAvailable": 1, "maxUnavailable": 1},
+            "status": {"disruptionsAllowed": 1},
+        },
+    ),
+    (kinds.VOLUME, VOLUMES, {"metadata": wire.metadata("v"), "spec": {"capacity": {"storage": 1}}}),
+    (
+        kinds.CLAIM,
+        CLAIMS,
+        {
+            "metadata": wire.metadata("c", namespace="default"),
+            "spec": {"resources": {"requests": {"storage": 1}}},
+        },
+    ),
+    (
+        *QUEUES["Queue.scheduling.run.ai"],
+        {
+            "metadata": wire.metadata("q"),
+            "spec": {"priority": 1, "resources": {"cpu": {"quota": 1, "limit": 1.5, "overQuotaWeight": 1}}},
+        },
+    ),
+    (
+        *QUEUES["ClusterQueue.kueue.x-k8s.io"],
+        {
+            "metadata": wire.metadata("q"),
+            "spec": {
+                "fairSharing": {"weight": 1},
+                "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [FLAVOR]}],
+            },
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "resource", "document"), EVERY, ids=lambda value: getattr(value, "name", ""))
+def test_whatever_number_stands_anywhere_the_fact_can_be_recorded_or_is_refused(
+    kind: Any, resource: Any, document: dict[str, Any]
+) -> None:
+    for path in places(document):
+        for number in (10**30, -(10**30), 2**63, 2**64, 2**31, "9" * 400, "1e99"):
+            facts = Facts("c")
+            try:
+                decoded = resource.decode(wire.encode(spoiled(document, path, number)))
+                unit = facts.translate(kind, Seen(decoded), now=0)
+            except InvalidObject:
+                continue
+            assert unit is not None
+            for event in unit.events:
+                assert encode_payload(event.payload)

@@ -75,7 +75,7 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
     if observed is None:
         # A kubelet can reject what came a moment too early: init containers go where there is room for them alone.
         return
-    cluster.state.tally.agreement = {"exact": 1}
+    cluster.state.tally.reported = 1
     for other in ended:
         cluster.delete_pod(other)
     cause = contradiction(entry.predicted, observed)

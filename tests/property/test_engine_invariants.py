@@ -8,7 +8,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import ClearReason, CycleResult, Eviction, EvictionReason
+from kaicore.engine.eviction_cost import PodSizes
 from kaicore.events import payloads
 from kaicore.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.model.disruption import PodDisruptionBudget
@@ -21,6 +23,7 @@ from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.state.snapshot import decode_state, encode_state
 
 from tests.factory import amounts, pod
+from tests.groups import job
 from tests.hierarchy import queue
 from tests.property.test_ledger_invariants import check_accounts
 from tests.workloads import OWNER, Workloads
@@ -96,6 +99,8 @@ class Story:
     ) -> None:
         self.cluster = Workloads()
         self.count = 0
+        #: When groups were last moved.
+        self.moved: dict[str, int] = {}
         #: By path: `d/a` is below `d`.
         self.queues = queues or {}
         self.allowed, seconds = protection
@@ -129,6 +134,9 @@ class Story:
             least=min(least, count),
             group={"together": tuple(before)},
             created_at=self.count,
+            owner=job(self.cluster, f"j{self.count}", spec={"backoffLimit": self.count % 3})
+            if self.count % 2
+            else OWNER,
             **spec,
         )
 
@@ -145,6 +153,7 @@ class Story:
         self.no_queue_beyond_its_limit(held)
         self.no_budget_overdrawn(result, going)
         self.nobody_before_its_time(result, started)
+        self.nobody_is_moved_too_often_or_in_vain(result, before)
         self.all_fits_once_they_are_gone(kept)
         for decision in result.decisions:
             self.cluster.run(self.state.pods[decision.uid].pod)
@@ -188,6 +197,19 @@ class Story:
         for eviction in _for_others(result):
             if self.queues and eviction.reason != EvictionReason.CONSOLIDATED and not eviction.shrinks:
                 assert self.cluster.now - started[eviction.group] >= self.runtime_us
+
+    def nobody_is_moved_too_often_or_in_vain(self, result: CycleResult, before: dict[str, int]) -> None:
+        """Moving is worth it, ends no Job, and leaves who was moved alone for a while."""
+        sizes = PodSizes(self.state.columns)
+        for unit in result.units:
+            moved = [one for one in unit.evicted if one.reason == EvictionReason.CONSOLIDATED]
+            whole = {one.group for one in moved if not one.shrinks and before[one.group] > 1}
+            cost = sum(sizes.of(self.state.pods[one.uid].requests) * (1 + (one.group in whole)) for one in moved)
+            assert not moved or cost < sum(sizes.of(self.state.pods[one.uid].requests) for one in unit.nominated)
+            assert all(one.failures_left is None or one.failures_left >= 0 for one in moved)
+            for group in {one.group for one in moved}:
+                assert self.cluster.now - self.moved.get(group, 0) >= EngineConfig().consolidate_cooldown_us
+                self.moved[group] = self.cluster.now
 
     def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
         """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits.

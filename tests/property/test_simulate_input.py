@@ -83,7 +83,27 @@ OBJECTS: list[dict[str, Any]] = list(
         )
     )
 )
-JUNK = [None, 0, -1, 1.5, "x", "", [], {}, [1], {"a": 1}, True, 2**40, [None], "\0", {"a": None}, "1Ei", [[]], [{}]]
+JUNK = [
+    None,
+    0,
+    -1,
+    1.5,
+    "x",
+    "",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    True,
+    2**40,
+    10**30,
+    [None],
+    "\0",
+    {"a": None},
+    "1Ei",
+    [[]],
+    [{}],
+]
 
 Path = tuple[str | int, ...]
 

@@ -156,8 +156,19 @@ def test_pods_that_come_in_one_sync_are_admitted_oldest_first() -> None:
     assert list(node.kubelet.pods) == ["uid-old"], "one of them fits"
     assert node.pods["uid-young"].stage is Stage.REJECTED
     # What comes later is another sync.
+    node.pod_gone("uid-old")
     older = pod_object("older", amounts={"cpu": "100m"}, metadata={"creationTimestamp": "2027-01-15T08:00:00Z"})
     assert wakes(node.pod_seen(older, NOW + 0.2)) == [pytest.approx(0.3)]
+
+
+def test_pods_created_in_one_second_stay_in_the_order_in_which_they_came() -> None:
+    node = agent("{status: 0, podresources: 0, sync: 100ms}")
+    for name in ("z", "a", "m"):
+        node.pod_seen(
+            pod_object(name, amounts={"cpu": "1"}, metadata={"creationTimestamp": "2027-01-15T08:00:01Z"}), NOW
+        )
+    node.due(NOW + 1)
+    assert list(node.kubelet.pods) == ["uid-z", "uid-a", "uid-m"]
 
 
 def test_a_pod_deleted_before_its_sync_is_just_deleted() -> None:

@@ -65,7 +65,7 @@ def test_placements_are_told_apart_by_cause() -> None:
 
 
 def test_a_kubelet_ahead_of_the_api_is_no_complaint() -> None:
-    misses = {"ReleasedEarlier": 3, "HalfRead": 1}
+    misses = {"ReleasedEarlier": 3, "HalfRead": 1, "OldestFirst": 2}
     assert replace(GOOD, sighted=replace(CLUSTER, misses=misses)).good
 
 

@@ -7,6 +7,7 @@ import pytest
 from kaicore.engine.config import EngineConfig
 from kaicore.engine.decisions import CycleResult, EvictionReason
 from kaicore.engine.reasons import Code, render
+from kaicore.events import payloads
 from kaicore.events.payloads import Reason
 from kaicore.model.pod import Owner, Pod
 from kaicore.state.snapshot import decode_state, encode_state
@@ -221,3 +222,14 @@ def test_a_cool_down_of_none_moves_again_at_once() -> None:
     cluster.add_pod(pod("second", cpu=64, gpu=6))
     runs(cluster, "bare-2", "n0", 4, owner=None)
     assert moved(cluster, cluster.cycle(config)) == {"p-again"}
+
+
+def test_who_could_not_be_evicted_is_not_tried_again_at_once() -> None:
+    cluster = nodes(2)
+    halves(cluster)
+    (eviction,) = cluster.cycle().evictions
+    failed = payloads.EvictionFailed(eviction.uid, "default", eviction.name, eviction.node, 429, "TooManyRequests")
+    cluster.record(f"pod/{eviction.uid}", failed)
+    assert moved(cluster, cluster.cycle()) == {"half-n1"}, "the other one may be moved as well"
+    cluster.state = decode_state(encode_state(cluster.state))
+    assert not cluster.cycle().evictions

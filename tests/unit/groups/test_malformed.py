@@ -1,7 +1,5 @@
 """Junk in any field of any kind is named, or does no harm."""
 
-import copy
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,8 +10,9 @@ from kaicore.groups.tree import leaves, min_pods, satisfied
 from kaicore.k8s.group_kinds import GROUP_KINDS
 
 from tests.groups import documents, read_pod, source_of
+from tests.spoiling import places, spoiled
 
-JUNK: list[Any] = ["9" * 5000, None, -1, 0, 2**31, 2**70, 1.5, "", "junk", "\u0000", True]
+JUNK: list[Any] = ["9" * 5000, None, -1, 0, 2**31, 2**70, -(10**30), 1.5, "", "junk", "\u0000", True]
 JUNK += [[], {}, [None], [{}], {"": None}]
 
 OBJECTS = """
@@ -129,25 +128,6 @@ spec: {startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 3}}
 """
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a document at which something stands."""
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*path, key))
-
-
-def spoiled(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
-    """The document with junk at a place."""
-    found = copy.deepcopy(document)
-    inner = found
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = junk
-    return found
-
-
 @pytest.mark.parametrize("document", documents(OBJECTS), ids=lambda one: f"{one['kind']}.{one['apiVersion']}")
 def test_objects(document: Any) -> None:
     source_of(document)
@@ -158,7 +138,7 @@ def test_objects(document: Any) -> None:
             except InvalidObject:
                 continue
             # Whatever passes can be recorded and is a tree that can be asked.
-            assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+            assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=type(found)) == found
             for template in found.templates:
                 full = {one.name: 2**40 for one in leaves(template.sets)}
                 assert min_pods(template.sets) >= 0

@@ -162,8 +162,8 @@ def on_nodes(operator: str, *values: str, kind: str = "matchExpressions", prefer
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({"topologySpreadConstraints": [{**_SPREAD, "maxSkew": 0}]}, "maxSkew: not 1 or more: 0"),
-        ({"topologySpreadConstraints": [{**_SPREAD, "minDomains": 0}]}, "minDomains: not 1 or more: 0"),
+        ({"topologySpreadConstraints": [{**_SPREAD, "maxSkew": 0}]}, "maxSkew: not from 1 to 2147483647: 0"),
+        ({"topologySpreadConstraints": [{**_SPREAD, "minDomains": 0}]}, "minDomains: not from 1 to 2147483647: 0"),
         ({"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "Maybe"}]}, "whenUnsatisfiable: neither"),
         ({"topologySpreadConstraints": [{**_SPREAD, "nodeTaintsPolicy": "Maybe"}]}, "nodeTaintsPolicy: neither"),
         ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "topologyKey: is empty"),

@@ -1,12 +1,13 @@
 """The groups of what owners make: every owner's pods are there, and all that its groups ask for."""
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from kaicore.engine.config import EngineConfig
-from kaicore.groups.tree import satisfied
+from kaicore.groups.tree import min_pods, satisfied
 from kaicore.simulation.run import Simulation
 from kaicore.state.cluster_state import ClusterState
 
@@ -190,3 +191,18 @@ def test_jobs_that_are_a_whole_start_as_one_or_not_at_all(tmp_path: Path, job: s
     assert world.warnings == []
     found = brief(document_of(world))
     assert sum(where.startswith("n1") for where in found.values()) == placed
+
+
+_GUIDE = (Path(__file__).parents[3] / "docs" / "groups.md").read_text().partition("## Manifests to begin with")[2]
+DOCUMENTED = re.findall(r"```yaml\n(.*?)```", _GUIDE, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(DOCUMENTED)))
+def test_the_documented_manifests_are_gangs_of_two(tmp_path: Path, number: int) -> None:
+    nodes = node(gpus=4, cpus=32)
+    state, warnings = begun(nodes + "---\n" + DOCUMENTED[number], tmp_path)
+    assert warnings == []
+    (found,) = [one for one in state.groups.values() if state.group_table.pods_of(one.key)]
+    assert min_pods(found.sets) == len(state.group_table.pods_of(found.key)) == 2
+    placed = brief(document_of(world_of(nodes + "---\n" + DOCUMENTED[number], tmp_path)))
+    assert all(where.startswith("n1 ") for where in placed.values())

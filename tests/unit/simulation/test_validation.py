@@ -28,7 +28,7 @@ def using(resources: str) -> str:
         (pod("a", spec="tolerations: [{key: a, effect: Never}]"), "spec.tolerations[0].effect: is none of"),
         (pod("a", spec=BAD_AFFINITY), "matchExpressions[0].operator: is none of In, NotIn"),
         (pod("a", spec=NODE_AFFINITY.format("Gt")), "matchExpressions[0].values: not values of Gt: ('b',)"),
-        (pod("a", spec=SPREAD.format(0, "DoNotSchedule")), "spec.topologySpreadConstraints[0].maxSkew: not 1"),
+        (pod("a", spec=SPREAD.format(0, "DoNotSchedule")), "spec.topologySpreadConstraints[0].maxSkew: not from 1"),
         (pod("a", spec=SPREAD.format(1, "X")), "topologySpreadConstraints[0].whenUnsatisfiable: neither"),
         (pod("a", spec="restartPolicy: Whenever"), "spec.restartPolicy: is none of Always, OnFailure, Never: 'Wh"),
         (pod("a", status="{phase: Dancing}"), "status.phase: is none of"),

@@ -15,9 +15,9 @@ SECOND = 1_000_000
 class Node(Cluster):
     """A cluster of one node with two zones of eight CPUs, and an exporter that has observed before."""
 
-    def __init__(self, *, observing: bool = True) -> None:
+    def __init__(self, *, observing: bool = True, memory: int = 0) -> None:
         super().__init__()
-        self.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+        self.add_node("n1", amounts(cpu=8, memory=memory), amounts(cpu=8, memory=memory))
         if observing:
             self.place("first", 1)
             self.observe("first", "node-0", 1)
@@ -157,3 +157,44 @@ def test_a_half_read_that_was_recorded_as_a_miss_is_told_apart(node: Node) -> No
     node.observe("early", "node-1", 6)
     node.observe("early", "node-0", 6)
     assert node.causes() == {"single-numa-node/HalfRead": 1}
+
+
+def test_a_pod_whose_zone_another_is_seen_on_may_be_on_the_other(node: Node) -> None:
+    assert (node.place("one", 6), node.place("two", 6)) == ("node-0", "node-1")
+    node.observe("two", "node-0", 6)
+    assert node.used() == [12000, 6000], "where both cannot be, one is not, whatever has ended"
+    node.observe("one", "node-1", 6)
+    assert node.used() == [6000, 6000]
+
+
+@pytest.mark.parametrize("first_seen", ["young", "old"])
+def test_pods_that_came_together_and_were_admitted_oldest_first_are_told_apart(node: Node, first_seen: str) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+    observed = {"young": "node-1", "old": "node-0"}
+    for name in (first_seen, *(observed.keys() - {first_seen})):
+        node.observe(name, observed[name], 6)
+    assert node.causes() == {"single-numa-node/OldestFirst": 2}
+    assert "oldest first, not in the order of decisions" in miss_notes("uid-old", node.state)[0]
+
+
+def test_pods_that_did_not_come_together_were_not_admitted_by_age(node: Node) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+        node.now += 2 * SECOND
+    node.observe("old", "node-0", 2)
+    assert node.causes() == {}
+
+
+def test_memory_that_may_be_on_another_zone_is_counted_there_and_promised_once() -> None:
+    node = Node(memory=16)
+    for name in ("old", "early"):
+        node.add_pod(pod(name, cpu=6, memory=12))
+        node.cycle()
+    node.add_pod(pod("old", cpu=6, memory=12, node_name="n1", phase="Succeeded"))
+    zones = node.state.columns.zones
+    row, memory = node.state.columns.row("n1"), zones.resources["memory"]
+    assert zones.used[row, :, memory].tolist() == [12 * 2**30] * 2
+    assert (zones.used - zones.repeated)[row, :, memory].tolist() == [0, 12 * 2**30]

@@ -77,6 +77,7 @@ def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order()
     """It had freed a zone before the API told so: nobody could know, and the pod after it takes the other zone."""
     cluster = cluster_of("a", "b")
     seen = on_zone("node-0", 3)
+    cluster.record("pod/uid-a", payloads.PlacementObserved("uid-a", "default", "a", "n1", seen), subject="default/a")
     observed = payloads.PlacementObserved("uid-b", "default", "b", "n1", seen)
     position = cluster.record("pod/uid-b", observed, subject="default/b").position
     cluster.add_pod(pod("c", cpu=2, memory=1))

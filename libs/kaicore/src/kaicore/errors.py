@@ -21,6 +21,7 @@ KaiError
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
 ├── UnknownSubject           the log knows nothing of what was asked about
 ├── ConfigurationError       settings that cannot work, said before anything is started
+│   └── NotMigrated          the database has no log of this version, yet
 └── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
 
@@ -145,6 +146,10 @@ class UnknownSubject(KaiError):
 
 class ConfigurationError(KaiError):
     """Settings that cannot work."""
+
+
+class NotMigrated(ConfigurationError):
+    """The database has no log of this version in it, yet."""
 
 
 class EmbeddedServerError(KaiError):

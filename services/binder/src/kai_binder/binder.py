@@ -207,6 +207,7 @@ class Binder:
             flushed = asyncio.ensure_future(self._outbox.flushed())
             await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
             flushed.cancel()
+            # Also where the log has not moved on: what was written since is in it.
             await self._save_snapshot()
         finally:
             appending.cancel()
@@ -282,8 +283,6 @@ class Binder:
             self._turns.put_nowait((turn.position, turn))
 
     async def _save_snapshot(self) -> None:
-        if self._projection.position == self._snapshot_at:
-            return
         snapshot = self._projection.snapshot()
         self._snapshot_at = snapshot.position
         try:

@@ -1,13 +1,20 @@
 """`kai migrate`: bring a database to the schema of this version."""
 
+import os
+
+from kaicore.errors import ConfigurationError
 from kaicore.log.migrate import upgrade
 
 
-def migrate(*, database_url: str) -> int:
+def migrate(*, database_url: str | None = None) -> int:
     """Migrate a database; harmless when it is migrated already.
 
     Args:
-        database_url: postgresql://… of the event log.
+        database_url: postgresql://… of the event log; by default $KAI_DATABASE_URL, which shows no password to whoever
+            lists processes.
     """
-    upgrade(database_url)
+    url = database_url or os.environ.get("KAI_DATABASE_URL")
+    if not url:
+        raise ConfigurationError("kai migrate: name --database-url or set KAI_DATABASE_URL")
+    upgrade(url)
     return 0

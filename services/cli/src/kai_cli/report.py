@@ -19,9 +19,11 @@ _CAUSES: dict[str, str] = {
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
     MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
+    MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",
 }
-#: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell.
-_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ})
+#: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell, or has an order
+#: of its own.
+_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ answer, and so in no report.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from kaicore.errors import InvalidObject
 from kaicore.kubelet_checkpoints import (
@@ -101,6 +101,8 @@ class Checkpoints:
         self._subject = subject
         self._contents: list[bytes | None] = []
         self._read: Allocations | None = None
+        #: By file, what its last contents were decoded to.
+        self._states: dict[str, tuple[bytes, Any]] = {}
 
     def read(self) -> Allocations | None:
         """Return what the files say; None where there are none.
@@ -136,11 +138,16 @@ class Checkpoints:
         return Allocations(pods, state.policy == _STATIC_MEMORY)
 
     def _state(self, decode: Callable[[bytes], _State], name: str, content: bytes) -> _State:
+        known, decoded = self._states.get(name, (b"", None))
+        if known == content:
+            return cast("_State", decoded)
         try:
-            return decode(content)
+            state = decode(content)
         except InvalidObject as error:
             field_ = f"{self._directory / name}: {error.field}"
             raise InvalidObject(self._subject, field_, error.value, error.problem) from error
+        self._states[name] = content, state
+        return state
 
     def _add_cpus(self, state: CpuManagerState, pods: dict[str, PodAllocations]) -> None:
         for uid, containers in state.entries.items():

@@ -17,6 +17,7 @@ from kaicore.service.node_tokens import EVERY_NODE
 from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.requests import ClientDisconnect
 
+from kai_ingest.answer import Answer
 from kai_ingest.authentication import (
     AuthenticationUnavailable,
     Authenticator,
@@ -24,7 +25,7 @@ from kai_ingest.authentication import (
     NotAuthenticated,
     TooManyReviews,
 )
-from kai_ingest.ingest import Answer, Ingest
+from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
 

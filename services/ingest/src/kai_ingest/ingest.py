@@ -3,16 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 
-import msgspec
 from kaicore.errors import InvalidObject, LogError
 from kaicore.events.envelope import Event, NewEvent, Unit, UnitOutcome
-from kaicore.events.node_charged import charging
 from kaicore.events.observation import (
     annotated_placement,
     content_digest,
-    observation,
     prediction_missed,
     zones_of,
 )
@@ -20,16 +16,15 @@ from kaicore.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.feed import EventFeed
 from kaicore.log.port import EventLog, Filter, Snapshot
 from kaicore.log.snapshots import newest
-from kaicore.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
+from kaicore.model.placement import OBSERVED_ANNOTATION, decode_annotation
 from kaicore.service.logs import Logger
-from kaicore.state.contradiction import MissCause, contradiction, falls_short
 
-from kai_ingest.equal_reads import EqualReads
+from kai_ingest.answer import Answer, Unaccepted
+from kai_ingest.judging import Judge, Judged, News
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Miss, Projection, Unresolved
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved
 from kai_ingest.reporters import Reporters
-from kai_ingest.reports import Report, pod_name, read_pod
+from kai_ingest.reports import Report, pod_name
 from kai_ingest.said_before import SaidBefore
 
 #: Name of ingest's snapshots.
@@ -46,76 +41,6 @@ _CATCH_UP_S = 1.0
 
 #: How long a pod may be bound before its missing observation counts, microseconds.
 _UNOBSERVED_US = 60_000_000
-
-_NOTHING_PREDICTED = Placement(Provenance.PREDICTED)
-
-
-class Unaccepted(msgspec.Struct, frozen=True):
-    """A pod of a report that was not taken, and why."""
-
-    namespace: str
-    name: str
-    detail: str
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What became of a report.
-
-    Attributes:
-        status: `taken`, `superseded` or `refused`.
-        detail: why it was not taken.
-        unknown: pods that cannot be told yet; to be sent again.
-        refused: pods of which something impossible was said.
-        again: pods that were recorded, but not as predicted; to be sent once more after the next look at the kubelet.
-    """
-
-    node: str
-    status: str = "taken"
-    detail: str = ""
-    unknown: tuple[Unaccepted, ...] = ()
-    refused: tuple[Unaccepted, ...] = ()
-    again: tuple[Unaccepted, ...] = ()
-
-
-@dataclass(slots=True)
-class _News:
-    """An observation to append.
-
-    Attributes:
-        pod: whose.
-        event: the observation.
-        first: it is the pod's first.
-        miss: the prediction that it contradicts.
-        charges: it changes what the pod's node is accounted to hold.
-        version: of the pod's stream, up to which the pod was known.
-    """
-
-    pod: KnownPod
-    event: NewEvent
-    first: bool
-    charges: bool
-    version: int
-    miss: NewEvent | None = None
-
-    def unit(self, *, charges: bool) -> Unit:
-        """Return what to append: one that does not charge the node only holds while the pod's stream stands still."""
-        events = (self.event,) if self.miss is None else (self.event, self.miss)
-        if charges:
-            return charging(Unit(events), self.pod.node, pods=(self.pod.uid,))
-        return Unit(events, expect={f"pod/{self.pod.uid}": self.version})
-
-
-@dataclass(slots=True)
-class _Judged:
-    """A report and what follows from it."""
-
-    report: Report
-    news: list[_News] = field(default_factory=list)
-    unknown: list[Unaccepted] = field(default_factory=list)
-    refused: list[Unaccepted] = field(default_factory=list)
-    again: list[Unaccepted] = field(default_factory=list)
-    missed: list[NewEvent] = field(default_factory=list)
-    unchanged: int = 0
 
 
 class Ingest:
@@ -149,7 +74,7 @@ class Ingest:
         self._snapshot_at = 0
         self._reporters = Reporters()
         self._said = SaidBefore()
-        self._reads = EqualReads()
+        self._judging = Judge(self.projection, cluster)
         self._locks: dict[str, asyncio.Lock] = {}
         self._progress = asyncio.Event()
         metrics.position.set_function(lambda: self.projection.position)
@@ -188,6 +113,7 @@ class Ingest:
             if len(events) < _PAGE:
                 break
         self.projection.position = max(head, self.projection.position)
+        self._judging = Judge(self.projection, self._cluster)
         self._snapshot_at = self.projection.position
 
     async def follow(self, feed: EventFeed) -> None:
@@ -239,7 +165,7 @@ class Ingest:
         await self._catch_up()
         async with self._alone(report.node for report in reports):
             judged = [self._judge(report) for report in reports]
-            taken = [one for one in judged if isinstance(one, _Judged)]
+            taken = [one for one in judged if isinstance(one, Judged)]
             await self._append([news for one in taken for news in one.news], "exporter")
             await self._append_missed([event for one in taken for event in one.missed])
         answers = []
@@ -263,16 +189,16 @@ class Ingest:
                 while self.projection.position < head:
                     await self._progress.wait()
 
-    def _judge(self, report: Report) -> _Judged | Answer:
+    def _judge(self, report: Report) -> Judged | Answer:
         if problem := self._reporters.superseded(report, now=self._clock()):
             self._refuse("superseded", (report.node, report.instance), node=report.node, error=problem)
             return Answer(report.node, "superseded", problem)
-        judged = _Judged(report)
+        judged = Judged(report)
         seen: set[tuple[str, str]] = set()
         for value in report.pods:
             name = pod_name(value)
             try:
-                self._judge_pod(value, report, judged, seen)
+                self._judging.pod(value, report, judged, seen)
             except InvalidObject as error:
                 judged.refused.append(Unaccepted(*name, str(error)))
                 self._refuse("invalid", (report.node, *name, error.field), node=report.node, error=str(error))
@@ -280,49 +206,6 @@ class Ingest:
                 judged.unknown.append(Unaccepted(*name, str(error)))
                 self._refuse(error.miss, (report.node, *name), node=report.node, error=str(error))
         return judged
-
-    def _judge_pod(self, value: object, report: Report, judged: _Judged, seen: set[tuple[str, str]]) -> None:
-        pod = read_pod(value, node=report.node)
-        key = (pod.namespace, pod.name)
-        if key in seen:
-            raise InvalidObject(f"report of Node {report.node}", "pods", "/".join(key), "this pod is named twice")
-        seen.add(key)
-        known = self.projection.resolve(
-            pod.namespace, pod.name, node=report.node, uid=pod.uid, observed_at=report.observed_at
-        )
-        placement = reported_placement(pod)
-        self.projection.check_zones(known, zones_of(placement))
-        cause = self._contradicts(known, placement)
-        if cause is None:
-            self._reads.settled(known.uid)
-            lasts = True
-        else:
-            lasts = self._reads.again(known.uid, content_digest(placement), at=report.observed_at)
-        news = not self._says_nothing_new(known, placement)
-        if cause is not None and news and not lasts and falls_short(known.predicted or _NOTHING_PREDICTED, placement):
-            problem = "less than was predicted: half of an admission, or to be read once more"
-            raise Unresolved(Miss.HALF, f"Pod {known.subject}: containers: {problem}")
-        certain = lasts or pod.checked
-        if cause is not None and not certain:
-            judged.again.append(Unaccepted(pod.namespace, pod.name, "not as predicted: to be read once more"))
-        if not news:
-            judged.unchanged += 1
-            if cause is not None and certain and known.record is not None:
-                missed = self._missed(known, placement, cause)
-                judged.missed.append(prediction_missed(missed, follows=known.record.id, occurred_at=report.observed_at))
-            return
-        self.projection.check_held(known, placement)
-        observed = self._news(known, placement, "exporter", occurred_at=report.observed_at)
-        if cause is not None and certain:
-            missed = self._missed(known, placement, cause)
-            observed.miss = prediction_missed(missed, follows=observed.event.id, occurred_at=report.observed_at)
-        judged.news.append(observed)
-
-    def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
-        if known.record is None:
-            # That a pod holds nothing is news only where it was thought to hold something.
-            return is_empty(placement) and known.predicted is None
-        return known.record.exporter and known.record.content == content_digest(placement)
 
     async def _judge_annotations(self) -> None:
         """Record what annotations say of pods that no exporter has reported."""
@@ -339,7 +222,7 @@ class Ingest:
                 there = self.projection.pods.keys()
                 self.projection.annotated.update(news.pod.uid for news in found if news.pod.uid in there)
 
-    def _judge_annotation(self, pod: KnownPod) -> _News | None:
+    def _judge_annotation(self, pod: KnownPod) -> News | None:
         if not (pod.live and pod.on_node and pod.annotation) or (pod.record is not None and pod.record.exporter):
             return None
         try:
@@ -357,33 +240,7 @@ class Ingest:
             return None
         if pod.record is not None and pod.record.content == content_digest(placement):
             return None
-        return self._news(pod, placement, "annotation", occurred_at=pod.annotated_at)
-
-    def _news(self, pod: KnownPod, placement: Placement, source: str, *, occurred_at: int) -> _News:
-        event = observation(
-            self._cluster,
-            PlacementObserved(pod.uid, pod.namespace, pod.name, pod.node, placement, source),
-            previous=pod.record.id if pod.record is not None else None,
-            occurred_at=occurred_at,
-            cause=pod.cause if source == "annotation" else None,
-        )
-        return _News(
-            pod,
-            event,
-            first=pod.record is None,
-            charges=self.projection.charges(pod, placement),
-            version=pod.version,
-        )
-
-    def _contradicts(self, pod: KnownPod, placement: Placement) -> MissCause | None:
-        """How an exporter's observation is not as predicted; None where it is, or that is recorded already."""
-        if not pod.placed or pod.missed:
-            return None
-        return contradiction(pod.predicted or _NOTHING_PREDICTED, placement)
-
-    def _missed(self, pod: KnownPod, placement: Placement, cause: MissCause) -> PredictionMissed:
-        policy = self.projection.policy(pod.node)
-        return PredictionMissed(pod.uid, pod.namespace, pod.name, pod.node, policy, cause, pod.predicted, placement)
+        return self._judging.news(pod, placement, "annotation", occurred_at=pod.annotated_at)
 
     async def _record_rejections(self) -> None:
         """Record that kubelets rejected pods that were predicted to be admitted."""
@@ -429,7 +286,7 @@ class Ingest:
             if known is not None:
                 known.missed = True
 
-    async def _append(self, found: Sequence[_News], source: str) -> None:
+    async def _append(self, found: Sequence[News], source: str) -> None:
         if not found:
             return
         now = self._clock()
@@ -446,7 +303,7 @@ class Ingest:
             if news.first and pod.bound_at:
                 self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
 
-    async def _recorded(self, found: Sequence[_News]) -> list[tuple[_News, Unit, UnitOutcome]]:
+    async def _recorded(self, found: Sequence[News]) -> list[tuple[News, Unit, UnitOutcome]]:
         """Append observations; return each as it was recorded.
 
         What was known of a pod when its observation was judged may be out of date by now: then it is not known either

@@ -5,8 +5,8 @@ starts, against what is moved. A group of several pods that ends as a whole coun
 once. Moving is worth it when the gain is more than the cost.
 
 A group that was moved stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: nothing gets done by what
-is moved again and again. A pod that is a group of its own is told by its owner, and only one that was made since then
-stays: it is what was moved.
+is moved again and again. So does one of which pods were to go for any other reason, or could not be evicted. A pod that
+is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,13 @@ def move_key(group: str, pod: Pod) -> str:
 
 def stays_until(session: Session, workload: Workload) -> int:
     """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
-    pod = next(iter(workload.active.values())).pod
-    group = workload.group.key
-    key = move_key(group, pod)
-    at = session.given.moved_at.get(key, 0)
-    if not at or (key != group and (pod.created_at + 1) * _SECOND_US <= at):
-        return 0
+    at = workload.evicted_at
+    if session.given.moved_at:
+        pod, group = next(iter(workload.active.values())).pod, workload.group.key
+        key = move_key(group, pod)
+        moved_at = session.given.moved_at.get(key, 0)
+        if key == group or (pod.created_at + 1) * _SECOND_US > moved_at:
+            at = max(at, moved_at)
     until = at + session.config.consolidate_cooldown_us
     return until if session.given.now < until else 0
 

@@ -21,6 +21,8 @@ from kaicore.model.pod_rules import (
 )
 from kaicore.model.selector import PodSelector, Requirement
 
+#: Counts have 32 bits.
+_MOST_COUNT = 2**31 - 1
 _MAX_WEIGHT = 100
 _MAX_PORT = 65535
 _NOTHING = PodRules()
@@ -116,10 +118,9 @@ class _Reader:
                 yield PreferredNodes(term.weight, requirements)
 
     def spread(self, constraint: TopologySpreadConstraint, field: str) -> SpreadConstraint:
-        if constraint.max_skew < 1:
-            raise InvalidObject(self._subject, f"{field}.maxSkew", constraint.max_skew, "not 1 or more")
-        if constraint.min_domains is not None and constraint.min_domains < 1:
-            raise InvalidObject(self._subject, f"{field}.minDomains", constraint.min_domains, "not 1 or more")
+        for name, count in (("maxSkew", constraint.max_skew), ("minDomains", constraint.min_domains)):
+            if count is not None and not 1 <= count <= _MOST_COUNT:
+                raise InvalidObject(self._subject, f"{field}.{name}", count, f"not from 1 to {_MOST_COUNT}")
         self._check_key(constraint.topology_key, field)
         labels = label_requirements(constraint.label_selector, subject=self._subject, field=f"{field}.labelSelector")
         labels = self._merged(labels, constraint.match_label_keys, "In")

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from kaicore.errors import LogUnavailable
+from kaicore.errors import LogUnavailable, NotMigrated
 from kaicore.log.postgres import PostgresLog
 from kaicore.service.process import ServiceContext
 
@@ -24,7 +24,7 @@ _ANSWER_S = 2.5
 async def open_log(
     context: ServiceContext, url: str, *, patience_s: float = 15.0, poll_s: float = 1.0
 ) -> AsyncIterator[PostgresLog | None]:
-    """Give the log as soon as its server answers, and close it; None when the service is to stop before that.
+    """Give the log as soon as it is there, and close it; None when the service is to stop before that.
 
     Args:
         context: the service's; its condition `LOG` tells how the log is.
@@ -33,15 +33,15 @@ async def open_log(
         poll_s: see `PostgresLog.open`.
 
     Raises:
-        ConfigurationError: the url is none, or the database is not migrated.
+        ConfigurationError: the url is none.
     """
     log: PostgresLog | None = None
     while log is None and not context.stopping.is_set():
         try:
             log = await PostgresLog.open(url, application=f"kai-{context.name}", patience_s=patience_s, poll_s=poll_s)
-        except LogUnavailable as error:
+        except (LogUnavailable, NotMigrated) as error:
             context.health.unmet(LOG, str(error))
-            context.log.warning("log does not answer", error=str(error))
+            context.log.warning("log is not there yet", error=str(error))
             await context.sleep(_LOOK_S)
     if log is None:
         yield None

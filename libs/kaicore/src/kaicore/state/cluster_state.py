@@ -463,6 +463,7 @@ class ClusterState:
         if problem is not None:
             add(self.tally.disbelieved, payload.node)
             return
+        self.tally.reported += payload.source == "exporter"
         if entry.predicted is not None:
             agreement = compare(entry.predicted, payload.placement)
             if entry.agreement is not None:
@@ -510,6 +511,8 @@ class ClusterState:
                 released = early[-1].released if early else ()
             if released:
                 self._close_miss(miss, MissCause.RELEASED_EARLIER, released)
+            elif self.early_releases.is_by_age(entry):
+                self._close_miss(miss, MissCause.OLDEST_FIRST)
 
     def _close_miss(self, miss: OpenMiss, cause: str, released: tuple[str, ...] = ()) -> None:
         entry = self.pods.get(miss.uid)
@@ -697,7 +700,7 @@ class ClusterState:
 
         Only where there are exporters: where nobody observes, no doubt would ever end.
         """
-        if self.tally.agreement:
+        if self.tally.reported:
             self.early_releases.look_again(node, at=self.position, now=self.recorded_at)
 
     def _release(self, entry: PodEntry) -> None:

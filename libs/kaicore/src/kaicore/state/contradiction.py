@@ -15,12 +15,14 @@ class MissCause(StrEnum):
         AMOUNTS: other amounts of the same zones.
         RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
         HALF_READ: the whole, reported later, is as predicted.
+        OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
     """
 
     ZONES = "zones"
     AMOUNTS = "amounts"
     RELEASED_EARLIER = "ReleasedEarlier"
     HALF_READ = "HalfRead"
+    OLDEST_FIRST = "OldestFirst"
 
 
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:

@@ -6,7 +6,7 @@ an observation contradicts its prediction? And, when an end is told, which pods 
 found it freed already: until they are observed, they may be on either zones.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -23,6 +23,9 @@ from kaicore.state.pod_entry import PodEntry, Stage
 
 #: How long a told end may explain what was seen, and how far the API may be behind a kubelet, microseconds.
 KEPT_US, LAG_US = 10_000_000, 5_000_000
+
+#: Pods that were placed within so long of each other may come to a kubelet together, microseconds.
+_SYNC_US = 1_000_000
 
 #: Other placements of one pod that are kept in mind.
 _MOST_ALTERNATIVES = 3
@@ -106,6 +109,25 @@ class EarlyReleases:
                 return tuple(one.subject for one in ended[:count])
         return None
 
+    def is_by_age(self, entry: PodEntry) -> bool:
+        """Tell whether a placement is as observed because the kubelet admitted those that came together oldest first.
+
+        So it does with pods of one sync (`kubelet.go`, HandlePodAdditions); decisions are made in another order.
+        """
+        before, otherwise = list[PodEntry](), False
+        for other in self._charges.held_on(entry.node):
+            if other.pod.uid == entry.pod.uid:
+                continue
+            is_before = other.charged_at < entry.charged_at
+            if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
+                otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
+                is_before = other.pod.created_at < entry.pod.created_at
+            before += [other] if is_before else []
+        if not otherwise or entry.observed is None:
+            return False
+        given = self._given(entry, [self._holder(other) for other in before])
+        return given is not None and contradiction(given.placement, entry.observed) is None
+
     def look_again(self, node: str, *, at: int, now: int) -> bool:
         """Check what was decided on the account of a node before something of it was told.
 
@@ -121,48 +143,52 @@ class EarlyReleases:
         Returns:
             whether any pod counts otherwise now.
         """
-        held = self._charges.held_on(node)
-        open_ = [other.pod.uid for other in held if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
+        open_ = [other for other in self._charges.held_on(node) if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
+        if not open_:
+            return False
+        row = self._columns.row(node)
+        mark = self._columns.mark(row)
+        for entry in open_:
+            self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
+            self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         found: dict[str, list[Placement]] = {}
         for place, first in enumerate(open_):
-            again = set(open_[place:])
-            for entry, given in self._world(node, held, again, first=first):
+            for entry, given in self._world(row, open_[place:]):
                 assert entry.predicted is not None
                 known = (entry.predicted, *entry.otherwise, *found.get(entry.pod.uid, ()))
                 if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
                     found.setdefault(entry.pod.uid, []).append(given)
+            self._charge(row, first, self._charges.predicted_charge(first))
+        self._columns.restore(row, mark)
         changed = False
-        for entry in held:
+        for entry in open_:
             if entry.pod.uid in found:
                 entry.otherwise = (*entry.otherwise, *found[entry.pod.uid])
                 changed |= self._charges.recharge(entry)
         return changed
 
-    def _world(
-        self, node: str, held: Iterable[PodEntry], again: Container[str], *, first: str
-    ) -> list[tuple[PodEntry, Placement]]:
-        """Predict some pods of a node again, each after those before it; returns what they get.
+    def _world(self, row: int, pods: list[PodEntry]) -> list[tuple[PodEntry, Placement]]:
+        """Predict pods of a node again, each after those before it; returns what they get.
 
-        Only what the first of them gets makes this world another than the next; without it there is nothing to follow.
+        Only what the first of them gets makes this world another than the next: without it there is nothing to follow.
         """
-        row = self._columns.row(node)
+        given = self._admitted(pods[0])
+        if given is None or not _contradicts(pods[0], given.placement):
+            return []
         mark = self._columns.mark(row)
-        self._clear(row)
-        found: list[tuple[PodEntry, Placement]] = []
-        for entry in held:
-            charge = self._charges.predicted_charge(entry)
-            if entry.pod.uid in again:
-                given = self._admitted(entry)
-                if given is not None:
-                    charge = given.charge
-                    found.append((entry, given.placement))
-                if entry.pod.uid == first and (given is None or not _contradicts(entry, given.placement)):
-                    found = []
-                    break
-            self._columns.charge(row, entry.requests)
-            self._columns.zones.charge(row, charge)
+        found = [(pods[0], given.placement)]
+        self._charge(row, pods[0], given.charge)
+        for entry in pods[1:]:
+            given = self._admitted(entry)
+            if given is not None:
+                found.append((entry, given.placement))
+            self._charge(row, entry, self._charges.predicted_charge(entry) if given is None else given.charge)
         self._columns.restore(row, mark)
         return found
+
+    def _charge(self, row: int, entry: PodEntry, charge: ZoneCharge) -> None:
+        self._columns.charge(row, entry.requests)
+        self._columns.zones.charge(row, charge)
 
     def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> Ended:
         charge = self._charges.predicted_charge(entry)

@@ -13,6 +13,7 @@ class Tally(msgspec.Struct):
         rejections: kubelets' refusals by reason.
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
+        reported: observations of exporters.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
         disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
@@ -29,6 +30,7 @@ class Tally(msgspec.Struct):
     rejections: dict[str, int] = {}
     reselections: int = 0
     agreement: dict[str, int] = {}
+    reported: int = 0
     misses: dict[str, dict[str, int]] = {}
     disbelieved: dict[str, int] = {}
     cycles: int = 0

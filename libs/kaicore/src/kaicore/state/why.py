@@ -191,6 +191,8 @@ def miss_notes(uid: str, state: ClusterState) -> list[str]:
             text = f"its kubelet had freed what {pods} held before the API told the end of that"
         case MissCause.HALF_READ:
             text = "the report showed half of its admission, and the whole is as predicted"
+        case MissCause.OLDEST_FIRST:
+            text = "its kubelet admitted the pods that came together oldest first, not in the order of decisions"
         case _:
             return []
     return [f"its zones were not as predicted: {text} ({miss.cause})"]

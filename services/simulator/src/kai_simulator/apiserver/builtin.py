@@ -244,6 +244,19 @@ POLICY = (
     ),
 )
 
+NETWORKING = (
+    # Kept and nothing more: no network is simulated.
+    _resource(
+        "networking.k8s.io",
+        "v1",
+        "networkpolicies",
+        "NetworkPolicy",
+        namespaced=True,
+        short_names=("netpol",),
+        generation=True,
+    ),
+)
+
 RBAC = tuple(
     _resource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
     for plural, kind, namespaced in (
@@ -319,6 +332,7 @@ BUILTIN_RESOURCES: tuple[ResourceType, ...] = (
     *CORE,
     *APPS,
     *EVENTS,
+    *NETWORKING,
     *REVIEWS,
     *BATCH,
     *POLICY,

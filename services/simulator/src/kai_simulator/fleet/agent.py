@@ -226,11 +226,14 @@ class Agent:
         return [*complaints, WakeAt(self._sync_at)]
 
     def _take_up_arrivals(self, now: float) -> list[Instruction]:
-        """Take up the pods that came in one sync, oldest first (`kubelet.go`, HandlePodAdditions)."""
+        """Take up the pods that came in one sync, oldest first (`kubelet.go`, HandlePodAdditions).
+
+        Creation is told in whole seconds; those of one second stay in the order in which they came.
+        """
         arrived = [self.pods[uid] for uid in self._arrivals if uid in self.pods]
         self._arrivals, self._sync_at = [], float("inf")
         waiting = [tracked for tracked in arrived if tracked.stage is Stage.WAITING]
-        waiting.sort(key=lambda tracked: _age(tracked.pod))
+        waiting.sort(key=lambda tracked: _age(tracked.pod)[0])
         return [instruction for tracked in waiting for instruction in self._take_up(tracked, now)]
 
     def _take_up(self, tracked: TrackedPod, now: float) -> list[Instruction]:

@@ -22,7 +22,7 @@ from psycopg import errors
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from kaicore.errors import ConfigurationError, LogError, LogUnavailable
+from kaicore.errors import ConfigurationError, LogError, LogUnavailable, NotMigrated
 from kaicore.log.postgres.rows import register_loaders
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -293,8 +293,8 @@ def _passes(error: psycopg.Error) -> bool:
 
 
 def _translated(error: psycopg.Error) -> LogError | ConfigurationError:
-    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
-        return ConfigurationError(f"the database has no log of this version, migrate it: {error}")
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)):
+        return NotMigrated(f"the database has no log of this version, migrate it: {error}")
     if isinstance(error, errors.InsufficientPrivilege):
         return ConfigurationError(f"the database role may not do this: {error}")
     if _passes(error):

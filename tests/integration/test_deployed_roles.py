@@ -1,0 +1,62 @@
+"""`deploy/postgres/roles.sql` on the real server: who migrates owns the log; the environment sets the passwords."""
+
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from kaicore.embedded import EmbeddedPostgres
+from kaicore.embedded.places import unprivileged_user
+from kaicore.embedded.postgres import _programs
+from kaicore.log.migrate import upgrade
+
+from tests.servers import scratch_directory
+
+ROLES = Path(__file__).parents[2] / "deploy" / "postgres" / "roles.sql"
+
+
+@pytest.fixture
+async def database_url() -> AsyncIterator[str]:
+    """A database of a server of the test's own, for roles are the server's."""
+    with scratch_directory() as directory:
+        async with EmbeddedPostgres(directory / "postgres", durable=False) as server:
+            async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as connection:
+                await connection.execute("CREATE DATABASE deployed")
+            yield urlunsplit(urlsplit(server.url)._replace(path="/deployed"))
+
+
+def make_roles(url: str, **passwords: str) -> None:
+    psql = _programs(unprivileged_user()) / "psql"
+    done = subprocess.run(
+        [str(psql), "-d", url, "-f", str(ROLES)],
+        env={**os.environ, **{f"KAI_{role.upper()}_PASSWORD": password for role, password in passwords.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def as_role(url: str, role: str, password: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"kai_{role}:{password}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def test_the_role_that_migrates_owns_the_log_and_others_do_not(database_url: str) -> None:
+    make_roles(database_url, migrate="m1", append="a1", read="r1")
+    make_roles(database_url, migrate="m2", append="it's", read="r2")
+    upgrade(as_role(database_url, "migrate", "m2"))
+    for role, password in (("append", "it%27s"), ("read", "r2")):
+        with psycopg.connect(as_role(database_url, role, password)) as connection:
+            for forbidden in (
+                "CREATE TABLE public.mine (a int)",
+                "DELETE FROM public.event",
+                "UPDATE public.log_head SET position = 0",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                    connection.execute(forbidden)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(as_role(database_url, "migrate", "m1"))

@@ -1,0 +1,102 @@
+"""`deploy/nats/nats.conf` on the real server: the relay alone publishes, the others read, a stranger does nothing."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from kaicore.bus import Limits, Message, NatsBus
+from kaicore.embedded import EmbeddedNats
+from kaicore.errors import BusUnavailable
+from kaicore.feed import EventFeed
+from kaicore.log.postgres import PostgresLog
+
+from tests.new_events import new_event, unit
+from tests.relay_process import PATIENCE_S, RelayProcess, relayed
+from tests.servers import scratch_directory
+
+CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
+READERS = ("scheduler", "binder", "ingest")
+
+
+class DeployedNats(EmbeddedNats):
+    """The server with the deployed configuration; only where it listens and stores is the test's."""
+
+    def _command(self, port: int) -> list[str]:
+        command = super()._command(port)
+        store = msgspec.json.encode(str(self._directory / "data")).decode()
+        text = CONFIG.read_text().replace("/data", store).replace("0.0.0.0:4222", f"127.0.0.1:{port}")
+        for user in ("relay", *READERS):
+            text = text.replace(f"$NATS_{user.upper()}_PASSWORD", f"secret-of-{user}")
+        text = text.replace('http: "127.0.0.1:8222"', f'server_name: "{self._server_name}"')
+        Path(command[-1]).write_text(text)
+        return command
+
+    def url_of(self, user: str) -> str:
+        """Where a user connects."""
+        return f"nats://{user}:secret-of-{user}@{self.url.rpartition('@')[2]}"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[DeployedNats]:
+    with scratch_directory() as directory:
+        async with DeployedNats(directory) as running:
+            yield running
+
+
+async def connected(url: str) -> NatsBus:
+    bus = await NatsBus.open(url, name="test")
+    assert await bus.wait_connected(timeout_s=PATIENCE_S)
+    return bus
+
+
+async def test_the_relay_publishes_and_each_reader_reads(
+    server: DeployedNats, database_url: str, postgres_log: PostgresLog, cluster_name: str
+) -> None:
+    await postgres_log.append(cluster_name, [unit(new_event()) for _ in range(20)])
+    async with RelayProcess(database_url, server.url_of("relay")):
+        for reader in READERS:
+            bus = await connected(server.url_of(reader))
+            await relayed(bus, cluster_name, 20)
+            feed = EventFeed(postgres_log, bus, cluster_name)
+            assert len(await feed.catch_up(20)) == 20
+            await feed.close()
+            subscription = await bus.subscribe(cluster_name, after=0)
+            assert await subscription.ready(timeout_s=PATIENCE_S)
+            await subscription.close()
+            await bus.close()
+
+
+@pytest.mark.parametrize("reader", READERS)
+async def test_a_reader_can_neither_publish_nor_change_a_stream(server: DeployedNats, reader: str) -> None:
+    publisher = await connected(server.url_of("relay"))
+    await publisher.create_stream("c1", first=1, limits=Limits())
+    bus = await connected(server.url_of(reader))
+    for attempt in (
+        bus.publish("c1", [Message(1, "X", b"a lie")]),
+        bus.delete_stream("c1"),
+        bus.set_limits("c1", Limits(max_bytes=1 << 20)),
+    ):
+        with pytest.raises(BusUnavailable):
+            await attempt
+    await bus.close()
+    state = await publisher.stream("c1")
+    assert state is not None
+    assert state.empty
+    await publisher.close()
+
+
+async def test_a_stranger_is_not_let_in(server: DeployedNats) -> None:
+    place = server.url.rpartition("@")[2]
+    for login in ("", "relay:wrong@", "nobody:secret-of-relay@"):
+        bus = await NatsBus.open(f"nats://{login}{place}", name="test")
+        assert not await bus.wait_connected(timeout_s=1)
+        await bus.close()
+
+
+def test_passwords_of_the_configuration_come_from_the_environment() -> None:
+    lines = [line for line in CONFIG.read_text().splitlines() if "password" in line and not line.startswith("#")]
+    assert len(lines) == 4
+    assert all("password: $NATS_" in line for line in lines)
+    assert not [name for name in os.environ if name.startswith("NATS_")]
