@@ -40,6 +40,9 @@ _ORPHANS_S = 20.0
 #: Seconds between two looks at something that only can be looked at.
 _LOOK_S = 0.01
 
+#: Bytes of a server's log; a larger one is put aside at the next start.
+_MOST_LOG_BYTES = 16 << 20
+
 #: Ports that are tried before giving up.
 _PORTS = 20
 
@@ -148,6 +151,7 @@ class EmbeddedServer(ABC):
                 # The thread goes on whatever we do, and needs the lock until it is done.
                 await asyncio.wait([preparing])
                 raise
+            self._put_log_aside()
             for port in [self._port] if self._port else _free_ports():
                 try:
                     await self._start_on(port, lock)
@@ -205,6 +209,12 @@ class EmbeddedServer(ABC):
     @abstractmethod
     async def _ready(self, port: int) -> bool:
         """Whether our server, and nobody else on that port, takes connections; answers within a second or so."""
+
+    def _put_log_aside(self) -> None:
+        """Begin a new log where the old one is large; the server keeps its file open, so only a start can."""
+        with suppress(OSError):
+            if self.log_file.stat().st_size > _MOST_LOG_BYTES:
+                self.log_file.rename(self.log_file.with_name(f"{self.log_file.name}.1"))
 
     async def _start_on(self, port: int, lock: Lock) -> None:
         start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
