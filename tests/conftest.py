@@ -1,6 +1,7 @@
 """Fixtures that tests of every kind share: real servers, one database per test, one cluster name per test.
 
-`database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms. NATS is one server for
+`database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms, as services connect to
+it: as the role `kai_append`. `superuser_url` is the same database for whoever owns the server. NATS is one server for
 the session; tests keep apart by `cluster_name`, which is part of every stream and subject. Where the servers come from
 is in `tests/servers.py`. Nothing is started before a test asks for it, as an argument: `getfixturevalue` inside a
 coroutine comes too late, because servers are started by an event loop of their own.
@@ -51,15 +52,24 @@ def _migrated_template(postgres_url: str) -> Iterator[str]:
     with _new_database(postgres_url, template="template1") as name:
         url = _of_database(postgres_url, name)
         upgrade(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            for role in ("kai_append", "kai_read"):
+                connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
         asyncio.run(_make_months(url))
         yield name
 
 
 @pytest.fixture
-def database_url(postgres_url: str, _migrated_template: str) -> Iterator[str]:
-    """A migrated database of the test's own, dropped afterwards."""
+def superuser_url(postgres_url: str, _migrated_template: str) -> Iterator[str]:
+    """A migrated database of the test's own, dropped afterwards, for the superuser."""
     with _new_database(postgres_url, template=_migrated_template) as name:
         yield _of_database(postgres_url, name)
+
+
+@pytest.fixture
+def database_url(superuser_url: str) -> str:
+    """The test's own database for a service that appends."""
+    return as_role(superuser_url, "kai_append")
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +108,12 @@ def _new_database(server: str, *, template: str) -> Iterator[str]:
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def as_role(url: str, role: str) -> str:
+    """Return a migrated database's url for a role: `kai_append` or `kai_read`."""
+    split = urlsplit(url)
+    return urlunsplit(split._replace(netloc=f"{role}:x@{split.netloc.rpartition('@')[2]}"))
 
 
 def _of_database(server: str, name: str) -> str:

@@ -67,7 +67,7 @@ def server() -> Iterator[EmbeddedPostgres]:
     with scratch_directory() as directory:
         made = EmbeddedPostgres(directory)
         asyncio.run(made.start())
-        upgrade(made.url)
+        upgrade(made.url_of("kai_migrate"))
         yield made
         asyncio.run(made.kill())
 
@@ -84,7 +84,7 @@ async def start(server: EmbeddedPostgres, cluster_name: str) -> AsyncIterator[St
             "error",
             "-m",
             "tests.chaos.appender",
-            server.url,
+            server.url_of("kai_append"),
             cluster_name,
             name,
             *options,

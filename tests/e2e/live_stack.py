@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.errors import LogUnavailable
+from kaicore.inquiry.promising import promises_of
 from kaicore.inquiry.replaying import replay_log
 from kaicore.k8s.access import configured_access
 from kaicore.k8s.client import KubeClient
@@ -177,16 +179,27 @@ class LiveStack:
         return state
 
     async def check(self) -> ClusterState:
-        """The log is intact, and every cycle replays."""
+        """The log is intact, every cycle replays, and nothing was promised twice."""
         async with self.log() as log:
             report = await replay_log(log, "e2e")
             assert report.differences == []
             audit = await verify(log, "e2e")
             assert audit.ok, str(audit)
+            promises = await promises_of(log, "e2e", upto=audit.head.position)
+            assert promises.twice == []
             state = ClusterState("e2e")
             while events := await log.read("e2e", after=state.position, limit=5000):
                 state.fold_all(events)
             return state
+
+    def database_roles(self) -> dict[str, str]:
+        """By service, the role as which it is connected to the database."""
+        assert self.running is not None
+        with psycopg.connect(self.running.database_url) as connection:
+            rows = connection.execute(
+                "SELECT application_name, usename FROM pg_stat_activity WHERE application_name LIKE 'kai-%'"
+            )
+            return dict(rows.fetchall())
 
 
 @contextmanager

@@ -54,6 +54,11 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     await stack.check()
     assert stack.ask("replay")[0]["differences"] == []
     assert stack.ask("audit", "verify")[0]["ok"]
+    assert stack.database_roles() == {
+        "kai-api": "kai_read",
+        "kai-relay": "kai_read",
+        **dict.fromkeys(("kai-binder", "kai-ingest", "kai-scheduler", "kai-watcher"), "kai_append"),
+    }
 
     position = state.position
     assert stack.interrupt() == 0

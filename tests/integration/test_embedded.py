@@ -27,7 +27,10 @@ from kaicore.bus.nkeys import NatsClient, key_of, new_seed
 from kaicore.embedded import EmbeddedNats, EmbeddedPostgres, places, postgres, process, usable_directory
 from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, EmbeddedServerError
+from kaicore.log.migrate import upgrade
+from kaicore.log.postgres import PostgresLog
 
+from tests.new_events import unit
 from tests.servers import scratch_directory
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
@@ -456,3 +459,23 @@ def test_as_an_ordinary_user_servers_run_as_that_user() -> None:
         assert (done.stdout, done.stderr) == ("done\n", "")
     finally:
         shutil.rmtree(place)
+
+
+async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were_any(directory: Path) -> None:
+    server = EmbeddedPostgres(directory, durable=False)
+    async with server:
+        # As it was: everything belongs to the superuser.
+        await asyncio.to_thread(upgrade, server.url)
+    async with server:
+        await asyncio.to_thread(upgrade, server.url_of("kai_migrate"))
+        async with await PostgresLog.open(server.url_of("kai_append")) as log:
+            await log.append("c", [unit()])
+            (month, *_) = await log.months()
+        async with await PostgresLog.open(server.url_of("kai_read")) as log:
+            assert len(await log.read("c")) == 1
+        later = (month + 2).start
+        async with await PostgresLog.open(server.url_of("kai_migrate"), clock=lambda: later) as log:
+            assert len(await log.detach_month(month, without_snapshot=True)) == 1
+        async with await psycopg.AsyncConnection.connect(server.url_of("kai_read")) as connection:
+            found = await connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE 'kai@_%' ESCAPE '@'")
+            assert await found.fetchall() == [(False,)] * 3

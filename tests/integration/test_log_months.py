@@ -14,7 +14,7 @@ from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
 from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
-from tests.new_events import new_event, unit
+from tests.new_events import unit
 
 C = "cluster-a"
 JANUARY = Month(2031, 1)
@@ -195,36 +195,6 @@ async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(lo
         assert (await view.head()).position == 6
         await pages.aclose()
     assert len(await log.detach_month(JANUARY, without_snapshot=True)) == 1
-
-
-async def test_a_role_that_does_not_own_the_tables_can_append_but_not_retire(
-    log: PostgresLog, clock: Clock, empty_database_url: str
-) -> None:
-    from psycopg import sql
-    from psycopg.conninfo import make_conninfo
-
-    role = f"kai_appender_{empty_database_url[-12:]}"
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
-        for grant in (
-            "GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO {}",
-            "GRANT UPDATE ON log_head, stream, snapshot TO {}",
-        ):
-            connection.execute(sql.SQL(grant).format(sql.Identifier(role)))
-    try:
-        url = make_conninfo(empty_database_url, user=role, password="x")
-        async with await PostgresLog.open(url, clock=clock) as restricted:
-            clock.now = (JANUARY + 1).start + DAY
-            assert await restricted.append(C, [unit(new_event())]) == [UnitOutcome((1,))]
-            assert len(await restricted.read(C)) == 1
-            with pytest.raises(ConfigurationError, match="role may not"):
-                await restricted.make_months()
-            with pytest.raises(ConfigurationError, match="role may not"):
-                await restricted.detach_month(JANUARY)
-    finally:
-        with psycopg.connect(empty_database_url, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
-            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
 async def test_recorded_rows_cannot_be_changed(log: PostgresLog, clock: Clock, empty_database_url: str) -> None:

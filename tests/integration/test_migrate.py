@@ -13,11 +13,11 @@ def test_several_at_once_migrate_once(empty_database_url: str) -> None:
         assert connection.execute("SELECT count(*) FROM log_head").fetchone() == (0,)
 
 
-def test_a_database_migrated_by_a_newer_version_is_refused(database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_a_database_migrated_by_a_newer_version_is_refused(superuser_url: str) -> None:
+    with psycopg.connect(superuser_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(ConfigurationError, match="newer kai-ledger"):
-        upgrade(database_url)
+        upgrade(superuser_url)
 
 
 def test_no_server_is_said_clearly() -> None:
@@ -26,6 +26,6 @@ def test_no_server_is_said_clearly() -> None:
 
 
 @pytest.mark.parametrize("table", ["event", "event_default", "event_id", "seal"])
-def test_append_only_tables_refuse_truncate(database_url: str, table: str) -> None:
-    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.errors.RestrictViolation):
+def test_append_only_tables_refuse_truncate(superuser_url: str, table: str) -> None:
+    with psycopg.connect(superuser_url) as connection, pytest.raises(psycopg.errors.RestrictViolation):
         connection.execute(f"TRUNCATE {table}")

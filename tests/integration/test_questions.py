@@ -88,15 +88,17 @@ def test_what_is_named_on_the_command_line_goes_before_the_environment(
     assert (code, "no log" in said) == (2, True)
 
 
-def test_a_log_that_somebody_changed_is_no_success(url: str, ask: Ask) -> None:
-    tamper(url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
+def test_a_log_that_somebody_changed_is_no_success(url: str, ask: Ask, superuser_url: str) -> None:
+    tamper(superuser_url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
     code, said = ask("audit", "verify", "--database-url", url)
     assert code == 1
     assert "BROKEN\nevent 3: " in said
 
 
-def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Ask) -> None:
-    tamper(url, "UPDATE event SET body = replace(body::text, '\"n0\"', '\"n1\"')::json WHERE type = 'PodPlaced'")
+def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Ask, superuser_url: str) -> None:
+    tamper(
+        superuser_url, "UPDATE event SET body = replace(body::text, '\"n0\"', '\"n1\"')::json WHERE type = 'PodPlaced'"
+    )
     code, said = ask("replay", "--database-url", url)
     assert code == 1
     assert "default/a: recorded n1, replayed n0" in said

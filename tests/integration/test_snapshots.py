@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import psycopg
 import pytest
+from kai_ingest.projection import SCHEMA
 from kaicore.errors import ConfigurationError, EventsRetired
 from kaicore.inquiry.folding import first_state, folded, restored
 from kaicore.inquiry.replaying import replay_log
@@ -20,7 +21,7 @@ from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 
 from tests.ingest_service import running_ingest
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.reports import pod_report, report
+from tests.reports import GPU, pod_report, report
 
 C = "cluster-a"
 NOVEMBER = Month(2026, 11)
@@ -134,7 +135,7 @@ async def test_ingest_starts_on_an_altered_snapshot_and_on_one_that_it_cannot_re
     facts = Facts(log, C)
     await facts.add_nodes(1)
     await decide(log, facts, 1, "a")
-    content = report(pod_report("a", node_0={"cpu": 2000, "nvidia.com/gpu": 1}), observed_at=2**60) | {"node": "n0"}
+    content = report(pod_report("a", node_0={"cpu": 2000, GPU: 1}), observed_at=2**60) | {"node": "n0"}
     async with running_ingest(log, C, snapshot_events=1) as ingest:
         _, answer = await ingest.post(content, node="n0")
         assert answer["unknown"] == []
@@ -143,7 +144,7 @@ async def test_ingest_starts_on_an_altered_snapshot_and_on_one_that_it_cannot_re
     async with running_ingest(log, C):
         assert discarded("ingest", "digest") == before + 1
     saved = (await log.head(C)).position
-    await log.save_snapshot(C, Snapshot("ingest", saved, "4", b"nonsense"))
+    await log.save_snapshot(C, Snapshot("ingest", saved, SCHEMA, b"nonsense"))
     async with running_ingest(log, C) as ingest:
         _, answer = await ingest.post(content | {"instance": "two"}, node="n0")
         assert answer["unknown"] == []

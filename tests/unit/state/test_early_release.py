@@ -15,9 +15,9 @@ SECOND = 1_000_000
 class Node(Cluster):
     """A cluster of one node with two zones of eight CPUs, and an exporter that has observed before."""
 
-    def __init__(self, *, observing: bool = True) -> None:
+    def __init__(self, *, observing: bool = True, memory: int = 0) -> None:
         super().__init__()
-        self.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+        self.add_node("n1", amounts(cpu=8, memory=memory), amounts(cpu=8, memory=memory))
         if observing:
             self.place("first", 1)
             self.observe("first", "node-0", 1)
@@ -186,3 +186,15 @@ def test_pods_that_did_not_come_together_were_not_admitted_by_age(node: Node) ->
         node.now += 2 * SECOND
     node.observe("old", "node-0", 2)
     assert node.causes() == {}
+
+
+def test_memory_that_may_be_on_another_zone_is_counted_there_and_promised_once() -> None:
+    node = Node(memory=16)
+    for name in ("old", "early"):
+        node.add_pod(pod(name, cpu=6, memory=12))
+        node.cycle()
+    node.add_pod(pod("old", cpu=6, memory=12, node_name="n1", phase="Succeeded"))
+    zones = node.state.columns.zones
+    row, memory = node.state.columns.row("n1"), zones.resources["memory"]
+    assert zones.used[row, :, memory].tolist() == [12 * 2**30] * 2
+    assert (zones.used - zones.repeated)[row, :, memory].tolist() == [0, 12 * 2**30]

@@ -52,7 +52,7 @@ async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
             stack.enter_context(held)
             server = EmbeddedPostgres(directory.postgres, inherit=(held.fd,))
             await stack.enter_async_context(server)
-            upgrade(server.url)
-            return server.url
+            upgrade(server.url_of("kai_migrate"))
+            return server.url_of("kai_append")
         await asyncio.sleep(LOOK_S)
     raise ConfigurationError(f"{directory.root}: another kai is using it, and does not get ready")

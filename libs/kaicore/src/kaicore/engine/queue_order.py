@@ -35,15 +35,16 @@ class QueueOrder:
         """Take out the group whose turn it is."""
         while self._queues:
             place, queue = self._queues[0]
-            now = self._place(queue)
-            if now > place:
-                heapq.heapreplace(self._queues, (now, queue))
-                continue
+            if len(self._queues) > 1:
+                now = self._place(queue)
+                if now > place:
+                    heapq.heapreplace(self._queues, (now, queue))
+                    continue
             _, key = heapq.heappop(self._groups[queue])
-            if self._groups[queue]:
-                heapq.heapreplace(self._queues, (self._place(queue), queue))
-            else:
+            if not self._groups[queue]:
                 heapq.heappop(self._queues)
+            elif len(self._queues) > 1:
+                heapq.heapreplace(self._queues, (self._place(queue), queue))
             return self._session.turns[key]
         return None
 
@@ -52,7 +53,12 @@ class QueueOrder:
         queue = self._session.accounts.queue_of(turn.workload.group)
         waiting = self._groups[queue]
         heapq.heappush(waiting, (self._session.turn_order(turn), turn.workload.group.key))
-        if len(waiting) == 1:
+        if len(waiting) > 1:
+            return
+        if len(self._queues) == 1:
+            # As long as there was only one, its place was not kept.
+            self.renew()
+        else:
             heapq.heappush(self._queues, (self._place(queue), queue))
 
     def _place(self, queue: str) -> tuple[tuple[Any, ...], str]:

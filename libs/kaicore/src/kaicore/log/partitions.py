@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Self
 
 import structlog
-from psycopg import AsyncConnection, errors, sql
+from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError
 from kaicore.log.port import Snapshot
@@ -115,7 +115,7 @@ async def ensure_months(connection: AsyncConnection[Any], *, now: int, ahead: in
     Safe to call from any number of processes. The connection must be in autocommit mode.
 
     Args:
-        connection: whose role owns the table `event`.
+        connection: whose role may append.
         now: microseconds since the epoch.
         ahead: how many months beyond the present one.
     """
@@ -209,27 +209,18 @@ async def _lock(connection: AsyncConnection[Any]) -> None:
 
 
 async def _make(connection: AsyncConnection[Any], month: Month) -> None:
-    table = sql.Identifier(month.table)
-    try:
-        async with connection.transaction():
-            # Attaching locks readers and writers out of the DEFAULT partition only; PARTITION OF would of all.
-            await connection.execute(
-                sql.SQL("CREATE TABLE {} (LIKE event INCLUDING DEFAULTS INCLUDING CONSTRAINTS)").format(table)
-            )
-            await connection.execute(
-                sql.SQL(
-                    "CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {} "
-                    "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
-                ).format(table)
-            )
-            await connection.execute(
-                sql.SQL("ALTER TABLE event ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
-                    table, sql.Literal(month.start), sql.Literal((month + 1).start)
-                )
-            )
-    except errors.CheckViolation:
+    made = await connection.execute("SELECT kai_make_month(%s, %s)", [month.year, month.month])
+    ((there,),) = await made.fetchall()
+    if not there:
         # Nobody made the month in time. Its events are safe where they are, but it cannot be detached.
         _logger.warning("events of a month are in the default partition", month=str(month))
+
+
+async def may_make_months(connection: AsyncConnection[Any]) -> bool:
+    """Tell whether the connection's role may make months: one that only reads leaves them to the others."""
+    found = await connection.execute("SELECT has_function_privilege('kai_make_month(integer, integer)', 'EXECUTE')")
+    ((may,),) = await found.fetchall()
+    return bool(may)
 
 
 async def _check_detachable(connection: AsyncConnection[Any], month: Month, now: int) -> None:

@@ -113,6 +113,8 @@ class _Account:
                     key = block.resource, block.mask, block.size
                     if not own[key]:
                         self.blocks.append(block)
+                        at = block.mask.bit_length() - 1, block.resource
+                        self.repeated[at] = self.repeated.get(at, 0) + block.size
                     own[key] -= own[key] > 0
 
     def charge(self) -> ZoneCharge:

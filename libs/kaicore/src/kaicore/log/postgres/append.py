@@ -16,53 +16,21 @@ from psycopg import AsyncPipeline
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
 from kaicore.events.envelope import Event, UnitOutcome
 from kaicore.log.appending import Call, Known, Tail
-from kaicore.log.chain import GENESIS
 from kaicore.log.port import Head
 from kaicore.log.postgres.connections import Connection, Connections, end
 from kaicore.log.postgres.rows import encode_rows
 
-#: Channel of the notifications; the payload is the cluster.
+#: Channel of the notifications that `kai_append` gives; the payload is the cluster.
 CHANNEL = "kai_log"
 
 #: Calls are merged up to so many events; one call may have more.
 _BATCH_EVENTS = 2000
 
-_HEAD = "SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s FOR UPDATE"
-_NEW_HEAD = "INSERT INTO log_head VALUES (%s, 0, %s, 0) ON CONFLICT DO NOTHING"
+_HEAD = "SELECT * FROM kai_lock_head(%s)"
 _KNOWN = "SELECT id, position, fingerprint FROM event_id WHERE cluster = %s AND id = ANY(%s)"
 _VERSIONS = "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)"
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-_INSERT = """
-    WITH new AS MATERIALIZED (
-        SELECT * FROM json_to_recordset(%(rows)s) AS new (
-            position bigint, stream text, version bigint, type text, schema integer, id uuid, actor text,
-            occurred_at bigint, subject text, cause uuid, correlation text, body text, hash text
-        )
-    ), recorded AS (
-        INSERT INTO event (
-            cluster, position, stream, version, type, schema, id, actor, occurred_at, recorded_at,
-            subject, cause, correlation, body, hash
-        )
-        SELECT
-            %(cluster)s, position, stream, version, type, schema, id, actor, occurred_at, %(recorded_at)s,
-            subject, cause, correlation, body::json, decode(hash, 'base64')
-        FROM new
-    ), identified AS (
-        INSERT INTO event_id (cluster, id, position, fingerprint)
-        SELECT
-            %(cluster)s, id, position,
-            -- As in kaicore.log.appending.fingerprint.
-            substring(sha256(convert_to(stream || chr(10) || type, 'UTF8')) FOR 8)
-        FROM new
-    ), versioned AS (
-        INSERT INTO stream (cluster, stream, version)
-        SELECT %(cluster)s, stream, max(version) FROM new GROUP BY stream
-        ON CONFLICT (cluster, stream) DO UPDATE SET version = excluded.version
-    )
-    UPDATE log_head SET position = %(position)s, hash = %(hash)s, recorded_at = %(recorded_at)s
-    WHERE cluster = %(cluster)s
-"""
-_NOTIFY = f"SELECT pg_notify('{CHANNEL}', %s)"
+_APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s)"
 
 Answer = list[UnitOutcome] | KaiError
 
@@ -171,20 +139,16 @@ class Appender:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
         ids = [event_id for call in calls for event_id in call.ids()]
         streams = list(set().union(*(call.streams() for call in calls)))
-        while True:
-            head = await connection.execute(_HEAD, [self._cluster])
-            known = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
-            versions = await connection.execute(_VERSIONS, [self._cluster, streams])
-            clock = await connection.execute(_CLOCK)
-            # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
-            await pipeline.sync()
-            row = await head.fetchone()
-            if row is not None:
-                break
-            await connection.execute(_NEW_HEAD, [self._cluster, GENESIS])
+        head = await connection.execute(_HEAD, [self._cluster])
+        known = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
+        versions = await connection.execute(_VERSIONS, [self._cluster, streams])
+        clock = await connection.execute(_CLOCK)
+        # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
+        await pipeline.sync()
+        ((position, hash_, recorded_at),) = await head.fetchall()
         tail = Tail(
             self._cluster,
-            Head(*row),
+            Head(position, hash_, recorded_at),
             dict(await versions.fetchall()),
             {event_id: Known(position, mark) for event_id, position, mark in await known.fetchall()},
         )
@@ -195,7 +159,7 @@ class Appender:
 
     async def _insert(self, connection: Connection, head: Head, events: list[Event]) -> None:
         await connection.execute(
-            _INSERT,
+            _APPEND,
             {
                 "cluster": self._cluster,
                 "rows": encode_rows(events),
@@ -204,7 +168,6 @@ class Appender:
                 "recorded_at": head.recorded_at,
             },
         )
-        await connection.execute(_NOTIFY, [self._cluster])
 
 
 def _give(waiting: _Waiting, answer: Answer) -> None:

@@ -293,7 +293,7 @@ def _passes(error: psycopg.Error) -> bool:
 
 
 def _translated(error: psycopg.Error) -> LogError | ConfigurationError:
-    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)):
         return NotMigrated(f"the database has no log of this version, migrate it: {error}")
     if isinstance(error, errors.InsufficientPrivilege):
         return ConfigurationError(f"the database role may not do this: {error}")

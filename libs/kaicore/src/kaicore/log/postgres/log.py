@@ -97,7 +97,8 @@ class PostgresLog:
         pool = Connections(url, size=connections, patience_s=patience_s, application=application)
         await pool.open()
         log = cls(pool, clock=clock, poll_s=poll_s)
-        await log._make_months_ahead()
+        if await pool.run(partitions.may_make_months):
+            await log._make_months_ahead()
         return log
 
     async def close(self) -> None:
@@ -254,7 +255,7 @@ class PostgresLog:
         """Make the partitions of the present and the next months, where missing; an open log does so by itself.
 
         Raises:
-            ConfigurationError: the database role does not own the tables.
+            ConfigurationError: the database role may not append.
             LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
         """
 

@@ -1,0 +1,98 @@
+"""`kai status` and `kai logs` where not all is well."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kai_cli.paths import DataDirectory, RunningStack
+from kai_cli.service_logs import logs
+from kai_cli.source import Source
+from kai_cli.status import status
+from kaicore.errors import ConfigurationError
+
+from tests.servers import scratch_directory
+
+
+@pytest.fixture
+def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDirectory]:
+    for name in ("KAI_DATABASE_URL", "KAI_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with scratch_directory() as root:
+        made = DataDirectory(root)
+        made.claim()
+        made.logs.mkdir()
+        yield made
+
+
+def test_where_nothing_runs_status_says_so_and_fails(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(source=Source(data_dir=directory.root)) == 1
+    assert capsys.readouterr().out == f"nothing runs in {directory.root}\n"
+
+
+def test_a_service_that_does_not_answer_is_named_and_status_fails(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with directory.lock():
+        directory.tell_running(RunningStack(os.getpid(), services={"relay": "http://127.0.0.1:1"}))
+        assert status(source=Source(data_dir=directory.root), output="json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["ready"]
+    found = {service["name"]: service["status"] for service in answer["services"]}
+    assert found == {"postgres": "not ready", "nats": "not ready", "relay": "no answer"}
+
+
+def test_logs_are_told_by_a_services_name_with_or_without_its_cluster(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = {"event": "bound", "service": "binder", "level": "info", "timestamp": "2026-11-22T00:00:00Z", "pod": "ns/p"}
+    (directory.logs / "demo-binder.log").write_text(f"{json.dumps(line)}\nTraceback: no JSON\n")
+    for name in ("binder", "demo-binder"):
+        logs(name, data_dir=directory.root)
+        assert capsys.readouterr().out == "2026-11-22T00:00:00Z  info  bound  pod=ns/p\nTraceback: no JSON\n"
+    logs("binder", data_dir=directory.root, tail=1)
+    assert capsys.readouterr().out == "Traceback: no JSON\n"
+    logs("binder", data_dir=directory.root, output="json")
+    assert json.loads(capsys.readouterr().out.splitlines()[0]) == line
+
+
+def test_a_service_that_is_not_there_or_there_twice_is_refused_with_those_that_are(directory: DataDirectory) -> None:
+    with pytest.raises(ConfigurationError, match="nothing has run"):
+        logs("binder", data_dir=directory.root)
+    for name in ("a-binder", "b-binder", "relay"):
+        (directory.logs / f"{name}.log").touch()
+    with pytest.raises(ConfigurationError, match="there are several: a-binder, b-binder"):
+        logs("binder", data_dir=directory.root)
+    with pytest.raises(ConfigurationError, match="did you mean 'relay'"):
+        logs("relai", data_dir=directory.root)
+
+
+def test_followed_logs_go_on_when_the_file_is_put_aside(directory: DataDirectory) -> None:
+    file = directory.logs / "relay.log"
+    file.write_text('{"event": "one"}\n')
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "kai_cli.main",
+        "logs",
+        "relay",
+        "--follow",
+        "--data-dir",
+        str(directory.root),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "one\n"
+        with file.open("a") as opened:
+            opened.write('{"event": "two"}\n')
+        assert following.stdout.readline() == "two\n"
+        file.rename(Path(f"{file}.1"))
+        file.write_text('{"event": "three"}\n')
+        assert following.stdout.readline() == "three\n"
+        following.kill()
