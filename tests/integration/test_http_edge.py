@@ -18,7 +18,7 @@ from kaicore.service.http_limits import HttpLimits
 from kaicore.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts
-from tests.service_process import service_process
+from tests.service_process import ready, service_process
 
 PATIENCE_S = 60.0
 
@@ -91,12 +91,14 @@ async def ingest_process(database_url: str, tmp_path: Path) -> AsyncIterator[str
         "KAI_MAX_BODY_BYTES": "100000",
     }
     async with service_process("kai_ingest.main", environment) as address:
+        await ready(address)
         yield address
 
 
 @asynccontextmanager
 async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": database_url, **settings}) as address:
+        await ready(address)
         yield address
 
 
