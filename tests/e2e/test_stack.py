@@ -32,6 +32,9 @@ def own_stack() -> Iterator[LiveStack]:
 async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kept(stack: LiveStack) -> None:
     fitting = [pod_manifest(f"fits-{number}", seconds=1, cpu="4", memory="4Gi", gpu="1") for number in range(12)]
     staying = [pod_manifest(f"stays-{number}", cpu="2", memory="2Gi") for number in range(3)]
+    for pod in staying:
+        (container,) = pod["spec"]["containers"]
+        pod["spec"]["initContainers"] = [{**container, "name": "first", "command": ["true"]}]
     assert not stack.cluster.simulated
     await stack.create(*fitting, *staying, pod_manifest("never", cpu="1", memory="1Gi", gpu=NEVER))
     state = await stack.until(
@@ -44,6 +47,9 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     )
     assert state.tally.rejections == {}
     assert set(state.tally.agreement) <= {"exact", "same-zones"}
+    if not real_nodes():
+        told = [entry.observed.init for entry in ours(state, "stays") if entry.observed is not None]
+        assert ("first",) in told, "the kubelets' state files tell of init containers"
     for name in ("fits-0", "stays-0"):
         story = [line["text"] for line in stack.ask("why", f"{stack.namespace}/{name}")["story"]]
         assert any("placed it on" in line for line in story)
