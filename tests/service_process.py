@@ -8,6 +8,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import aiohttp
+
 
 @asynccontextmanager
 async def service_process(module: str, environment: Mapping[str, str], *arguments: str) -> AsyncIterator[str]:
@@ -34,3 +36,13 @@ async def service_process(module: str, environment: Mapping[str, str], *argument
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def ready(address: str) -> None:
+    """Wait until a service says that it is ready; it serves HTTP before it has what it needs."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+        while True:
+            async with session.get(f"http://{address}/readyz") as response:
+                if response.status == 200:
+                    return
+            await asyncio.sleep(0.05)

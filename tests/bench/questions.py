@@ -23,7 +23,7 @@ from kaicore.log.postgres import PostgresLog
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
 from tests.servers import scratch_directory
-from tests.service_process import service_process
+from tests.service_process import ready, service_process
 from tests.workloads import OWNER, Workloads
 
 RUNS = 5
@@ -125,6 +125,7 @@ async def _questions(url: str) -> list[Figure]:
         runs = [await asyncio.to_thread(cpu_seconds, "why", "never", *log) for _ in range(RUNS)]
         found.append(figure(f"kai why, {size} events, no API, the first one's snapshot: CPU", runs, "s"))
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": url}) as address:
+        await ready(address)
         for size in SIZES:
             cluster, api = f"c{size}", ("--cluster", f"c{size}", "--api-url", f"http://{address}")
             runs, clocked = [], []

@@ -24,10 +24,13 @@ from kaicore.log.audit import verify
 from kaicore.log.port import EventLog
 from kaicore.log.postgres import PostgresLog
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.contradiction import MissCause
 from kaicore.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 
+#: Contradictions that a kubelet comes to which is ahead of what the API tells, as the fleet's are a little.
+KUBELET_AHEAD = {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST}
 #: More GPUs than any node has.
 NEVER = "99"
 
@@ -220,6 +223,12 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
         for entry in state.pods.values()
         if entry.pod.scheduler_name == "kai-ledger" and entry.pod.name.startswith(prefix)
     ]
+
+
+def miss_causes(state: ClusterState) -> set[str]:
+    """How kubelets contradicted predictions, explained or not."""
+    told = {key.rpartition("/")[2] for causes in state.tally.misses.values() for key in causes}
+    return told | {miss.cause for miss in state.misses.open.values()}
 
 
 def finished(count: int, prefix: str = "") -> Callable[[ClusterState], bool]:

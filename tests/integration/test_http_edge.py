@@ -18,7 +18,7 @@ from kaicore.service.http_limits import HttpLimits
 from kaicore.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts
-from tests.service_process import service_process
+from tests.service_process import ready, service_process
 
 PATIENCE_S = 60.0
 
@@ -40,10 +40,12 @@ class Raw:
 
     async def rest(self) -> bytes:
         """What the server says until it ends the connection."""
+        said = b""
         async with asyncio.timeout(PATIENCE_S):
             with suppress(ConnectionResetError):
-                return await self.reader.read(1 << 20)
-        return b""
+                while part := await self.reader.read(1 << 16):
+                    said += part
+        return said
 
     async def close(self) -> None:
         self.writer.close()
@@ -91,12 +93,14 @@ async def ingest_process(database_url: str, tmp_path: Path) -> AsyncIterator[str
         "KAI_MAX_BODY_BYTES": "100000",
     }
     async with service_process("kai_ingest.main", environment) as address:
+        await ready(address)
         yield address
 
 
 @asynccontextmanager
 async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": database_url, **settings}) as address:
+        await ready(address)
         yield address
 
 
@@ -130,7 +134,7 @@ async def test_a_body_that_is_too_large_is_refused_before_anybody_is_authenticat
     database_url: str, tmp_path: Path
 ) -> None:
     async with ingest_process(database_url, tmp_path) as ingest:
-        path = b"POST /v1/clusters/c1/nodes/n1/placements HTTP/1.1\r\nHost: x\r\n"
+        path = b"POST /v1/clusters/c1/nodes/n1/placements HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
         status, said = await answer(ingest, path + b"Content-Length: 100001\r\n\r\n")
         assert (status, b"body: has more than 100000 bytes" in said) == (413, True)
         chunks = b"c350\r\n" + b" " * 50_000 + b"\r\n"
@@ -290,7 +294,9 @@ async def asking(database_url: str) -> int:
         return int(row[0])
 
 
-async def test_replays_are_a_few_at_a_time_beside_the_event_loop_and_end_with_their_client(database_url: str) -> None:
+async def test_replays_are_a_few_at_a_time_beside_the_event_loop_and_end_with_their_client(
+    database_url: str, superuser_url: str
+) -> None:
     async with await PostgresLog.open(database_url) as log:
         await Facts(log, "c1").add_nodes(1)
     replay = "/v1/clusters/c1/replay"
@@ -299,7 +305,7 @@ async def test_replays_are_a_few_at_a_time_beside_the_event_loop_and_end_with_th
             assert (response.status, (await response.json())["differences"]) == (200, [])
         async with session.get(f"http://{api}/v1/clusters/c1/audit") as response:
             assert (response.status, (await response.json())["ok"]) == (200, True)
-        async with Locked(database_url):
+        async with Locked(superuser_url):
             client = await Raw.connect(api)
             await client.send(f"GET {replay} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             await until(lambda: _is(asking(database_url), lambda count: count > 0))
@@ -312,10 +318,10 @@ async def test_replays_are_a_few_at_a_time_beside_the_event_loop_and_end_with_th
             assert response.status == 200, "the place is free again"
 
 
-async def test_a_replay_that_takes_too_long_is_given_up(database_url: str) -> None:
+async def test_a_replay_that_takes_too_long_is_given_up(database_url: str, superuser_url: str) -> None:
     async with await PostgresLog.open(database_url) as log:
         await Facts(log, "c1").add_nodes(1)
-    async with api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api, Locked(database_url):
+    async with api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api, Locked(superuser_url):
         status, said = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert status == 504
         assert "took more than" in json.loads(said.partition(b"\r\n\r\n")[2])["detail"]

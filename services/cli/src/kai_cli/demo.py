@@ -115,8 +115,8 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
     if report is None:
         tell("interrupted: there is no report")
         return _INTERRUPTED
-    sys.stdout.write(render(report))
     tell(f"what it left answers: {kai(stack.directory, 'why', 'default/never-fits', '--cluster', _SIGHTED)}")
+    sys.stdout.write(render(report))
     return 0 if report.good else 1
 
 

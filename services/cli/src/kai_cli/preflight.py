@@ -3,10 +3,10 @@
 import asyncio
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kaicore.embedded.nats import greeting
 from kaicore.errors import ConfigurationError
 from kaicore.k8s.access import configured_access
 from kaicore.shard_settings import read_shard_settings
@@ -64,20 +64,14 @@ def check_nats(url: str) -> None:
     if parts.scheme not in ("nats", "tls") or not parts.hostname:
         raise ConfigurationError(f"--nats-url {url}: must be nats://HOST:PORT")
     try:
-        greeting = asyncio.run(_greeting(parts.hostname, parts.port or _NATS_PORT))
+        line = asyncio.run(_nats_greeting(parts.hostname, parts.port or _NATS_PORT))
     except (OSError, TimeoutError) as error:
         problem = "does not answer" if isinstance(error, TimeoutError) else os.strerror(error.errno or 0)
         raise ConfigurationError(f"--nats-url {url}: {problem}") from error
-    if not greeting.startswith(b"INFO "):
+    if not line.startswith(b"INFO "):
         raise ConfigurationError(f"--nats-url {url}: what answers there is no NATS server")
 
 
-async def _greeting(host: str, port: int) -> bytes:
+async def _nats_greeting(host: str, port: int) -> bytes:
     async with asyncio.timeout(_ANSWER_S):
-        reader, writer = await asyncio.open_connection(host, port)
-        try:
-            return await reader.readline()
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+        return await greeting(host, port)

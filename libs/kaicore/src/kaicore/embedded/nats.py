@@ -90,7 +90,7 @@ class EmbeddedNats(EmbeddedServer):
         # The port opens when JetStream has recovered its streams.
         try:
             async with asyncio.timeout(_GREETING_S):
-                line = await _greeting(port)
+                line = await greeting("127.0.0.1", port)
         except (OSError, TimeoutError):
             return False
         if not line.startswith(b"INFO "):
@@ -99,8 +99,13 @@ class EmbeddedNats(EmbeddedServer):
         return info.server_name == self._server_name and info.jetstream
 
 
-async def _greeting(port: int) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def greeting(host: str, port: int) -> bytes:
+    """Return the line with which a server begins: `INFO {…}` if it is one of NATS.
+
+    Raises:
+        OSError: none can be reached there.
+    """
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         return await reader.readline()
     finally:

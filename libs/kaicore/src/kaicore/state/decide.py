@@ -73,71 +73,44 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     digest = config.digest()
     # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
     completed = derived_id(state.cluster, "CycleCompleted", cycle, str(state.position), actor, str(now))
-    events = [
-        NewEvent(
-            id=completed,
+
+    def about_the_shard(event_id: UUID, stream: str, payload: Payload) -> NewEvent:
+        return NewEvent(
+            id=event_id,
             stream=stream,
-            payload=CycleCompleted(
-                cycle=cycle,
-                shard=shard,
-                input_position=state.position,
-                config_digest=digest,
-                engine_version=ENGINE_VERSION,
-                now=now,
-                decisions_digest=result.digest(),
-                pods=given.waiting,
-                placed=len(result.decisions),
-                pending=_news(state, shard, result.pending),
-                groups=_group_news(state, shard, result.groups),
-                evicted=len(result.evictions),
-                nominated=len(result.nominations),
-            ),
+            payload=payload,
             actor=actor,
             occurred_at=now,
             subject=shard,
             correlation=cycle,
         )
-    ]
+
+    summary = CycleCompleted(
+        cycle=cycle,
+        shard=shard,
+        input_position=state.position,
+        config_digest=digest,
+        engine_version=ENGINE_VERSION,
+        now=now,
+        decisions_digest=result.digest(),
+        pods=given.waiting,
+        placed=len(result.decisions),
+        pending=_news(state, shard, result.pending),
+        groups=_group_news(state, shard, result.groups),
+        evicted=len(result.evictions),
+        nominated=len(result.nominations),
+    )
+    events = [about_the_shard(completed, stream, summary)]
     if digest not in state.configs:
         recorded = ConfigRecorded(digest=digest, shard=shard, config=config.document())
-        events.append(
-            NewEvent(
-                id=derived_id(str(completed), "ConfigRecorded"),
-                stream=f"config/{shard}",
-                payload=recorded,
-                actor=actor,
-                occurred_at=now,
-                subject=shard,
-                correlation=cycle,
-            )
-        )
+        events.append(about_the_shard(derived_id(str(completed), "ConfigRecorded"), f"config/{shard}", recorded))
     report = queue_report(state, config, shard=shard, now=now)
     if report is not None:
-        events.append(
-            NewEvent(
-                id=derived_id(str(completed), "QueuesReported"),
-                stream=f"queues/{shard}",
-                payload=report,
-                actor=actor,
-                occurred_at=now,
-                subject=shard,
-                correlation=cycle,
-            )
-        )
+        events.append(about_the_shard(derived_id(str(completed), "QueuesReported"), f"queues/{shard}", report))
     placed = {decision.uid for decision in result.decisions}
     for number, left in enumerate(waiting_reports(state, config, shard=shard, placed=placed)):
-        events.append(
-            NewEvent(
-                id=derived_id(str(completed), "PodsLeftWaiting", str(number)),
-                stream=f"waiting/{shard}",
-                payload=left,
-                actor=actor,
-                occurred_at=now,
-                subject=shard,
-                cause=completed,
-                correlation=cycle,
-            )
-        )
+        left_id = derived_id(str(completed), "PodsLeftWaiting", str(number))
+        events.append(about_the_shard(left_id, f"waiting/{shard}", left))
     record = _Record(state, cycle, completed, now, actor)
     units = [Unit(tuple(events)), *(record.unit(decided) for decided in result.units)]
     units += [record.healing(healing) for healing in result.healings]
