@@ -131,24 +131,6 @@ async def test_a_native_group_starts_as_a_whole_and_is_told_so(
             await stage.until(f"{PODS}/{name}", lambda pod: pod["spec"].get("nodeName") == "n1")
 
 
-async def test_a_gang_of_a_workload_of_1_35_starts_as_a_whole(stage: Stage, database_url: str) -> None:
-    path = await stage.serve(WORKLOAD, "v1alpha1")
-    groups = [{"name": "workers", "policy": {"gang": {"minCount": 3}}}]
-    await stage.api.post(path, {"metadata": {"name": "w"}, "spec": {"podGroups": groups}})
-    member = {"workloadRef": {"name": "w", "podGroup": "workers"}}
-    async with running(stage, database_url):
-        for name in ("a", "b"):
-            await stage.api.pod(name, **member)
-        # The condition is told by a cycle that had both of them.
-        for name in ("a", "b"):
-            told = await stage.until(f"{PODS}/{name}", scheduled("PodScheduled", "False"))
-            assert told["status"]["conditions"][0]["reason"] == "GangIncomplete"
-        assert await stage.nodes("a", "b") == ["", ""]
-        await stage.api.pod("c", **member)
-        for name in ("a", "b", "c"):
-            await stage.until(f"{PODS}/{name}", lambda pod: pod["spec"].get("nodeName") == "n1")
-
-
 async def test_a_minimum_may_change_while_the_group_runs(stage: Stage, database_url: str) -> None:
     path = await stage.serve(NATIVE_POD_GROUP, "v1beta1")
     spec: Json = {"schedulingPolicy": {"gang": {"minCount": 4}}}
