@@ -199,7 +199,7 @@ class Cluster:
                     self.root / f"exporter-{directory.name}.log",
                     *("kai_exporter.main", "--cluster", cluster, "--ingest-url", ingest_url),
                     *("--node-name", directory.name, "--podresources-socket", directory / "kubelet.sock"),
-                    *("--sysfs-root", directory / "sys", "--token-file", token),
+                    *("--sysfs-root", directory / "sys", "--kubelet-state-dir", directory, "--token-file", token),
                 )
             )
 

@@ -6,7 +6,7 @@ On an API server of its own with `--kubeconfig`, each service with its own accou
 from collections.abc import Iterator
 
 import pytest
-from kaicore.state.pod_entry import Stage
+from kaicore.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import Cluster, real_nodes
 from tests.e2e.live_stack import (
@@ -39,16 +39,24 @@ def own_stack() -> Iterator[LiveStack]:
         yield live
 
 
+def observed_with_init_containers(entry: PodEntry) -> bool:
+    """Whether the kubelet's state files told what the pod's init container keeps."""
+    return entry.observed is not None and entry.observed.init == ("first",)
+
+
 async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kept(stack: LiveStack) -> None:
     fitting = [pod_manifest(f"fits-{number}", seconds=1, cpu="4", memory="4Gi", gpu="1") for number in range(12)]
     staying = [pod_manifest(f"stays-{number}", cpu="2", memory="2Gi") for number in range(3)]
+    for pod in staying:
+        (container,) = pod["spec"]["containers"]
+        pod["spec"]["initContainers"] = [{**container, "name": "first", "command": ["true"]}]
     assert not stack.cluster.simulated
     await stack.create(*fitting, *staying, pod_manifest("never", cpu="1", memory="1Gi", gpu=NEVER))
     state = await stack.until(
         lambda state: (
             finished(12, "fits")(state)
             and sum(entry.pod.phase == "Running" for entry in ours(state, "stays")) == 3
-            and (real_nodes() or sum(state.tally.agreement.values()) >= 3)
+            and (real_nodes() or all(observed_with_init_containers(entry) for entry in ours(state, "stays")))
             and bool(state.reasons)
             and not state.misses.open
         )

@@ -121,6 +121,8 @@ async def test_a_half_read_is_not_recorded_before_it_was_read_twice(
     half = pod_report("a", node_0={"cpu": 4000})
     _, answer = await ingest.post(report(half))
     assert "half of an admission" in answer["unknown"][0]["detail"]
+    assert ingest.counted("refused_total", reason="half") == 1
+    assert ingest.lines() == [], "what is over in a moment is no warning"
     await ingest.post(report(pod_report("a", node_0=whole), sequence=2, observed_at=10_000_000_001))
     assert await observed.summary() == ["a node-0:cpu=4000 node-0:memory=4294967296"]
     for second in (2, 3):

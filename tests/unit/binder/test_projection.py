@@ -44,8 +44,6 @@ class Story(Ledger):
         return found
 
     def outcome(self, name: str, payload: PodBound | BindFailed, *, of: Decision) -> None:
-        import msgspec
-
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
         assert self.tell(event) is None
 

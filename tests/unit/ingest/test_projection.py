@@ -7,7 +7,7 @@ from kai_ingest.projection import Miss, Projection, Unresolved
 from kaicore.events import payloads
 from kaicore.events.envelope import Event
 from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import Pod
+from kaicore.model.pod import MIRROR_ANNOTATION, Pod
 
 from tests.factory import Cluster, amounts, pod
 
@@ -143,6 +143,12 @@ def test_a_uid_that_is_given_counts(story: Story) -> None:
     story.add_pod(on_node("a"))
     assert story.meant("a", uid="uid-a") == "uid-a"
     assert story.meant("a", uid="uid-b") == Miss.UNKNOWN
+
+
+def test_a_static_pod_is_meant_by_the_uid_that_its_kubelet_gave_it(story: Story) -> None:
+    story.add_pod(on_node("a", annotations={MIRROR_ANNOTATION: "0f1e2d"}))
+    assert (story.meant("a", uid="0f1e2d"), story.meant("a", uid="uid-a")) == ("uid-a", "uid-a")
+    assert story.meant("a", uid="other") == Miss.UNKNOWN
 
 
 def test_two_live_pods_of_one_name_on_one_node(story: Story) -> None:

@@ -220,6 +220,7 @@ def test_annotations_of_workload_apis_are_kept_and_our_own_prediction_is_not() -
         "leaderworkerset.sigs.k8s.io/size": "4",
         "network-topology.x/y": "z",
         "batch.kubernetes.io/job-completion-index": "0",
+        "kubernetes.io/config.mirror": "0f1e2d",
     }
     dropped = {
         "kai.scheduler/numa-placement-predicted": "[]",

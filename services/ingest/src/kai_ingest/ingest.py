@@ -22,7 +22,7 @@ from kaicore.service.logs import Logger
 from kai_ingest.answer import Answer, Unaccepted
 from kai_ingest.judging import Judge, Judged, News
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Projection, Unresolved
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Miss, Projection, Unresolved
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name
 from kai_ingest.said_before import SaidBefore
@@ -41,6 +41,9 @@ _CATCH_UP_S = 1.0
 
 #: How long a pod may be bound before its missing observation counts, microseconds.
 _UNOBSERVED_US = 60_000_000
+
+#: What kubelets do all the time and is over with the next look at them: it is counted, and no line in the log.
+_PASSING = frozenset({Miss.HALF})
 
 
 class Ingest:
@@ -325,7 +328,7 @@ class Ingest:
 
     def _refuse(self, reason: str, key: tuple[str, ...], *, node: str, error: str) -> None:
         self._metrics.refused.labels(reason).inc()
-        if self._said.first_time((reason, *key), now=self._clock()):
+        if reason not in _PASSING and self._said.first_time((reason, *key), now=self._clock()):
             self._logger.warning("observation refused", node=node, reason=reason, error=error)
 
     @asynccontextmanager

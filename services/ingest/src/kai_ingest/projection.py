@@ -19,7 +19,7 @@ from kaicore.events.envelope import Event
 from kaicore.events.observation import content_digest
 from kaicore.model.node import NodeTopology
 from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
-from kaicore.model.pod import Pod
+from kaicore.model.pod import MIRROR_ANNOTATION, Pod
 from kaicore.numa.held import Limits, impossible_holding, most_held, zone_limits
 from kaicore.state.account_change import observation_charges
 
@@ -113,6 +113,11 @@ class KnownPod(msgspec.Struct):
     def subject(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def uid_on_node(self) -> str:
+        """The uid by which the kubelet's state files know it: a static pod's is not that of its mirror in the API."""
+        return self.uid if self.pod is None else self.pod.annotations.get(MIRROR_ANNOTATION, self.uid)
 
     @property
     def most(self) -> Limits:
@@ -289,7 +294,8 @@ class Projection:
         Raises:
             Unresolved: it cannot be told, or not yet.
         """
-        named = [self.pods[known] for known in self._by_name.get((namespace, name), ()) if uid in ("", known)]
+        named = [self.pods[known] for known in self._by_name.get((namespace, name), ())]
+        named = [pod for pod in named if uid in ("", pod.uid, pod.uid_on_node)]
         here = [pod for pod in named if pod.node == node]
         live = [pod for pod in here if pod.live]
         subject = f"Pod {namespace}/{name}"

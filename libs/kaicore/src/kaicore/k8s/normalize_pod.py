@@ -20,12 +20,22 @@ from kaicore.k8s.objects import (
 )
 from kaicore.k8s.resources import subject_of
 from kaicore.model.placement import PREDICTED_ANNOTATION
-from kaicore.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration, WorkloadRef
+from kaicore.model.pod import (
+    MIRROR_ANNOTATION,
+    Amounts,
+    Container,
+    ContainerKind,
+    Pod,
+    QosClass,
+    Toleration,
+    WorkloadRef,
+)
 from kaicore.model.pod_rules import PodRules
 from kaicore.model.quantity import CPU, MEMORY
 from kaicore.model.selector import Requirement
 
-#: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together.
+#: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together, and by
+#: which uid the kubelet knows a static pod.
 ANNOTATION_PREFIXES = (
     "batch.kubernetes.io/",
     "gang.",
@@ -34,6 +44,7 @@ ANNOTATION_PREFIXES = (
     "jobset.sigs.k8s.io/",
     "kai.scheduler/",
     "kubeflow.org/",
+    MIRROR_ANNOTATION,
     "kueue.x-k8s.io/",
     "leaderworkerset.",
     "network-topology",

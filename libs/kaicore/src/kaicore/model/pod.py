@@ -10,6 +10,9 @@ from kaicore.model.selector import Requirement
 #: Amounts by resource name, in canonical units (see `kaicore.model.quantity`).
 Amounts = dict[str, int]
 
+#: On the pod that stands in the API for a static pod: the uid by which its kubelet knows it.
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
 
 class ContainerKind(StrEnum):
     """How the kubelet runs a container; `SIDECAR` is an init container with `restartPolicy: Always`."""
