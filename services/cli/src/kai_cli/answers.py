@@ -23,6 +23,9 @@ _ANSWER_S = 120.0
 #: Statuses that blame the question.
 _BAD_QUESTION = frozenset({400, 414, 422, 431})
 
+#: What an API says that has no log yet, or a proxy in front of one that is away.
+_NOT_THERE = (502, 503, 504)
+
 _AnswerT = TypeVar("_AnswerT")
 
 
@@ -111,6 +114,8 @@ def _read(url: str) -> bytes:
             raise UnknownSubject(detail) from error
         if error.code in _BAD_QUESTION:
             raise ConfigurationError(detail or error.reason) from error
+        if error.code in _NOT_THERE:
+            raise ApiUnreachable(f"{url}: {error.code} {detail or error.reason}") from error
         raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
     except (OSError, urllib.error.URLError) as error:
         raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error
