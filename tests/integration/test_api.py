@@ -88,6 +88,18 @@ async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
     assert (await api.get(f"{here}/position?beyond={position - 1}&wait=30"))["position"] == position
 
 
+async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line(api: Api, cluster_name: str) -> None:
+    wrong = (await api.get(f"/v1/clusters/{cluster_name}/nodes?pending=true", status=400))["detail"]
+    assert wrong == "nodes cannot be filtered by pending"
+    for question, problem in (
+        (("why", "a\tb"), "kai: path and query: only UTF-8 without control characters\n"),
+        (("get", "pods", "--limit", "100001"), "kai: limit: Input should be less than or equal to 100000\n"),
+        (("get", "nodes", "--pending"), "kai: nodes cannot be filtered by --pending\n"),
+    ):
+        code, _, said = await _ended(*question, "--api-url", api.url)
+        assert (code, said.decode()) == (2, problem)
+
+
 async def test_events_are_spelled_like_everything_else(api: Api, cluster_name: str) -> None:
     (event,) = await api.get(f"/v1/clusters/{cluster_name}/events?type=PodPlaced&subject=default/a")
     assert {"recordedAt", "occurredAt", "hash"} <= event.keys()
@@ -120,12 +132,17 @@ async def test_the_command_line_says_the_same_whether_it_asks_the_api_or_the_log
 
 
 async def _kai(*arguments: str) -> bytes:
+    code, out, err = await _ended(*arguments)
+    assert code == 0, err.decode()
+    return out
+
+
+async def _ended(*arguments: str) -> tuple[int, bytes, bytes]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kai_cli.main", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out
+    return process.returncode or 0, out, err
 
 
 async def test_says_what_it_does_not_know(api: Api, cluster_name: str) -> None:

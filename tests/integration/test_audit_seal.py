@@ -133,7 +133,8 @@ def test_a_log_that_nobody_changed_fits_its_seals_and_grows_on(kai: Run, url: st
     assert "0 decisions: nothing promised twice" in said
     code, said = kai("audit", "verify", "--against", "seals", "-o", "json")
     assert code == 0, said
-    (answer,) = json.loads(said)
+    answer = json.loads(said)
+    assert answer["head"]["recordedAt"].endswith("Z")
     assert (answer["ok"], answer["anchored"], answer["promises"]["twice"]) == (True, 2, [])
 
 

@@ -1,6 +1,7 @@
 """`kai why`, `kai replay` and `kai audit verify` on a log in Postgres: what they say, and with which code they end."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,20 @@ def test_all_is_well(url: str, ask: Ask) -> None:
     code, said = ask("why", "a", "--database-url", url)
     assert code == 0
     assert "placed it on n0" in said
+
+
+def test_a_replay_of_one_cluster_is_said_as_the_api_says_it(url: str, ask: Ask) -> None:
+    code, said = ask("replay", "--database-url", url, "-o", "json")
+    assert code == 0
+    answer = json.loads(said)
+    assert (answer["decisions"], answer["differences"]) == (1, [])
+
+
+def test_what_reads_the_log_itself_takes_no_address_of_an_api(ask: Ask) -> None:
+    """It was taken and not used: the log in the data directory was verified instead of the one that was meant."""
+    for question in (("replay",), ("audit", "verify"), ("audit", "seal", "seals")):
+        code, said = ask(*question, "--api-url", "http://127.0.0.1:1")
+        assert (code, "Unknown option: --api-url" in said.replace('"', "")) == (2, True), said
 
 
 def test_the_database_may_be_named_by_the_environment(url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

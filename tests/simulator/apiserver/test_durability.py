@@ -183,6 +183,11 @@ async def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
             Journal(tmp_path / "objects")
 
 
+def test_a_directory_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(CorruptJournal, match="/proc/no/objects: No such file or directory"):
+        Journal(Path("/proc/no/objects"))
+
+
 async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ApiServerOptions(data_dir=tmp_path, controllers=None)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:

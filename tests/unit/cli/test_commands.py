@@ -52,6 +52,17 @@ def test_kai_says_the_version() -> None:
     assert kai("--version").stdout == f"kai {version('kai-ledger')}\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("get", "pods", "--limit", "-3"), ("logs", "api", "--tail", "-2"), ("up", "--log-level", "loud")],
+    ids=lambda arguments: arguments[-2],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_flag(arguments: tuple[str, ...]) -> None:
+    done = kai(*arguments)
+    said = done.stdout + done.stderr
+    assert (done.returncode, f'Invalid value "{arguments[-1]}" for {arguments[-2]}' in said) == (2, True), said
+
+
 @pytest.mark.parametrize("module", ["main", "questions", "status", "service_logs", "fleet"])
 def test_what_asks_or_hands_over_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, kai_cli.{module}; print(*(set({HEAVY!r}) & set(sys.modules)))"

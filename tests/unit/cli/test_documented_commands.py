@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -65,6 +67,18 @@ def variants(command: str) -> Iterator[list[str]]:
 
 COMMANDS = sorted(set(documented()))
 
+#: Of those, what needs neither a server nor a file that the reader has to have.
+RUNNABLE = sorted({command for _, command in COMMANDS if command.startswith(("simulate examples", "completion", "--"))})
+
+#: Command lines of our other programs in the documentation.
+_PROGRAM = re.compile(r"^\s*(?:kai (?=fleet )|)(?:(kai-[a-z]+)|fleet) (--.*)$")
+PROGRAMS = sorted(
+    (f"{page.relative_to(ROOT)}:{number}", line[1] or "kai-fleet", line[2])
+    for page in PAGES
+    for number, text in enumerate(page.read_text().splitlines(), start=1)
+    if (line := _PROGRAM.match(text))
+)
+
 
 def test_documentation_shows_commands() -> None:
     assert len(COMMANDS) > 20
@@ -83,3 +97,27 @@ def test_documented_command_is_taken(where: str, command: str) -> None:
             continue
         except CycloptsError as error:
             raise AssertionError(f"{where}: kai {' '.join(words)}: {error}") from error
+
+
+@pytest.mark.parametrize("command", RUNNABLE)
+def test_documented_command_that_needs_no_server_runs(command: str) -> None:
+    for words in variants(command):
+        done = subprocess.run(
+            [sys.executable, "-m", "kai_cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), words
+        assert done.stdout.strip(), words
+
+
+@pytest.mark.parametrize(("where", "program", "flags"), PROGRAMS)
+def test_documented_flags_of_a_program_are_those_that_it_takes(where: str, program: str, flags: str) -> None:
+    taken = subprocess.run(
+        [Path(sys.executable).with_name(program), "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for flag in re.findall(r"--[a-z-]+", flags.partition("#")[0]):
+        assert re.search(rf"{flag}[ ,\n]", taken), f"{where}: {program} takes no {flag}"
+
+
+def test_documentation_shows_programs_and_what_runs_without_a_server() -> None:
+    assert {program for _, program, _ in PROGRAMS} >= {"kai-fleet", "kai-apiserver"}
+    assert len(RUNNABLE) >= 4

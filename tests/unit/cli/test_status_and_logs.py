@@ -2,13 +2,17 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from kai_cli.paths import DataDirectory, RunningStack
+from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.service_logs import logs
 from kai_cli.source import Source
 from kai_cli.status import status
@@ -45,6 +49,41 @@ def test_a_service_that_does_not_answer_is_named_and_status_fails(
     assert not answer["ready"]
     found = {service["name"]: service["status"] for service in answer["services"]}
     assert found == {"postgres": "not ready", "nats": "not ready", "relay": "no answer"}
+
+
+def test_while_no_cluster_is_up_yet_not_all_is_ready(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers, relay and API are ready seconds before anything is scheduled."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ready_service() as service, directory.lock():
+        url = f"127.0.0.1:{server.getsockname()[1]}"
+        stack = RunningStack(os.getpid(), f"postgresql://{url}/kai", f"nats://{url}", services={"relay": service})
+        directory.tell_running(stack)
+        assert status(source=Source(data_dir=directory.root)) == 1
+        stack.clusters = {"kai": RunningCluster("k", "s", True)}
+        directory.tell_running(stack)
+        assert status(source=Source(data_dir=directory.root)) == 0
+    assert "no cluster is up yet" in capsys.readouterr().out
+
+
+@contextmanager
+def ready_service() -> Iterator[str]:
+    """A service that says that it is ready, whatever it is asked."""
+
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def test_logs_are_told_by_a_services_name_with_or_without_its_cluster(

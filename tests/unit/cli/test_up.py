@@ -45,7 +45,8 @@ def servers_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[Any, Any]:
 
     monkeypatch.setattr(module, "Stack", NoStack)
     monkeypatch.setattr(module, "_up", not_started)
-    monkeypatch.setattr(module, "check_nats", lambda _: None)
+    for check in ("check_nats", "check_database"):
+        monkeypatch.setattr(module, check, lambda _: None)
     with scratch_directory() as root:
         assert app(["up", "--data-dir", str(Path(root)), *flags], result_action="return_value") == 0
     return made["database_url"], made["nats_url"]

@@ -6,6 +6,8 @@ import pytest
 from kaicore.errors import LogUnavailable
 from kaicore.events import payloads
 from kaicore.events.envelope import Event
+from kaicore.inquiry import listing
+from kaicore.inquiry.answers import CycleRow, Selection
 from kaicore.inquiry.asking import Inquiry
 from kaicore.inquiry.following import KeptState
 from kaicore.log.memory import MemoryLog
@@ -80,9 +82,10 @@ async def test_a_log_that_does_not_answer_costs_nothing_that_was_folded(log: Mem
     assert kept.position == 1
 
 
-async def test_the_last_cycles_are_found_from_the_end(log: MemoryLog) -> None:
-    from kaicore.inquiry.answers import CycleRow, Selection
-
+async def test_the_last_cycles_are_found_from_the_end_and_an_old_one_by_its_name(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_WINDOW", 10)
     facts = Facts(log, "c")
     for number in range(30):
         cycle = payloads.CycleCompleted(
@@ -97,13 +100,14 @@ async def test_the_last_cycles_are_found_from_the_end(log: MemoryLog) -> None:
             placed=0,
         )
         await facts.append(("cycle/default", cycle), (f"pod/{number}", payloads.PodObserved(pod(f"p{number}"))))
-    listing = await Inquiry(log).listing("c", "cycles", Selection(limit=3))
-    assert [row.cycle for row in listing.rows if isinstance(row, CycleRow)] == [
-        "default/29",
-        "default/28",
-        "default/27",
-    ]
-    assert listing.total == 30
+
+    async def cycles(wanted: Selection) -> list[str]:
+        answer = await Inquiry(log).listing("c", "cycles", wanted)
+        return [row.cycle for row in answer.rows if isinstance(row, CycleRow)]
+
+    assert await cycles(Selection(limit=3)) == ["default/29", "default/28", "default/27"]
+    assert await cycles(Selection(limit=3, name="default/2")) == ["default/2"]
+    assert len(await cycles(Selection())) == 30
 
 
 async def _reached(kept: KeptState, position: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.events import payloads
-from kaicore.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection
+from kaicore.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection, inapplicable_filters
 from kaicore.inquiry.explaining import why_node, why_owner, why_queue
 from kaicore.inquiry.listing import list_rows, summary
 from kaicore.inquiry.spelling import spelled
@@ -72,6 +72,20 @@ def names(cluster: Workloads, kind: str, **wanted: Any) -> list[str]:
 )
 def test_pods_are_listed_by_what_is_wanted(cluster: Workloads, wanted: dict[str, Any], expected: list[str]) -> None:
     assert names(cluster, "pods", **wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "wrong"),
+    [
+        ("nodes", {"pending": True, "queue": "team-a"}, ["pending", "queue"]),
+        ("nodes", {"rejected": True, "node": "n1", "limit": 3}, []),
+        ("queues", {"rejected": True, "pending": True}, ["rejected"]),
+        ("cycles", {"node": "n1"}, ["node"]),
+    ],
+)
+def test_a_filter_that_rows_do_not_have_is_named(kind: str, wanted: dict[str, Any], wrong: list[str]) -> None:
+    """It let all through, as if all nodes waited."""
+    assert inapplicable_filters(kind, Selection(**wanted)) == wrong
 
 
 def test_a_pods_row_says_how_it_stands(cluster: Workloads) -> None:

@@ -162,3 +162,19 @@ def test_all_faults_of_an_object_are_named_at_once(tmp_path: Path) -> None:
         "spec.priority: must be a whole number: 'high'",
         "spec.nodeName: must be a text: ['x']",
     ]
+
+
+def test_a_limit_that_is_no_amount_hides_no_other_fault(tmp_path: Path) -> None:
+    """Compared with its request it ended the check: a fault of no object and no field, and none of what came after."""
+    bad = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [\n"
+        "  {name: a, resources: {requests: {memory: 1Gi}, limits: {memory: abc}}},\n"
+        "  {name: a, resources: {requests: {cpu: -1}}}]}\n"
+    )
+    problems = world_of(bad, tmp_path).problems
+    assert all(problem.subject.endswith("Pod default/p") for problem in problems)
+    assert [problem.field for problem in problems] == [
+        "spec.containers[0].resources.limits[memory]",
+        "spec.containers[1].name",
+        "spec.containers[1].resources.requests[cpu]",
+    ]

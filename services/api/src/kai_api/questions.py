@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from kaicore.errors import UnknownEvent, UnknownSubject
 from kaicore.events.codec import decode_payload
 from kaicore.events.envelope import Event
-from kaicore.inquiry.answers import ROWS, Selection
+from kaicore.inquiry.answers import ROWS, Selection, inapplicable_filters
 from kaicore.inquiry.asking import Inquiry
 from kaicore.inquiry.spelling import spelled, time_text
 from kaicore.log.port import Filter
@@ -97,6 +97,8 @@ def make_router(inquiry: Inquiry) -> APIRouter:
         wanted = Selection(
             namespace=namespace, name=name, queue=queue, node=node, pending=pending, rejected=rejected, limit=limit
         )
+        if wrong := inapplicable_filters(kind, wanted):
+            raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
         return _json(await inquiry.listing(cluster, kind, wanted))
 
     return router

@@ -20,6 +20,11 @@ from kai_cli.source import Source
 
 #: Seconds that an answer may take, besides what the question itself wants to wait.
 _ANSWER_S = 120.0
+#: Statuses that blame the question.
+_BAD_QUESTION = frozenset({400, 414, 422, 431})
+
+#: What an API says that has no log yet, or a proxy in front of one that is away.
+_NOT_THERE = (502, 503, 504)
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -48,8 +53,16 @@ class ApiUnreachable(KaiError):
     """No API answers at an address."""
 
 
-class _Detail(msgspec.Struct):
-    detail: str | list[Any] = ""
+class _Problem(msgspec.Struct):
+    """What an API says is wrong: the questions' own answers in `detail`, the HTTP edge's in `error`."""
+
+    detail: str | list[dict[str, Any]] = ""
+    error: str = ""
+
+    def __str__(self) -> str:
+        if isinstance(self.detail, str):
+            return self.detail or self.error
+        return "; ".join(f"{fault.get('loc', ['?'])[-1]}: {fault.get('msg', '')}" for fault in self.detail)
 
 
 class ApiAnswers:
@@ -86,7 +99,7 @@ class ApiAnswers:
 
 def _read(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{url}: is no address of an API: http://HOST:PORT")
+        raise ConfigurationError(f"{url.partition('/v1/')[0]}: is no address of an API: http://HOST:PORT")
     try:
         with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
             body: bytes = response.read()
@@ -94,11 +107,15 @@ def _read(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         said = error.read()
         try:
-            detail = msgspec.json.decode(said, type=_Detail).detail
+            detail = str(msgspec.json.decode(said, type=_Problem))
         except msgspec.DecodeError:
             detail = said.decode(errors="replace").strip()
         if error.code == 404:
-            raise UnknownSubject(str(detail)) from error
+            raise UnknownSubject(detail) from error
+        if error.code in _BAD_QUESTION:
+            raise ConfigurationError(detail or error.reason) from error
+        if error.code in _NOT_THERE:
+            raise ApiUnreachable(f"{url}: {error.code} {detail or error.reason}") from error
         raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
     except (OSError, urllib.error.URLError) as error:
         raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error

@@ -20,9 +20,8 @@ from kaicore.log.port import EventLog
 from kaicore.state.promises import PromiseReport
 
 from kai_cli.log_access import open_log
-from kai_cli.printing import Output, OutputFlag, print_data
-from kai_cli.questions import SourceFlags
-from kai_cli.source import Source
+from kai_cli.printing import Output, OutputFlag, print_answers
+from kai_cli.source import LogSource, LogSourceFlags
 
 Anchors = Mapping[str, Mapping[int, bytes]]
 
@@ -44,7 +43,7 @@ def audit_verify(
     against: Annotated[Sequence[Path], Parameter(name="--against")] = (),
     key: Path | None = None,
     chain_only: bool = False,
-    source: SourceFlags | None = None,
+    source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
     """Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.
@@ -57,10 +56,10 @@ def audit_verify(
         output: table, json or yaml.
     """
     anchors = _anchors(against, key)
-    return asyncio.run(_audit_verify(source or Source(), anchors, output, chain_only=chain_only))
+    return asyncio.run(_audit_verify(source or LogSource(), anchors, output, chain_only=chain_only))
 
 
-async def _audit_verify(source: Source, anchors: Anchors, output: Output, *, chain_only: bool) -> int:
+async def _audit_verify(source: LogSource, anchors: Anchors, output: Output, *, chain_only: bool) -> int:
     async with open_log(source) as log:
         there_are = sorted({*await log.clusters(), *anchors})
         audits = [
@@ -69,8 +68,10 @@ async def _audit_verify(source: Source, anchors: Anchors, output: Output, *, cha
         ]
     if output != "table":
         answers = [{**_mapping(audit_answer(one.report)), "promises": spelled(one.promises)} for one in audits]
-        print_data([{**answer, "ok": one.ok} for answer, one in zip(answers, audits, strict=True)], output)
+        print_answers([{**answer, "ok": one.ok} for answer, one in zip(answers, audits, strict=True)], output)
     else:
+        if not audits:
+            print("the log is empty")
         for one in audits:
             print(one.report)
             if one.promises is not None:
@@ -101,7 +102,7 @@ def audit_seal(
     /,
     *,
     key: Path | None = None,
-    source: SourceFlags | None = None,
+    source: LogSourceFlags | None = None,
 ) -> int:
     """Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.
 
@@ -115,10 +116,10 @@ def audit_seal(
     text = _text(file) if file.exists() else ""
     signing = _key(key)
     anchors = hashes_of(read_anchors(text, name=str(file), key=signing))
-    return asyncio.run(_audit_seal(source or Source(), file, text, anchors, signing))
+    return asyncio.run(_audit_seal(source or LogSource(), file, text, anchors, signing))
 
 
-async def _audit_seal(source: Source, file: Path, text: str, anchors: Anchors, key: Key | None) -> int:
+async def _audit_seal(source: LogSource, file: Path, text: str, anchors: Anchors, key: Key | None) -> int:
     async with open_log(source) as log:
         clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
         reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]

@@ -6,30 +6,31 @@ from kaicore.inquiry.replaying import replay_log
 from kaicore.inquiry.reports import replay_answer
 
 from kai_cli.log_access import open_log
-from kai_cli.printing import Output, OutputFlag, print_data
+from kai_cli.printing import Output, OutputFlag, print_answers
 from kai_cli.progress import Progress
-from kai_cli.questions import SourceFlags
-from kai_cli.source import Source
+from kai_cli.source import LogSource, LogSourceFlags
 
 
-def replay(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
+def replay(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
     """Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.
 
     Args:
         source: where to ask; without --cluster all clusters of the log.
         output: table, json or yaml.
     """
-    return asyncio.run(_replay(source or Source(), output))
+    return asyncio.run(_replay(source or LogSource(), output))
 
 
-async def _replay(source: Source, output: Output) -> int:
+async def _replay(source: LogSource, output: Output) -> int:
     async with open_log(source) as log:
         clusters = source.clusters(await log.clusters())
         with Progress("replaying events") as progress:
             reports = [await replay_log(log, cluster, told=progress) for cluster in clusters]
     if output != "table":
-        print_data([replay_answer(report) for report in reports], output)
+        print_answers([replay_answer(report) for report in reports], output)
     else:
+        if not reports:
+            print("the log is empty")
         for report in reports:
             print(
                 f"cluster {report.cluster}: {report.position} events, {report.cycles} cycles, "

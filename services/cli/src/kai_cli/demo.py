@@ -54,9 +54,16 @@ class _Condition(msgspec.Struct):
 
 class _JobStatus(msgspec.Struct):
     conditions: list[_Condition] = []
+    succeeded: int = 0
+
+
+class _Metadata(msgspec.Struct):
+    namespace: str
+    name: str
 
 
 class _Job(msgspec.Struct):
+    metadata: _Metadata
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
@@ -152,7 +159,10 @@ async def _run(stack: Stack, log: EventLog, workload: list[Manifest], spec: Clus
     cluster = await stack.add_cluster(spec)
     await _apply(workload, cluster)
     state, seconds, settled = await _follow_until_settled(log, spec.name, cluster)
-    return ClusterReport.of(state, groups_of(workload, state), seconds=seconds, settled=settled)
+    async with _client(cluster) as client:
+        succeeded = {(job.metadata.namespace, job.metadata.name): job.status.succeeded for job in await _jobs(client)}
+    groups = groups_of(workload, state, succeeded=succeeded)
+    return ClusterReport.of(state, groups, seconds=seconds, settled=settled)
 
 
 async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
@@ -197,14 +207,17 @@ async def _is_over(client: KubeClient, state: ClusterState) -> bool:
     return await _jobs_done(client) and has_caught_up(state, await listed_pods(client))
 
 
+async def _jobs(client: KubeClient) -> list[_Job]:
+    return msgspec.json.decode(await client.get("/apis/batch/v1/jobs"), type=_JobList).items
+
+
 async def _jobs_done(client: KubeClient) -> bool:
-    jobs = msgspec.json.decode(await client.get("/apis/batch/v1/jobs"), type=_JobList).items
     return all(
         any(
             condition.type in ("Complete", "Failed") and condition.status == "True"
             for condition in job.status.conditions
         )
-        for job in jobs
+        for job in await _jobs(client)
     )
 
 

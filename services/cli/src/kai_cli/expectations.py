@@ -1,7 +1,6 @@
 """What must come of a workload: which Jobs and pods run in full, and which are there to show that they cannot."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kaicore.engine.config import EngineConfig
@@ -33,28 +32,26 @@ class Group:
         return self.ran == 0 if self.wanted == 0 else self.ran >= self.wanted
 
 
-def groups_of(manifests: Iterable[Manifest], state: ClusterState) -> list[Group]:
+def groups_of(
+    manifests: Iterable[Manifest], state: ClusterState, *, succeeded: Mapping[tuple[str, str], int]
+) -> list[Group]:
     """Hold what became of a workload against what was asked for.
 
     Args:
         manifests: what was applied; Jobs and pods of our scheduler count.
         state: at the end.
+        succeeded: how many pods of each Job have ended well, as the Jobs themselves tell, by namespace and name. A pod
+            that was evicted when it had ended already is gone from the state, and counts.
     """
     ours = EngineConfig().scheduler_name
-    succeeded: Counter[tuple[str, str]] = Counter()
-    phases: dict[tuple[str, str], str] = {}
-    for entry in state.pods.values():
-        pod = entry.pod
-        phases[pod.namespace, pod.name] = pod.phase
-        if pod.owner is not None and pod.owner.kind == "Job" and pod.phase == "Succeeded":
-            succeeded[pod.namespace, pod.owner.name] += 1
+    phases = {(entry.pod.namespace, entry.pod.name): entry.pod.phase for entry in state.pods.values()}
     groups = []
     for manifest in manifests:
         kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
         key = metadata.get("namespace") or "default", metadata.get("name", "")
         if kind == "Job":
             scheduler = ((spec.get("template") or {}).get("spec") or {}).get("schedulerName")
-            wanted, ran = spec.get("completions") or spec.get("parallelism") or 1, succeeded[key]
+            wanted, ran = spec.get("completions") or spec.get("parallelism") or 1, succeeded.get(key, 0)
         elif kind == "Pod":
             scheduler, wanted, ran = spec.get("schedulerName"), 1, int(phases.get(key) in ("Running", "Succeeded"))
         else:

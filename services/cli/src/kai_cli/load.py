@@ -183,5 +183,7 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
         raise ConfigurationError(f"--cluster {cluster}: no such cluster runs in {directory.root}: {there}{better}")
     chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
     if chosen is None:
+        if not running.clusters:
+            raise ConfigurationError(f"no cluster of {directory.root} is ready yet")
         raise ConfigurationError(f"name one with --cluster: {there}")
     return Path(running.clusters[chosen].service_kubeconfig)

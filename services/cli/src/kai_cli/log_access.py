@@ -12,11 +12,11 @@ from kaicore.log.postgres import PostgresLog
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 from kai_cli.paths import DataDirectory, data_directory
-from kai_cli.source import Source
+from kai_cli.source import LogSource
 
 
 @asynccontextmanager
-async def open_log(source: Source) -> AsyncIterator[EventLog]:
+async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
     """Open the log that `source` means.
 
     Raises:

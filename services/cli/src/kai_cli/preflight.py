@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
 from kaicore.embedded.nats import greeting
 from kaicore.errors import ConfigurationError
 from kaicore.k8s.access import configured_access
@@ -17,7 +18,7 @@ from kai_cli.stack import ClusterSpec
 #: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
-#: How long a NATS server may take to say who it is.
+#: How long a server may take to say who it is.
 _ANSWER_S = 5.0
 _NATS_PORT = 4222
 
@@ -70,6 +71,18 @@ def check_nats(url: str) -> None:
         raise ConfigurationError(f"--nats-url {url}: {problem}") from error
     if not line.startswith(b"INFO "):
         raise ConfigurationError(f"--nats-url {url}: what answers there is no NATS server")
+
+
+def check_database(url: str) -> None:
+    """Check that a Postgres answers and lets us in; the URL, which may hold a password, is not repeated.
+
+    Raises:
+        ConfigurationError: none does, or the URL is none of Postgres.
+    """
+    try:
+        psycopg.connect(url, connect_timeout=int(_ANSWER_S)).close()
+    except psycopg.Error as error:
+        raise ConfigurationError(f"--database-url: {' '.join(str(error).split())}") from error
 
 
 async def _nats_greeting(host: str, port: int) -> bytes:

@@ -39,6 +39,11 @@ def print_data(answer: object, output: Output) -> None:
     print((msgspec.json.format(body, indent=2) if sys.stdout.isatty() else body).decode())
 
 
+def print_answers(answers: Sequence[object], output: Output) -> None:
+    """Print an answer per cluster for machines: of one cluster as the API answers it, of several in a list."""
+    print_data(answers[0] if len(answers) == 1 else answers, output)
+
+
 def in_colour() -> bool:
     """Whether the terminal gets colours: not with `--no-color`, `$NO_COLOR`, or where it is none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -4,17 +4,17 @@ import asyncio
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from kaicore.errors import UnknownSubject
-from kaicore.inquiry.answers import Listing, Selection, Why
+from cyclopts.validators import Number
+from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.inquiry.answers import Listing, Selection, Why, inapplicable_filters
 
 from kai_cli.answers import open_answers
-from kai_cli.printing import Output, OutputFlag, print_data
-from kai_cli.source import Source
+from kai_cli.printing import Output, OutputFlag, print_answers, print_data
+from kai_cli.source import Source, SourceFlags
 from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import listing_text, rows_text, why_text
 from kai_cli.watching import watch_listings
 
-SourceFlags = Annotated[Source, Parameter(name="*")]
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"], negative="")]
 Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
@@ -50,7 +50,7 @@ async def _why(source: Source, subject: Subject, output: Output) -> int:
     if not found:
         raise unknown or UnknownSubject("the log is empty")
     if output != "table":
-        print_data(found if len(found) > 1 else found[0], output)
+        print_answers(found, output)
         return 0
     for item in found:
         if len(found) > 1:
@@ -69,7 +69,7 @@ def get(
     node: str = "",
     pending: Annotated[bool, Parameter(negative="")] = False,
     rejected: Annotated[bool, Parameter(negative="")] = False,
-    limit: int | None = None,
+    limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     watch: WatchFlag = False,
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
@@ -98,6 +98,8 @@ def get(
         rejected=rejected,
         limit=limit if limit is not None else _CYCLES if kind == "cycles" else 0,
     )
+    if wrong := inapplicable_filters(kind, wanted):
+        raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
     return asyncio.run(_get(source or Source(), kind, wanted, watch=watch, output=output))
 
 
@@ -119,7 +121,7 @@ async def _get(source: Source, kind: Kind, wanted: Selection, *, watch: bool, ou
 
 def _print(listings: list[Listing], output: Output) -> None:
     if output != "table":
-        print_data(listings[0] if len(listings) == 1 else listings, output)
+        print_answers(listings, output)
         return
     if not listings:
         print("the log is empty")

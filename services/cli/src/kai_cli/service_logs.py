@@ -10,6 +10,7 @@ from typing import IO, Annotated
 
 import msgspec
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.model.spelling import did_you_mean
 
@@ -27,7 +28,7 @@ def logs(
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
-    tail: int = 100,
+    tail: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
     data_dir: Path | None = None,
     output: OutputFlag = "table",
 ) -> int:

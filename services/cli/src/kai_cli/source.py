@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
 
 from kai_cli.paths import data_directory
@@ -13,19 +15,17 @@ _API_URL = "KAI_API_URL"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where to ask: the flags that all asking commands share.
+class LogSource:
+    """Which log is meant: the flags of all commands that read the log itself.
 
     Attributes:
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
         database_url: ask the log in this Postgres itself; also $KAI_DATABASE_URL, unless a --data-dir is named.
-        api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir or --database-url is named.
         cluster: which of the log's clusters; by default all, or the only one.
     """
 
     data_dir: Path | None = None
     database_url: str | None = None
-    api_url: str | None = None
     cluster: str | None = None
 
     def database(self) -> str | None:
@@ -33,6 +33,29 @@ class Source:
         if self.database_url is not None or self.data_dir is not None:
             return self.database_url
         return os.environ.get("KAI_DATABASE_URL") or None
+
+    def clusters(self, there_are: Sequence[str]) -> list[str]:
+        """Return the clusters that are meant, of those that there are: the named one, or all.
+
+        Raises:
+            ConfigurationError: there is no such cluster, or none at all.
+        """
+        if self.cluster is not None and self.cluster not in there_are:
+            raise ConfigurationError(
+                f"no cluster {self.cluster!r} in the log; there are: {', '.join(there_are) or '-'}"
+            )
+        return list(there_are) if self.cluster is None else [self.cluster]
+
+
+@dataclass(frozen=True, slots=True)
+class Source(LogSource):
+    """Where to ask: the flags of commands that an API can answer, too.
+
+    Attributes:
+        api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir or --database-url is named.
+    """
+
+    api_url: str | None = None
 
     @property
     def api_named(self) -> bool:
@@ -52,14 +75,6 @@ class Source:
         running = data_directory(self.data_dir).running()
         return None if running is None else running.api_url or None
 
-    def clusters(self, there_are: Sequence[str]) -> list[str]:
-        """Return the clusters that are meant, of those that there are: the named one, or all.
 
-        Raises:
-            ConfigurationError: there is no such cluster, or none at all.
-        """
-        if self.cluster is not None and self.cluster not in there_are:
-            raise ConfigurationError(
-                f"no cluster {self.cluster!r} in the log; there are: {', '.join(there_are) or '-'}"
-            )
-        return list(there_are) if self.cluster is None else [self.cluster]
+LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
+SourceFlags = Annotated[Source, Parameter(name="*")]

@@ -14,8 +14,7 @@ from kaicore.inquiry.answers import Answer, ClusterRow
 from kai_cli.answers import ApiAnswers
 from kai_cli.paths import RunningStack, data_directory
 from kai_cli.printing import OutputFlag, print_data, table
-from kai_cli.questions import SourceFlags
-from kai_cli.source import Source
+from kai_cli.source import Source, SourceFlags
 from kai_cli.tables import rows_text
 
 #: Seconds in which a service must answer.
@@ -49,12 +48,14 @@ class Status(Answer, frozen=True, kw_only=True):
     Attributes:
         data_dir: where its data is; empty for an API elsewhere.
         pid: of `kai up`; 0 where none runs.
-        ready: whether every service is.
+        ready: whether every service is, and a cluster is up.
+        starting: whether `kai up` runs and no cluster is up yet.
     """
 
     data_dir: str
     pid: int
     ready: bool
+    starting: bool
     api: str
     services: list[ServiceStatus]
     clusters: list[ClusterRow]
@@ -96,10 +97,13 @@ async def _status(source: Source) -> Status:
         [] if running is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(running)))
     )
     ready = bool(services) and all(item.status == "ready" for item in (*servers, *services))
+    # A cluster is named when all of it has been ready once.
+    starting = running is not None and not running.clusters
     return Status(
         data_dir="" if source.api_named else str(directory.root),
         pid=0 if running is None else running.pid,
-        ready=ready,
+        ready=ready and not starting,
+        starting=starting,
         api=api,
         services=[*servers, *services],
         clusters=clusters,
@@ -157,6 +161,8 @@ def _print(found: Status) -> None:
         return
     where = f"{found.data_dir}, process {found.pid}" if found.pid else found.api
     print(f"{where}: {'all ready' if found.ready else 'not all is ready'}")
+    if found.starting:
+        print("no cluster is up yet")
     rows = [
         (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details)
         for item in found.services

@@ -5,11 +5,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Literal
 
 from kai_cli.hints import how_to_ask
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
-from kai_cli.preflight import check_cluster, check_nats
+from kai_cli.preflight import check_cluster, check_database, check_nats
 from kai_cli.stack import ClusterSpec, Stack
 
 
@@ -28,7 +29,7 @@ def up(
     scheduler_config: Path | None = None,
     database_url: str | None = None,
     nats_url: str | None = None,
-    log_level: str = "info",
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
 
@@ -54,12 +55,15 @@ def up(
     nats_url = nats_url or os.environ.get("KAI_NATS_URL")
     if nats_url:
         check_nats(nats_url)
+    database_url = database_url or os.environ.get("KAI_DATABASE_URL")
+    if database_url:
+        check_database(database_url)
     with directory.lock() as held:
         stack = Stack(
             directory,
             lock=held,
             tell=tell,
-            database_url=database_url or os.environ.get("KAI_DATABASE_URL"),
+            database_url=database_url,
             nats_url=nats_url,
             log_level=log_level,
         )

@@ -275,6 +275,23 @@ class Selection(Answer, frozen=True, kw_only=True):
     limit: int = 0
 
 
+#: Which filters of a selection each kind of rows has, beside name, namespace and limit.
+FILTERS: dict[str, frozenset[str]] = {
+    "pods": frozenset({"queue", "node", "pending", "rejected"}),
+    "groups": frozenset({"queue", "pending"}),
+    "queues": frozenset({"pending"}),
+    "nodes": frozenset({"node", "rejected"}),
+    "cycles": frozenset(),
+    "clusters": frozenset(),
+}
+
+
+def inapplicable_filters(kind: str, wanted: Selection) -> list[str]:
+    """Return the filters that are set and that rows of this kind do not have: these would let all through."""
+    given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
+    return sorted(given - FILTERS[kind])
+
+
 class Why(Answer, frozen=True, kw_only=True):
     """Why something is as it is.
 

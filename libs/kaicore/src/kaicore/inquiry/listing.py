@@ -77,21 +77,20 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
 
 async def list_cycles(log: EventLog, cluster: str, wanted: Selection, *, head: int) -> list[Row]:
     """Return the last cycles up to a position, `limit` at most, the last one first."""
-    window, events = _WINDOW, list[Event]()
+    window = _WINDOW
     while True:
         after = max(0, head - window)
-        events = []
+        events = list[Event]()
         while True:
             start = events[-1].position if events else after
             page = await log.read(cluster, after=start, upto=head, where=Filter(types=(CycleCompleted.__name__,)))
             if not page:
                 break
             events += page
-        if after == 0 or (wanted.limit and len(events) >= wanted.limit):
-            break
+        rows = [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
+        if after == 0 or (wanted.limit and len(rows) >= wanted.limit):
+            return list[Row](rows)
         window *= 2
-    rows: list[Row] = [_cycle(event) for event in reversed(events)]
-    return [row for row in rows if isinstance(row, CycleRow) and wanted.name in ("", row.cycle)]
 
 
 def _cycle(event: Event) -> CycleRow:

@@ -4,6 +4,7 @@ import sys
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kaicore.errors import ConfigurationError
@@ -24,6 +25,9 @@ class ServiceSettings(BaseSettings):
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
 
 
+#: How settings end whose values may hold passwords.
+_SECRET = ("url", "secret", "password", "token")
+
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
 
 
@@ -40,8 +44,11 @@ def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _Sett
     try:
         return cls(_cli_parse_args=sys.argv[1:] if argv is None else argv)  # type: ignore[call-arg]
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']} (got {item.get('input')!r})"
-            for item in error.errors(include_url=False)
-        )
-        raise ConfigurationError(problems) from error
+        raise ConfigurationError("; ".join(map(_problem, error.errors(include_url=False)))) from None
+
+
+def _problem(fault: ErrorDetails) -> str:
+    """Tell a fault, with the value that it has; not where that is all settings at once, or may hold a password."""
+    name = ".".join(str(part) for part in fault["loc"])
+    told = not isinstance(fault["input"], dict) and not name.endswith(_SECRET)
+    return f"{name}: {fault['msg']}" + (f" (got {fault['input']!r})" if told else "")

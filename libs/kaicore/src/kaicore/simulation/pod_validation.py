@@ -162,7 +162,11 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
         fixed = is_hugepages(name) or not is_native(name)
         if limit is None:
             continue
-        wanted, most = (read_amount(str(one), resource=name, subject="", field="")[0] for one in (request, limit))
+        try:
+            wanted, most = (read_amount(str(one), resource=name, subject="", field="")[0] for one in (request, limit))
+        except InvalidQuantity:
+            # Named above; what else is wrong with the pod is still to be told.
+            continue
         if wanted > most:
             yield where, request, f"is more than the limit of {limit}"
         elif fixed and wanted < most:

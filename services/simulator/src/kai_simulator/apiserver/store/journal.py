@@ -56,12 +56,15 @@ class Journal:
         """Take the directory.
 
         Raises:
-            CorruptJournal: another process holds it.
+            CorruptJournal: another process holds it, or it cannot be made.
         """
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._sync = sync
-        self._lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise CorruptJournal(f"{directory}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
