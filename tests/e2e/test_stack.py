@@ -3,12 +3,14 @@
 On an API server of its own with `--kubeconfig`, each service with its own account; and on the simulated cluster that
 `kai up` brings itself."""
 
+import asyncio
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from kaicore.state.pod_entry import PodEntry, Stage
 
-from tests.e2e.cluster import Cluster, real_nodes
+from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.e2e.live_stack import (
     KUBELET_AHEAD,
     NEVER,
@@ -44,6 +46,26 @@ def observed_with_init_containers(entry: PodEntry) -> bool:
     return entry.observed is not None and entry.observed.init == ("first",)
 
 
+async def told(stack: LiveStack, name: str) -> dict[str, str]:
+    """By reason, the messages of a pod's condition PodScheduled while it waits and of the events about it."""
+    where = f"/api/v1/namespaces/{stack.namespace}"
+    async with stack.client() as client:
+        pod = msgspec.json.decode(await client.get(f"{where}/pods/{name}"))
+        events = msgspec.json.decode(await client.get(f"{where}/events"))["items"]
+    messages = {one["reason"]: str(one["message"]) for one in events if one["involvedObject"]["name"] == name}
+    waits = {"type": "PodScheduled", "status": "False"}
+    conditions = [one for one in pod["status"].get("conditions", ()) if one.items() >= waits.items()]
+    return messages | {one["reason"]: str(one["message"]) for one in conditions}
+
+
+async def until_told(stack: LiveStack, name: str, reason: str) -> str:
+    """Wait until a pod is told of with a reason; returns the message."""
+    async with asyncio.timeout(PATIENCE_S):
+        while reason not in (seen := await told(stack, name)):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    return seen[reason]
+
+
 async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kept(stack: LiveStack) -> None:
     fitting = [pod_manifest(f"fits-{number}", seconds=1, cpu="4", memory="4Gi", gpu="1") for number in range(12)]
     staying = [pod_manifest(f"stays-{number}", cpu="2", memory="2Gi") for number in range(3)]
@@ -70,9 +92,12 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     never = stack.ask("why", f"{stack.namespace}/never")
     assert never["verdict"] == "pending"
     assert any("nvidia.com/gpu" in reason["message"] for reason in never["reasons"])
+    for reason in ("Unschedulable", "FailedScheduling"):
+        assert "nvidia.com/gpu" in await until_told(stack, "never", reason)
+    assert "log position" in await until_told(stack, "stays-0", "Scheduled")
     await stack.check()
-    assert stack.ask("replay")[0]["differences"] == []
-    assert stack.ask("audit", "verify")[0]["ok"]
+    assert stack.ask("replay")["differences"] == []
+    assert stack.ask("audit", "verify")["ok"]
     assert stack.database_roles() == {
         "kai-api": "kai_read",
         "kai-relay": "kai_read",

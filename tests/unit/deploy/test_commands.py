@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from kai_cli.main import app
+from kai_exporter.settings import ExporterSettings
+from kaicore.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.service import ServiceSettings
 from kaicore.service.settings import read_settings
 
@@ -165,6 +167,30 @@ def test_workloads_have_what_a_careful_cluster_wants(workload: dict[str, Any]) -
             assert container[probe]["httpGet"]["port"] in ports
         selector = workload["spec"]["selector"]["matchLabels"]
         assert selector.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("setting", "below", "file"),
+    [
+        ("podresources_socket", "", "/var/lib/kubelet/pod-resources/kubelet.sock"),
+        ("kubelet_state_dir", CPU_STATE, "/var/lib/kubelet/cpu_manager_state"),
+        ("kubelet_state_dir", MEMORY_STATE, "/var/lib/kubelet/memory_manager_state"),
+        ("kubelet_state_dir", DEVICE_CHECKPOINT, "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"),
+        ("sysfs_root", "devices/system/node/node0/cpulist", "/sys/devices/system/node/node0/cpulist"),
+    ],
+)
+def test_the_exporter_is_mounted_what_it_reads_of_its_node(setting: str, below: str, file: str) -> None:
+    (exporter,) = [workload for workload in WORKLOADS if workload["metadata"]["name"] == "kai-exporter"]
+    pod = exporter["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    given = {item["name"]: item.get("value", "") for item in container["env"]}
+    read = Path(given.get(f"KAI_{setting.upper()}") or ExporterSettings.model_fields[setting].default, below)
+    on_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    shown = {
+        mount["mountPath"]: on_host[mount["name"]] for mount in container["volumeMounts"] if mount["name"] in on_host
+    }
+    (mounted,) = [path for path in shown if read.is_relative_to(path)]
+    assert str(Path(shown[mounted], read.relative_to(mounted))) == file
 
 
 def test_all_parts_name_the_cluster_alike() -> None:

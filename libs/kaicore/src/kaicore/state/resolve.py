@@ -1,7 +1,8 @@
 """Placement records, which name zones, into charges on a node's columns.
 
-An observation wins over a prediction. What podresources never shows, what ordinary init containers leave with the pod,
-is taken from the prediction also then, or from the one that was made again where the first was contradicted. A record
+An observation wins over a prediction. What ordinary init containers leave with the pod, which podresources never shows,
+is taken from the prediction also then, or from the one that was made again where the first was contradicted; unless the
+observation has it from the kubelet's state files. A record
 that names a zone that the node does not have is of no use as a whole, and the next best one is taken.
 """
 

@@ -1,0 +1,36 @@
+"""What is read twice lasts; a report that is sent twice is one read."""
+
+import pytest
+from kai_ingest import equal_reads
+from kai_ingest.equal_reads import EqualReads
+
+
+def test_a_report_that_is_sent_twice_is_one_read_and_the_next_look_is_the_second() -> None:
+    reads = EqualReads()
+    assert [reads.again("a", b"half", at=at) for at in (1, 1, 2, 3)] == [False, False, True, True]
+
+
+def test_other_contents_begin_anew() -> None:
+    reads = EqualReads()
+    assert [reads.again("a", content, at=at) for at, content in enumerate((b"cpus", b"more", b"cpus", b"cpus"))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_pod_that_is_settled_is_forgotten_and_others_are_not() -> None:
+    reads = EqualReads()
+    for uid in "ab":
+        reads.again(uid, b"half", at=1)
+    reads.settled("a")
+    assert (reads.again("a", b"half", at=2), reads.again("b", b"half", at=2)) == (False, True)
+
+
+def test_of_too_many_pods_the_one_read_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equal_reads, "_KEPT", 2)
+    reads = EqualReads()
+    for at, uid in enumerate("abc"):
+        reads.again(uid, b"half", at=at)
+    assert [reads.again(uid, b"half", at=9) for uid in "cba"] == [True, True, False]
