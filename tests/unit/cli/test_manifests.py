@@ -104,3 +104,17 @@ def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out
     # Somebody named this one.
     (problem,) = read_files([tmp_path / "values.yaml"]).problems
     assert "apiVersion: missing or no text" in str(problem)
+
+
+def test_aliases_that_stand_for_billions_of_values_or_for_themselves_are_refused(tmp_path: Path) -> None:
+    lines = ["apiVersion: v1", "kind: ConfigMap", "metadata: {name: bomb}", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    for name, text in (("bomb", "\n".join(lines)), ("self", "apiVersion: v1\nkind: ConfigMap\ndata: &d {d: *d}\n")):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        with pytest.raises(InvalidObject, match="aliases: stand for more than"):
+            read_manifests([file])
+    shared = tmp_path / "shared.yaml"
+    shared.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: &m {name: a}\ndata: {one: *m, two: *m}\n")
+    (manifest,) = read_manifests([shared])
+    assert manifest["data"] == {"one": {"name": "a"}, "two": {"name": "a"}}

@@ -23,6 +23,8 @@ Manifest = dict[str, Any]
 STDIN = Path("-")
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+#: Values of a document with its aliases written out: a few lines of aliases of aliases can stand for billions.
+_MOST_VALUES = 10_000_000
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
@@ -190,6 +192,10 @@ def _yaml_documents(name: str, text: bytes) -> Iterator[Any]:
             loader.seen.clear()
             node = loader.get_node()
             assert node is not None  # there is one, says check_node
+            if _expanded_size(node) > _MOST_VALUES:
+                raise InvalidObject(
+                    f"{name}, document {number}", "aliases", "*", f"stand for more than {_MOST_VALUES} values"
+                )
             try:
                 document = loader.construct_document(node)
             except _Twice as twice:
@@ -202,6 +208,32 @@ def _yaml_documents(name: str, text: bytes) -> Iterator[Any]:
             yield msgspec.json.decode(msgspec.json.encode(document))
     finally:
         loader.dispose()
+
+
+def _expanded_size(root: yaml.Node) -> int:
+    """Count the values of a document once its aliases are written out; one that contains itself has more than any."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+    todo = [(root, False)]
+    while todo:
+        node, done = todo.pop()
+        inside = _inside(node)
+        if done:
+            open_.discard(id(node))
+            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in inside)
+        elif id(node) in open_:
+            return _MOST_VALUES + 1
+        elif id(node) not in sizes:
+            open_.add(id(node))
+            todo.append((node, True))
+            todo += [(child, False) for child in inside if id(child) not in sizes]
+    return sizes[id(root)]
+
+
+def _inside(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def _path_to(wanted: yaml.Node, node: yaml.Node) -> list[str]:
