@@ -143,8 +143,8 @@ def test_flags_and_settings_file(tmp_path: Path) -> None:
         (pod("a"), ("--fleet", "nowhere"), "profile nowhere: neither one of"),
         (pod("a"), ("--nope",), "no such option: --nope"),
         (pod("a"), ("/nowhere",), "/nowhere: no such file or folder"),
-        ("&a [*a]", (), "m.yaml: "),
-        ("\x00", (), "m.yaml: "),
+        ("&a [*a]", (), "m.yaml"),
+        ("\x00", (), "m.yaml"),
     ],
 )
 def test_a_bad_question_is_one_clear_error(tmp_path: Path, text: str, arguments: tuple[str, ...], problem: str) -> None:
