@@ -11,6 +11,7 @@ never ahead of the checkpoint.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError
@@ -162,7 +163,7 @@ class Fleet:
                     write = Write(pod.metadata.uid, "pod-delete", "DELETE", _path(pod), options)
                     self._outbox.append((self.writer, write))
                 case WakeAt(when):
-                    self.timers.at(when, node.wake)
+                    self.timers.at(when, partial(node.wake, when))
                 case Decided(pod, rejection) if rejection is not None:
                     self.metrics.rejections.labels(rejection.reason).inc()
                     get_logger(node=node.spec.name).info("pod rejected", pod=str(pod), reason=rejection.reason)

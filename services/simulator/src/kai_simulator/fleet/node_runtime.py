@@ -102,10 +102,10 @@ class NodeRuntime:
             self.agent.pod_gone(uid)
             self._execute(self, [])
 
-    def wake(self) -> None:
-        """Let the agent do what is due."""
+    def wake(self, when: float) -> None:
+        """Let the agent do what is due at the time for which it asked: the time of day may have been set back since."""
         if self._acts:
-            self._execute(self, self.agent.due(self.timers.clock()))
+            self._execute(self, self.agent.due(max(when, self.timers.clock())))
 
     @property
     def _acts(self) -> bool:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -110,12 +111,13 @@ class Publisher:
     def _schedule(self, when: float) -> None:
         self._due = when
         if when < float("inf"):
-            self._timers.at(when, self._fire)
+            self._timers.at(when, partial(self._fire, when))
 
-    def _fire(self) -> None:
-        now = self._timers.clock()
-        if not self._running or now < self._due:
+    def _fire(self, when: float) -> None:
+        # Not by the time of day, which may have been set back: only by whether this is the last that was asked for.
+        if not self._running or when != self._due:
             return
+        now = self._timers.clock()
         period = self._profile.period
         periodic = self._stale_since is None
         self._schedule(now + period * (1 - 0.1 * self._random.random()) if period else float("inf"))
