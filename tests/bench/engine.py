@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from kai_scheduler.main import GC_THRESHOLDS
-from kaicore.engine import session
-from kaicore.engine.class_outlook import ClassOutlook
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import render
-from kaicore.events import payloads
-from kaicore.groups.membership import SIGS_GROUP_LABEL
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.state.decide import Proposal, decide
-from kaicore.state.remedies import StateRemedies
+from kaicore.rules.engine import session
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.engine.placement.class_outlook import ClassOutlook
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod

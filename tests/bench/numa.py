@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.events import payloads
-from kaicore.numa.columns import ZoneCharge
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.events import payloads
+from kaicore.rules.numa.columns import ZoneCharge
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, amounts, pod

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.pod_class import PodClass, class_identity, pod_class
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.numa.columns import ZoneCharge
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.numa.columns import ZoneCharge
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, POLICY, REQUEST

@@ -5,16 +5,16 @@ from math import log
 
 import numpy as np
 import pytest
-from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.engine.neighbourhood import Neighbourhood
-from kaicore.engine.preferences import ln_fixed
-from kaicore.engine.reasons import Code, render
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.events import payloads
-from kaicore.model.namespace import Namespace
-from kaicore.model.node import Taint
-from kaicore.model.pod import Pod, Toleration
-from kaicore.model.pod_rules import (
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.neighbourhood import Neighbourhood
+from kaicore.rules.engine.constraints.preferences import ln_fixed
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.events import payloads
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import Pod, Toleration
+from kaicore.rules.model.pod_rules import (
     HostPort,
     PodRules,
     PodTerm,
@@ -22,7 +22,7 @@ from kaicore.model.pod_rules import (
     PreferredPods,
     SpreadConstraint,
 )
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import Cluster, node, pod
 

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.access import configured_access, plain_access
+from kaicore.kube.access import configured_access, plain_access
 
 EXEC_PLUGIN = """#!{python}
 import json, pathlib, sys
@@ -203,7 +203,7 @@ async def test_the_service_account_of_a_pod(
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
     async def check() -> None:
-        program = "import sys, kaicore.k8s.reflector; sys.exit('kubernetes_asyncio' in sys.modules)"
+        program = "import sys, kaicore.kube.reflector; sys.exit('kubernetes_asyncio' in sys.modules)"
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         assert await process.wait() == 0
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
-from kaicore.k8s.access import Access, plain_access
-from kaicore.k8s.client import KubeClient, error_of
+from kaicore.kube.access import Access, plain_access
+from kaicore.kube.client import KubeClient, error_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

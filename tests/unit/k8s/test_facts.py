@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.events.envelope import Unit
-from kaicore.events.node_charged import charging
-from kaicore.events.payloads import (
+from kaicore.kube.facts import Facts, said_again
+from kaicore.kube.kinds import NODE, POD, TOPOLOGY
+from kaicore.kube.objects import NodeObject, PodObject, TopologyObject
+from kaicore.kube.reflector_core import Gone, ObjectKey, Refused, Seen
+from kaicore.kube.resources import NODES, PODS, topologies
+from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.payloads import (
     NodeCharged,
     NodeDeleted,
     NodeObserved,
@@ -15,11 +20,6 @@ from kaicore.events.payloads import (
     PodRejected,
     TopologyDeleted,
 )
-from kaicore.k8s.facts import Facts, said_again
-from kaicore.k8s.kinds import NODE, POD, TOPOLOGY
-from kaicore.k8s.objects import NodeObject, PodObject, TopologyObject
-from kaicore.k8s.reflector_core import Gone, ObjectKey, Refused, Seen
-from kaicore.k8s.resources import NODES, PODS, topologies
 
 from tests import wire
 

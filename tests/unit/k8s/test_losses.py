@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from kaicore.errors import AbsurdQuantity, InvalidObject
-from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.normalize_storage import normalize_budget, normalize_volume
-from kaicore.k8s.normalize_topology import normalize_topology
-from kaicore.k8s.queue_kinds import queue_kind
-from kaicore.k8s.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, VOLUMES, topologies
-from kaicore.model.node import NodeTopology, TopologyPolicy, TopologyScope
-from kaicore.model.pod import QosClass
-from kaicore.model.quantity import MAX_AMOUNT, MAX_STORAGE
-from kaicore.model.queue import QueueShare
+from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.normalize_storage import normalize_budget, normalize_volume
+from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.queue_kinds import queue_kind
+from kaicore.kube.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, VOLUMES, topologies
+from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
+from kaicore.rules.model.pod import QosClass
+from kaicore.rules.model.quantity import MAX_AMOUNT, MAX_STORAGE
+from kaicore.rules.model.queue import QueueShare
 
 from tests import wire
 from tests.groups import documents, source_of

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.normalize_topology import normalize_topology
-from kaicore.k8s.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
+from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
 
 from tests import wire
 from tests.losses import refuse

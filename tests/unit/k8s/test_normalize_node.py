@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from kaicore.k8s.normalize_fields import changed_at
-from kaicore.k8s.normalize_node import normalize_node, normalize_priority_class
-from kaicore.k8s.resources import NODES, PRIORITY_CLASSES
-from kaicore.model.node import Node, Taint
-from kaicore.model.pod import PriorityClass
+from kaicore.kube.normalize_fields import changed_at
+from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
+from kaicore.kube.resources import NODES, PRIORITY_CLASSES
+from kaicore.rules.model.node import Node, Taint
+from kaicore.rules.model.pod import PriorityClass
 
 from tests import wire
 

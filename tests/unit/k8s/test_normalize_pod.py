@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS
-from kaicore.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
-from kaicore.model.selector import Requirement
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS
+from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
+from kaicore.rules.model.selector import Requirement
 
 from tests import wire
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.events.payloads import QueueDeleted, QueueObserved
-from kaicore.k8s.facts import Facts
-from kaicore.k8s.kinds import subject_of_fact
-from kaicore.k8s.queue_kinds import queue_kind
-from kaicore.k8s.reflector_core import Gone, ObjectKey, Seen
-from kaicore.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
-from kaicore.queues.tree import UNLIMITED, QueueTree
+from kaicore.kube.facts import Facts
+from kaicore.kube.kinds import subject_of_fact
+from kaicore.kube.queue_kinds import queue_kind
+from kaicore.kube.reflector_core import Gone, ObjectKey, Seen
+from kaicore.rules.events.payloads import QueueDeleted, QueueObserved
+from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 
 from tests.losses import refuse
 

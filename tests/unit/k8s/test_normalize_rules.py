@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.engine.reasons import Code, render
 from kaicore.errors import InvalidObject
-from kaicore.k8s.normalize_pod import normalize_pod, read_constraints
-from kaicore.k8s.resources import PODS
-from kaicore.model.pod_rules import (
+from kaicore.kube.normalize_pod import normalize_pod, read_constraints
+from kaicore.kube.resources import PODS
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.model.pod_rules import (
     ClaimUse,
     HostPort,
     PodRules,
@@ -17,7 +17,7 @@ from kaicore.model.pod_rules import (
     PreferredPods,
     SpreadConstraint,
 )
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests import wire
 from tests.factory import Cluster, amounts

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from kaicore.k8s.normalize_storage import (
+from kaicore.kube.normalize_storage import (
     normalize_budget,
     normalize_claim,
     normalize_namespace,
     normalize_storage_class,
     normalize_volume,
 )
-from kaicore.k8s.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.namespace import Namespace
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.kube.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 from tests import wire
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from kaicore.k8s.normalize_topology import LEGACY_POLICIES, normalize_topology
-from kaicore.k8s.resources import topologies
-from kaicore.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
+from kaicore.kube.normalize_topology import LEGACY_POLICIES, normalize_topology
+from kaicore.kube.resources import topologies
+from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 
 from tests import wire
 

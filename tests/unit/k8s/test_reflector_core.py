@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.k8s.objects import NodeObject
-from kaicore.k8s.reflector_core import (
+from kaicore.kube.objects import NodeObject
+from kaicore.kube.reflector_core import (
     WATCH_FAILURES,
     Backoff,
     Change,
@@ -19,7 +19,7 @@ from kaicore.k8s.reflector_core import (
     Seen,
     Watch,
 )
-from kaicore.k8s.resources import NODES
+from kaicore.kube.resources import NODES
 
 from tests import wire
 
