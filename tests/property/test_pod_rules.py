@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.engine.constraints.neighbourhood import Neighbourhood
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
 from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -182,7 +182,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
     known, columns = state.class_of(entry), state.columns.copy()
     fitting = selected(columns, known.node_selector) & affine(columns, known.node_affinity)
     tolerated = columns.taints_where(lambda taint: tolerates(known.tolerations, taint))[0]
-    rules = Neighbourhood(known, columns, fitting=fitting, tolerated=tolerated)
+    rules = ConstraintEvaluator(known, columns, fitting=fitting, tolerated=tolerated)
     return {name for name, row in columns.rows.items() if not rules.refuses(row)}
 
 

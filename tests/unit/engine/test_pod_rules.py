@@ -6,10 +6,10 @@ from math import log
 import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
-from kaicore.rules.engine.constraints.neighbourhood import Neighbourhood
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
 from kaicore.rules.engine.constraints.preferences import ln_fixed
 from kaicore.rules.engine.explain.reasons import Code, render
-from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.events import payloads
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Taint
@@ -369,8 +369,8 @@ def test_a_trail_takes_marks_back_with_the_charges() -> None:
     cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=away("web")))
     state = cluster.state
     columns, known = state.columns.copy(), state.class_of(state.pods["uid-p"])
-    trail, every = Trail(columns), np.ones(len(columns.present), np.bool_)
-    rules = Neighbourhood(known, columns, fitting=every, tolerated=every)
+    trail, every = Statement(columns), np.ones(len(columns.present), np.bool_)
+    rules = ConstraintEvaluator(known, columns, fitting=every, tolerated=every)
 
     def allowed() -> str:
         return " ".join(name for name, row in sorted(columns.rows.items()) if not rules.refuses(row))
@@ -378,11 +378,11 @@ def test_a_trail_takes_marks_back_with_the_charges() -> None:
     assert allowed() == "b1"
     begun = trail.savepoint()
     held = state.class_of(state.pods[victim.uid])
-    tenancy = Tenancy(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
+    tenancy = PodCharge(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
     trail.evict(tenancy)
     assert allowed() == "a1 a2 b1"
     evicted = trail.savepoint()
-    trail.place(Tenancy("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
+    trail.place(PodCharge("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
     assert allowed() == "a1 a2"
     assert trail.stays_put(tenancy)
     assert allowed() == ""

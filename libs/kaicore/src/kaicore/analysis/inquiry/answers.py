@@ -62,7 +62,7 @@ class ClusterSummary(Answer, frozen=True, kw_only=True):
 
     Attributes:
         pods: how many, by stage: waiting, placed, bound, finished.
-        tally: counts over the whole log (`kaicore.rules.state.tally`).
+        tally: counts over the whole log (`kaicore.rules.state.counters`).
     """
 
     name: str

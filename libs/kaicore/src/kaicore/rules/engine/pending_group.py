@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from kaicore.rules.engine.placement.placer import Spot
+from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.workload import Member, Step, Workload
 from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.pod import Amounts
 
 
-class Turn:
+class PendingGroup:
     """A group with waiting pods, in this cycle.
 
     Attributes:
@@ -42,7 +42,7 @@ class Turn:
         self.queues = queues
         self.held_back = held_back
         self.counts = dict(workload.own_counts)
-        self.spots: list[Spot] = []
+        self.spots: list[Assignment] = []
         self.start = -1
         self.nominated = any(member.nomination for members in queues.values() for member in members)
         self.reasons: tuple[Reason, ...] = ()

@@ -20,10 +20,10 @@ from kaicore.rules.engine.decisions import (
 )
 from kaicore.rules.engine.explain.pending import Left, told
 from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
-from kaicore.rules.engine.pending_group import Turn
-from kaicore.rules.engine.placement.placer import Placer, Spot
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member, Nomination, Step, Workload
@@ -46,7 +46,7 @@ class Session:
         self._class_of: dict[str, PodClass] = {}
         #: By class.
         self._sizes: dict[str, int] = {}
-        self.turns: dict[str, Turn] = {}
+        self.turns: dict[str, PendingGroup] = {}
         for key in given.pending:
             workload = given.workloads[key]
             turn = self._turn(workload)
@@ -56,7 +56,7 @@ class Session:
         configure_kubelets(columns, config)
         for class_key in sorted(self.classes):
             columns.vector(self.classes[class_key].requests)
-        self.trail = Trail(columns)
+        self.trail = Statement(columns)
         self.placer = Placer(self.trail, self.class_of, given.left_alone, config)
         #: Uids of pods that this cycle decided to evict, with what is to be recorded.
         self.evicted: dict[str, Eviction] = {}
@@ -67,11 +67,11 @@ class Session:
         self.steps_left = config.search_steps
         self._units: list[DecisionUnit] = []
         self._future: Placer | None = None
-        self._reserved: dict[str, list[Spot]] = {}
+        self._reserved: dict[str, list[Assignment]] = {}
         #: Keys of groups for which this cycle has decided to keep room.
         self._fresh: set[str] = set()
         #: Groups for which others kept room where nobody is leaving.
-        self._idle: list[Turn] = []
+        self._idle: list[PendingGroup] = []
         self._due = 0
 
     def class_of(self, member: Member) -> PodClass:
@@ -98,9 +98,9 @@ class Session:
     def _pod_sizes(self) -> PodSizes:
         return PodSizes(self.trail.columns)
 
-    def tenancy(self, member: Member) -> Tenancy:
+    def tenancy(self, member: Member) -> PodCharge:
         """Return a pod where it runs."""
-        return Tenancy(
+        return PodCharge(
             member.pod.uid,
             self.given.columns.rows[member.node],
             member.requests,
@@ -126,7 +126,7 @@ class Session:
                     self.future.trail.place(spot.tenancy)
         nominated = [turn for turn in self.turns.values() if turn.nominated]
         for turn in sorted(nominated, key=self.rank):
-            spots: list[Spot] = []
+            spots: list[Assignment] = []
             gave_up = lost = False
             idle = True
             for member in turn.left:
@@ -135,7 +135,7 @@ class Session:
                     continue
                 row = self._row(nomination)
                 gave_up |= self.given.now - nomination.at >= self.config.nomination_us
-                found = Spot(member, row, nomination.charge, nomination.placement, self.class_of(member).marks)
+                found = Assignment(member, row, nomination.charge, nomination.placement, self.class_of(member).marks)
                 room = self._foreign_room(member, nomination) if nomination.foreign else found
                 lost |= room is None
                 idle &= nomination.foreign and row not in self._leaving_rows
@@ -154,7 +154,7 @@ class Session:
             if spots:
                 self._clear(turn, spots, ClearReason.NOTHING_LEAVES)
 
-    def _foreign_room(self, member: Member, nomination: Nomination) -> Spot | None:
+    def _foreign_room(self, member: Member, nomination: Nomination) -> Assignment | None:
         """Return what a pod would get on the node that its status names, once those who leave are gone."""
         row = self._row(nomination)
         if row < 0:
@@ -172,13 +172,15 @@ class Session:
     def _row(self, nomination: Nomination) -> int:
         return self.trail.columns.rows.get(nomination.node, -1)
 
-    def off_accounts(self, turns: Iterable[Turn]) -> None:
+    def off_accounts(self, turns: Iterable[PendingGroup]) -> None:
         """Take the room that is kept for groups off their queues' accounts."""
         for turn in turns:
             spots = self._reserved.get(turn.workload.group.key, ())
             self.accounts.release(turn.workload.group, self.requests(spot.member for spot in spots))
 
-    def lift(self, turns: Sequence[Turn], *, future: bool = False) -> list[tuple[Turn, list[Spot]]]:
+    def lift(
+        self, turns: Sequence[PendingGroup], *, future: bool = False
+    ) -> list[tuple[PendingGroup, list[Assignment]]]:
         """Take the room that is kept for groups off the columns and the accounts, or off the future's columns.
 
         Returns:
@@ -196,7 +198,9 @@ class Session:
                     trail.evict(spot.tenancy)
         return lifted
 
-    def settle(self, lifted: list[tuple[Turn, list[Spot]]], spots: Sequence[Spot]) -> tuple[Cleared, ...]:
+    def settle(
+        self, lifted: list[tuple[PendingGroup, list[Assignment]]], spots: Sequence[Assignment]
+    ) -> tuple[Cleared, ...]:
         """Pods were placed, some where room was kept that is lifted from all columns now: keep the rest, or clear it.
 
         Args:
@@ -216,7 +220,7 @@ class Session:
                 cleared += self._cleared(turn, rest, ClearReason.NO_LONGER_FITS if key in groups else ClearReason.TAKEN)
         return tuple(cleared)
 
-    def reserved(self, *, below: int, behind: Turn | None = None) -> list[Turn]:
+    def reserved(self, *, below: int, behind: PendingGroup | None = None) -> list[PendingGroup]:
         """Return the groups whose room may be taken, higher priority first.
 
         Not of those for which this cycle has decided to keep it: of one pod, a cycle decides one thing once.
@@ -227,23 +231,23 @@ class Session:
         """
         turns = [self.turns[key] for key in self._reserved if key not in self._fresh]
 
-        def may_be_taken(turn: Turn) -> bool:
+        def may_be_taken(turn: PendingGroup) -> bool:
             return turn.workload.group.priority < below or (behind is not None and self.rank(turn) > self.rank(behind))
 
         return sorted(filter(may_be_taken, turns), key=self.rank)
 
-    def room_for(self, steps: Sequence[tuple[Turn, Step]]) -> tuple[list[Turn], list[Turn]]:
+    def room_for(self, steps: Sequence[tuple[PendingGroup, Step]]) -> tuple[list[PendingGroup], list[PendingGroup]]:
         """Return the groups of steps for which room is kept, and the others whose room they may take."""
         own = [turn for turn, _ in steps if turn.nominated]
         least = min(turn.workload.group.priority for turn, _ in steps)
         return own, [turn for turn in self.reserved(below=least, behind=own[0] if own else None) if turn not in own]
 
-    def kept_besides(self, lifted: Iterable[Turn]) -> list[Spot]:
+    def kept_besides(self, lifted: Iterable[PendingGroup]) -> list[Assignment]:
         """Return all room that is kept but for some groups."""
         without = {turn.workload.group.key for turn in lifted}
         return [spot for key, spots in self._reserved.items() if key not in without for spot in spots]
 
-    def _keep_room(self, turn: Turn, spots: list[Spot]) -> bool:
+    def _keep_room(self, turn: PendingGroup, spots: list[Assignment]) -> bool:
         """Charge nominated pods, if all of it fits once those who leave are gone, and is allowed by then."""
         columns, group = self.trail.columns, turn.workload.group
         turn.nominated = False
@@ -255,7 +259,7 @@ class Session:
         ruled = any(self.placer.outlook(self.class_of(spot.member)).may_change for spot in spots)
         future = self.future if ruled else self._future
         savepoint = self.trail.savepoint(), future.trail.savepoint() if future is not None else 0
-        kept: list[Spot] = []
+        kept: list[Assignment] = []
         for found in spots:
             spot, known = found, self.class_of(found.member)
             if known.volumes.wanted:
@@ -279,11 +283,11 @@ class Session:
             future.trail.rollback(savepoint[1])
         return False
 
-    def _clear(self, turn: Turn, spots: list[Spot], reason: ClearReason) -> None:
+    def _clear(self, turn: PendingGroup, spots: list[Assignment], reason: ClearReason) -> None:
         turn.nominated = False
         self.decide(DecisionUnit(cleared=tuple(self._cleared(turn, spots, reason))))
 
-    def _cleared(self, turn: Turn, spots: list[Spot], reason: ClearReason) -> list[Cleared]:
+    def _cleared(self, turn: PendingGroup, spots: list[Assignment], reason: ClearReason) -> list[Cleared]:
         cleared = []
         for spot in spots:
             pod, nomination = spot.member.pod, spot.member.nomination
@@ -302,9 +306,9 @@ class Session:
                 total[resource] = total.get(resource, 0) + amount
         return total
 
-    def place_all(self, members: Sequence[Member], placer: Placer) -> tuple[list[Spot], Member | None]:
+    def place_all(self, members: Sequence[Member], placer: Placer) -> tuple[list[Assignment], Member | None]:
         """Place pods on the best nodes; returns the spots, and the first pod that found none."""
-        spots: list[Spot] = []
+        spots: list[Assignment] = []
         for member in in_order(members, placer.class_of):
             spot = None
             if member.nomination is not None:
@@ -317,7 +321,10 @@ class Session:
         return spots, None
 
     def started(
-        self, steps: Sequence[tuple[Turn, Step]], spots: Sequence[Spot], lifted: list[tuple[Turn, list[Spot]]]
+        self,
+        steps: Sequence[tuple[PendingGroup, Step]],
+        spots: Sequence[Assignment],
+        lifted: list[tuple[PendingGroup, list[Assignment]]],
     ) -> None:
         """Decide that steps start on spots that are charged already.
 
@@ -332,7 +339,7 @@ class Session:
         for turn, _ in steps:
             self.accounts.charge(turn.workload.group, self.requests_of_step(turn))
         cleared = self.settle(lifted, spots)
-        by_group: dict[str, list[Spot]] = {}
+        by_group: dict[str, list[Assignment]] = {}
         for spot in spots:
             by_group.setdefault(spot.member.group, []).append(spot)
         stands_on = steps[0][0].start
@@ -345,7 +352,7 @@ class Session:
         for turn, _ in steps:
             turn.spots += by_group.get(turn.workload.group.key, [])
 
-    def _placed(self, spot: Spot) -> Decision:
+    def _placed(self, spot: Assignment) -> Decision:
         pod = spot.member.pod
         return Decision(
             uid=pod.uid,
@@ -369,7 +376,7 @@ class Session:
     def future(self) -> Placer:
         """The nodes as they will be when all who leave are gone, with all that is decided and kept."""
         if self._future is None:
-            trail = Trail(self.trail.columns.copy())
+            trail = Statement(self.trail.columns.copy())
             for member in self.given.leaving:
                 trail.evict(self.tenancy(member))
             for turn in self.turns.values():
@@ -386,10 +393,10 @@ class Session:
 
     def nominated(
         self,
-        steps: Sequence[tuple[Turn, Step]],
-        spots: Sequence[Spot],
+        steps: Sequence[tuple[PendingGroup, Step]],
+        spots: Sequence[Assignment],
         evictions: Sequence[tuple[Member, Eviction]],
-        lifted: list[tuple[Turn, list[Spot]]],
+        lifted: list[tuple[PendingGroup, list[Assignment]]],
     ) -> None:
         """Decide that victims go and room is kept.
 
@@ -403,7 +410,7 @@ class Session:
             self.evicted[eviction.uid] = eviction
             self._lose(member)
             self.trail.let_go(self.tenancy(member))
-        by_group: dict[str, list[Spot]] = {}
+        by_group: dict[str, list[Assignment]] = {}
         for spot in spots:
             self.trail.place(spot.tenancy)
             by_group.setdefault(spot.member.group, []).append(spot)
@@ -494,7 +501,7 @@ class Session:
             turn.counts[leaf] = turn.counts.get(leaf, 0) - 1
             turn.forget_step()
 
-    def steps_with(self, turn: Turn) -> tuple[list[tuple[Turn, Step]], tuple[Reason, ...]]:
+    def steps_with(self, turn: PendingGroup) -> tuple[list[tuple[PendingGroup, Step]], tuple[Reason, ...]]:
         """Return what must start at once for a group to go on, or why it cannot."""
         group = turn.workload.group
         if turn.workload.unsupported:
@@ -551,7 +558,7 @@ class Session:
         pending, groups = told(left, pods, self.class_reasons)
         return CycleResult(tuple(self._units), pending, groups, tuple(self.healings), self._due)
 
-    def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:
+    def queue_turn(self, turn: PendingGroup) -> tuple[tuple[Any, ...], str]:
         """Return the place of a group's queue among queues, by what the group asks for next.
 
         Room that an earlier cycle kept for it is on the queue's account already.
@@ -561,19 +568,19 @@ class Session:
         charged = turn.nominated and group.key not in self._fresh
         return self.accounts.turn(queue, {} if charged else self.requests_of_step(turn)), queue
 
-    def requests_of_step(self, turn: Turn) -> Amounts:
+    def requests_of_step(self, turn: PendingGroup) -> Amounts:
         """Return what a group asks for next; not to be changed."""
         if turn.request is None:
             turn.request = self.requests(turn.step().members)
         return turn.request
 
-    def turn_order(self, turn: Turn) -> tuple[int, int, int, str, str, str]:
+    def turn_order(self, turn: PendingGroup) -> tuple[int, int, int, str, str, str]:
         """Return a group's place in its queue: priority, those that have not started first, age, name."""
         group = turn.workload.group
         started = bool(turn.counts) and turn.workload.satisfied(turn.counts)
         return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
 
-    def rank(self, turn: Turn) -> tuple[int, int, str, str, str]:
+    def rank(self, turn: PendingGroup) -> tuple[int, int, str, str, str]:
         """Return a group's place among those for which room is kept: priority, age, name."""
         group = turn.workload.group
         return -group.priority, group.created_at, group.namespace, group.name, group.key
@@ -581,7 +588,7 @@ class Session:
     def _ours(self, member: Member) -> bool:
         return member.pod.scheduler_name == self.config.scheduler_name
 
-    def _turn(self, workload: Workload) -> Turn | None:
+    def _turn(self, workload: Workload) -> PendingGroup | None:
         resting = self.given.resting
         held_back = 0
         if all(not self._ours(member) for member in workload.waiting.values()):
@@ -597,9 +604,9 @@ class Session:
             return free
 
         queues = {} if workload.unsupported else workload.ready(ready)
-        return Turn(workload, queues, held_back)
+        return PendingGroup(workload, queues, held_back)
 
-    def _held_back(self, turn: Turn) -> tuple[Reason, ...]:
+    def _held_back(self, turn: PendingGroup) -> tuple[Reason, ...]:
         """Say why pods of a group may not be placed at all; a side effect gives their classes the same reasons."""
         begun = {spot.member.pod.uid for spot in turn.spots}
         resting = 0

@@ -8,7 +8,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.config import FairShareConfig
-from kaicore.rules.queues.order import Turn, standing
+from kaicore.rules.queues.order import Standing, standing
 from kaicore.rules.queues.reclaim import Claim, is_victim, keeps_quotas, may_reclaim, reclaim_refusals
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
@@ -37,7 +37,7 @@ class CycleQueues:
         number = self._number(group)
         return group.queue if number is None else self.accounts.tree.queues[number].name
 
-    def turn(self, queue: str, request: Amounts) -> tuple[Turn, ...]:
+    def turn(self, queue: str, request: Amounts) -> tuple[Standing, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
         The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An

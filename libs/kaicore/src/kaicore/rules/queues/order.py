@@ -12,10 +12,10 @@ _PRECISION = 10**9
 _NOTHING_OWED = 1000
 
 #: A queue's place among its siblings; the smallest comes first.
-Turn = tuple[tuple[int, ...], tuple[int, str, str]]
+Standing = tuple[tuple[int, ...], tuple[int, str, str]]
 
 
-def standing(accounts: QueueAccounts, number: int, demand: Demand) -> Turn:
+def standing(accounts: QueueAccounts, number: int, demand: Demand) -> Standing:
     """Return what a queue is ordered by among its siblings, with its next work; the smallest comes first.
 
     In this order: not over its fair share (it is over only where it is in all resources); within its quotas also with

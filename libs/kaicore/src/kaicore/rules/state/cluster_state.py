@@ -35,8 +35,10 @@ from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.state.class_book import ClassBook
+from kaicore.rules.state.class_registry import ClassRegistry
+from kaicore.rules.state.cluster_constraints import FACTS, ClusterConstraints
 from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.counters import Counters, add
 from kaicore.rules.state.early_release import EarlyReleases
 from kaicore.rules.state.healing import HealingLedger
 from kaicore.rules.state.miss_book import ExplainedMiss, MissBook, OpenMiss
@@ -45,9 +47,7 @@ from kaicore.rules.state.pod_entry import PodEntry, Stage, compare
 from kaicore.rules.state.queue_book import Bill, QueueBook, bill_of
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.resolve import zone_charge
-from kaicore.rules.state.roster import Roster
-from kaicore.rules.state.surroundings import FACTS, Surroundings
-from kaicore.rules.state.tally import Tally, add
+from kaicore.rules.state.workload_index import WorkloadIndex
 
 #: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -79,8 +79,8 @@ class ClusterState:
         self.recorded_at = 0
         self.columns = NodeColumns()
         self.pods: dict[str, PodEntry] = {}
-        self.surroundings = Surroundings(self.columns, self.pods)
-        self.class_book = ClassBook(self.surroundings)
+        self.surroundings = ClusterConstraints(self.columns, self.pods)
+        self.class_book = ClassRegistry(self.surroundings)
         #: Who holds what of the nodes and their zones.
         self.charges = NodeCharges(self.columns, self.pods, self.class_book.classes, self.surroundings)
         #: What kubelets may have freed before the API told.
@@ -106,8 +106,8 @@ class ClusterState:
         self.configs: dict[str, dict[str, object]] = {}
         #: The reasons last recorded per class and shard.
         self.reasons: dict[str, dict[str, payloads.ClassPending]] = {}
-        self.tally = Tally()
-        self.roster = Roster()
+        self.tally = Counters()
+        self.roster = WorkloadIndex()
         #: Uids of waiting pods for which room is kept.
         self.nominated: set[str] = set()
         #: The reasons last recorded per group and shard.

@@ -15,10 +15,10 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.zones import NodeZones
+from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.contradiction import MissCause, contradiction
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.resolve import zone_charge
-from kaicore.rules.state.surroundings import Surroundings
 
 
 class HistoryGap(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class NodeCharges:
         columns: NodeColumns,
         pods: dict[str, PodEntry],
         classes: dict[str, PodClass],
-        surroundings: Surroundings,
+        surroundings: ClusterConstraints,
     ) -> None:
         """Args:
         columns: of the state; whole nodes' and zones' use in them is written by this class only.

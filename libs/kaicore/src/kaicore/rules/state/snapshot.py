@@ -17,13 +17,13 @@ from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.cluster_state import ClusterState, Rejection
+from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import Ended
 from kaicore.rules.state.healing import Healed
 from kaicore.rules.state.miss_book import ExplainedMiss, OpenMiss
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_book import QueueBook, QueueRecord
-from kaicore.rules.state.roster import WorkloadRecord
-from kaicore.rules.state.tally import Tally
+from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
 SNAPSHOT_SCHEMA = f"state-9-engine-{ENGINE_VERSION}"
@@ -53,7 +53,7 @@ class _StateRecord(msgspec.Struct):
     rejections: dict[str, dict[str, Rejection]]
     configs: dict[str, dict[str, Any]]
     reasons: dict[str, dict[str, ClassPending]]
-    tally: Tally
+    tally: Counters
     group_reasons: dict[str, dict[str, GroupPending]]
     workloads: list[WorkloadRecord]
     healed: dict[str, Healed]

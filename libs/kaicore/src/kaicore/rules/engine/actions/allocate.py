@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kaicore.rules.engine.actions.queue_order import QueueOrder
 from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.engine.pending_group import Turn
+from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Step
 from kaicore.rules.events.payloads import Reason
@@ -56,7 +56,7 @@ class _Failures:
             self._others.add(tuple(sorted(kinds.items())))
 
 
-def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures) -> bool:
+def _start(session: Session, steps: list[tuple[PendingGroup, Step]], failures: _Failures) -> bool:
     """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
     members = [member for _, step in steps for member in step.members]
     kinds = Counter(session.key_of(member) for member in members)
@@ -92,7 +92,7 @@ def _start(session: Session, steps: list[tuple[Turn, Step]], failures: _Failures
     return False
 
 
-def _refusal(session: Session, steps: Sequence[tuple[Turn, Step]]) -> tuple[Reason, ...]:
+def _refusal(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> tuple[Reason, ...]:
     """Say why queues do not let steps start together; empty if they do."""
     before = session.accounts.savepoint()
     refusal: tuple[Reason, ...] = ()
@@ -107,7 +107,7 @@ def _refusal(session: Session, steps: Sequence[tuple[Turn, Step]]) -> tuple[Reas
     return refusal
 
 
-def _leave(session: Session, steps: Sequence[tuple[Turn, Step]], *, placed: int | None) -> None:
+def _leave(session: Session, steps: Sequence[tuple[PendingGroup, Step]], *, placed: int | None) -> None:
     wanted = sum(len(step.members) for _, step in steps)
     room = sum(member.nomination is not None for _, step in steps for member in step.members)
     classes = sorted({session.key_of(member) for _, step in steps for member in step.members})

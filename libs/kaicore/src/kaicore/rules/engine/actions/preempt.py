@@ -17,8 +17,8 @@ from kaicore.rules.engine.actions.queue_order import QueueOrder
 from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.decisions import Eviction, EvictionReason
 from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.engine.pending_group import Turn
-from kaicore.rules.engine.placement.placer import Spot
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
@@ -81,7 +81,7 @@ class _Action:
         #: Whether a queue's work of some priority has anybody to evict.
         self._victims: dict[tuple[str, int], bool] = {}
 
-    def make_room(self, turn: Turn) -> bool:
+    def make_room(self, turn: PendingGroup) -> bool:
         """Make room for what a group is to start next; otherwise leave the reasons with it."""
         session, rule = self._session, self._rule
         steps, _ = session.steps_with(turn)
@@ -122,7 +122,7 @@ class _Action:
         self._tell(turn, failure.said[group.priority])
         return False
 
-    def _tell(self, turn: Turn, reasons: tuple[Reason, ...]) -> None:
+    def _tell(self, turn: PendingGroup, reasons: tuple[Reason, ...]) -> None:
         """Leave reasons with a group for which there might be anybody to evict."""
         if reasons and (self._anybody(turn) or (self._rule.moves and self._kept_back)):
             turn.reasons = (*turn.reasons, *(reason for reason in reasons if reason not in turn.reasons))
@@ -178,7 +178,7 @@ class _Action:
             session.due(until)
         return tuple(Reason(code=code, example=examples[code], until=ends[code]) for code in sorted(examples))
 
-    def _anybody(self, turn: Turn) -> bool:
+    def _anybody(self, turn: PendingGroup) -> bool:
         """Whether there is anybody who might make way for a group, if it may have somebody evicted."""
         group = turn.workload.group
         key = self._session.accounts.queue_of(group), group.priority
@@ -229,7 +229,7 @@ def _running(session: Session) -> Iterator[Workload]:
                 yield workload
 
 
-def _eligible(session: Session, rule: Rule, turn: Turn) -> Iterator[Workload]:
+def _eligible(session: Session, rule: Rule, turn: PendingGroup) -> Iterator[Workload]:
     """Return who might make way for a group, by what both are."""
     return (workload for workload in _running(session) if rule.eligible(session, turn, workload))
 
@@ -249,7 +249,7 @@ def _unmoved(session: Session, steps: Steps, shortfall: Shortfall) -> Iterator[R
         yield Reason(code=Code.NO_MOVE)
 
 
-def _candidates(session: Session, rule: Rule, turn: Turn) -> Candidates:
+def _candidates(session: Session, rule: Rule, turn: PendingGroup) -> Candidates:
     group, workloads = turn.workload.group, list(_eligible(session, rule, turn))
     ends = {
         workload.group.key: workload.started_at + session.accounts.min_runtime_us(workload.group, for_group=group)
@@ -259,7 +259,7 @@ def _candidates(session: Session, rule: Rule, turn: Turn) -> Candidates:
     return Candidates(session, workloads, protected=protected)
 
 
-def _lower(session: Session, steps: Steps) -> list[Turn]:
+def _lower(session: Session, steps: Steps) -> list[PendingGroup]:
     """Return the groups whose room steps may take."""
     return session.reserved(below=min(turn.workload.group.priority for turn, _ in steps))
 
@@ -290,7 +290,7 @@ def _make_room(session: Session, rule: Rule, steps: Steps, pool: Candidates) -> 
     return None
 
 
-def _take_room(session: Session, rule: Rule, steps: Steps, room: Room, lower: list[Turn]) -> None:
+def _take_room(session: Session, rule: Rule, steps: Steps, room: Room, lower: list[PendingGroup]) -> None:
     """Decide that the victims go and what they leave is kept for what is to start."""
     units = room.found.units
     for unit in units:
@@ -314,7 +314,7 @@ def _eviction(
     *,
     preemptor: str,
     ended: set[str],
-    places: dict[str, Spot],
+    places: dict[str, Assignment],
 ) -> Eviction:
     spot = places.get(member.pod.uid)
     return Eviction(
@@ -331,17 +331,17 @@ def _eviction(
     )
 
 
-def _same_queue_and_lower(session: Session, turn: Turn, victim: Workload) -> bool:
+def _same_queue_and_lower(session: Session, turn: PendingGroup, victim: Workload) -> bool:
     group = turn.workload.group
     accounts = session.accounts
     return victim.group.priority < group.priority and accounts.queue_of(victim.group) == accounts.queue_of(group)
 
 
-def _other_queue(session: Session, turn: Turn, victim: Workload) -> bool:
+def _other_queue(session: Session, turn: PendingGroup, victim: Workload) -> bool:
     return session.accounts.reclaims_from(turn.workload.group, victim.group)
 
 
-def _movable(session: Session, turn: Turn, victim: Workload) -> bool:
+def _movable(session: Session, turn: PendingGroup, victim: Workload) -> bool:
     return obstacle(session, victim) is None
 
 

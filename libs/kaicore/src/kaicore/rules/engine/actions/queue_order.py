@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
-from kaicore.rules.engine.pending_group import Turn
+from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 
 
@@ -15,7 +15,7 @@ class QueueOrder:
     come. Where work is evicted, places get better too: then all of them are to be looked up again (`renew`).
     """
 
-    def __init__(self, session: Session, turns: Iterable[Turn]) -> None:
+    def __init__(self, session: Session, turns: Iterable[PendingGroup]) -> None:
         self._session = session
         self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
         self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
@@ -31,7 +31,7 @@ class QueueOrder:
         self._queues = [(self._place(queue), queue) for queue, waiting in self._groups.items() if waiting]
         heapq.heapify(self._queues)
 
-    def next(self) -> Turn | None:
+    def next(self) -> PendingGroup | None:
         """Take out the group whose turn it is."""
         while self._queues:
             place, queue = self._queues[0]
@@ -48,7 +48,7 @@ class QueueOrder:
             return self._session.turns[key]
         return None
 
-    def again(self, turn: Turn) -> None:
+    def again(self, turn: PendingGroup) -> None:
         """A group has started something and may go on."""
         queue = self._session.accounts.queue_of(turn.workload.group)
         waiting = self._groups[queue]

@@ -16,8 +16,8 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
-from kaicore.rules.engine.pending_group import Turn
-from kaicore.rules.engine.placement.placer import LeftAlone, Placer, Spot
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, LeftAlone, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass, base_key
 from kaicore.rules.engine.session import Session, held_back_by
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
@@ -34,7 +34,7 @@ _EFFORT, _ROWS = 20_000, 50
 #: Up to so many amounts are tried one by one.
 _FEW = 16
 
-_Steps = list[tuple[Turn, Step]]
+_Steps = list[tuple[PendingGroup, Step]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Remedy:
 class _Outcome:
     """Of placing what is to start next."""
 
-    spots: Sequence[Spot] = ()
+    spots: Sequence[Assignment] = ()
     stuck: Member | None = None
     refusal: tuple[Reason, ...] = ()
 
@@ -171,7 +171,7 @@ class Remedies:
             True,
             key=lambda most: all(with_at_most(member.pod, resource, most) is not None for member in samples.values()),
         )
-        spots: dict[int, Sequence[Spot]] = {}
+        spots: dict[int, Sequence[Assignment]] = {}
 
         def fits(index: int) -> bool:
             placed = self._fits_with(steps, samples, resource, sizes[index])
@@ -198,7 +198,9 @@ class Remedies:
             example=min(names[spot.row] for spot in spots[best]),
         )
 
-    def _fits_with(self, steps: _Steps, samples: dict[str, Member], resource: str, most: int) -> Sequence[Spot] | None:
+    def _fits_with(
+        self, steps: _Steps, samples: dict[str, Member], resource: str, most: int
+    ) -> Sequence[Assignment] | None:
         """Return where all pods go if none asks for more of a resource; None if they do not fit."""
         session, left_alone = self._session, self._given.left_alone
         classes: dict[str, PodClass] = {}

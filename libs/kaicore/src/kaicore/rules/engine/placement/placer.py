@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.placement.class_outlook import ClassOutlook
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.statement import Tenancy, Trail
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.columns import ZoneCharge
@@ -15,7 +15,7 @@ _NOTHING = ZoneCharge()
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Assignment:
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
@@ -31,11 +31,11 @@ class Spot:
     volumes: tuple[str, ...] = ()
 
     @property
-    def tenancy(self) -> Tenancy:
+    def tenancy(self) -> PodCharge:
         """The pod there."""
         volumes = tuple(filter(None, self.volumes))
         uid, requests = self.member.pod.uid, self.member.requests
-        return Tenancy(uid, self.row, requests, self.charge, marks=self.marks, volumes=volumes)
+        return PodCharge(uid, self.row, requests, self.charge, marks=self.marks, volumes=volumes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Placer:
 
     def __init__(
         self,
-        trail: Trail,
+        trail: Statement,
         class_of: Callable[[Member], PodClass],
         left_alone: LeftAlone,
         config: EngineConfig,
@@ -67,15 +67,15 @@ class Placer:
         self.class_of = class_of
         self._left_alone = left_alone
         self._config = config
-        self._outlooks: dict[str, ClassOutlook] = {}
+        self._outlooks: dict[str, FeasibleNodes] = {}
 
-    def outlook(self, known: PodClass) -> ClassOutlook:
+    def outlook(self, known: PodClass) -> FeasibleNodes:
         """Return how a class fares on all rows as they are now."""
         class_key = known.key
         outlook = self._outlooks.get(class_key)
         touched = self.trail.touched
         if outlook is None:
-            outlook = self._outlooks[class_key] = ClassOutlook(
+            outlook = self._outlooks[class_key] = FeasibleNodes(
                 known,
                 self.trail.columns,
                 self._config,
@@ -88,25 +88,25 @@ class Placer:
         outlook.charges_seen = len(touched)
         return outlook
 
-    def place(self, member: Member, *, besides: int | None = None) -> Spot | None:
+    def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
         known = self.class_of(member)
         outlook = self.outlook(known)
         row = outlook.best(besides=besides)
         return None if row is None else self._put(member, row, outlook, known)
 
-    def place_on(self, member: Member, row: int) -> Spot | None:
+    def place_on(self, member: Member, row: int) -> Assignment | None:
         """Put a pod on a row; None when it cannot take it now."""
         known = self.class_of(member)
         outlook = self.outlook(known)
         return self._put(member, row, outlook, known) if outlook.takes(row) else None
 
-    def _put(self, member: Member, row: int, outlook: ClassOutlook, known: PodClass) -> Spot:
+    def _put(self, member: Member, row: int, outlook: FeasibleNodes, known: PodClass) -> Assignment:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
-        asked = Tenancy(
+        asked = PodCharge(
             member.pod.uid, row, known.requests, charge, marks=known.marks, volumes=tuple(filter(None, volumes))
         )
         placement = None if predicted is None else predicted.placement
-        return Spot(member, row, self.trail.place(asked).charge, placement, known.marks, volumes)
+        return Assignment(member, row, self.trail.place(asked).charge, placement, known.marks, volumes)

@@ -20,7 +20,7 @@ from kaicore.rules.numa.columns import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)
-class Tenancy:
+class PodCharge:
     """A pod on a node.
 
     Attributes:
@@ -41,7 +41,7 @@ class Tenancy:
     marks: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
 
-    def same_place(self, other: "Tenancy") -> bool:
+    def same_place(self, other: "PodCharge") -> bool:
         """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
         return self.row == other.row and self.charge.split == other.charge.split
 
@@ -56,13 +56,13 @@ class _Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class _Step:
     kind: _Kind
-    tenancy: Tenancy
+    tenancy: PodCharge
     before: Before
     #: Place of the eviction that a pod's staying takes back.
     cancels: int = -1
 
 
-class Trail:
+class Statement:
     """The steps of a simulation on a cycle's own columns.
 
     A savepoint is the number of steps taken; a later one is void once an earlier one is rolled back to.
@@ -94,7 +94,7 @@ class Trail:
         del self._steps[savepoint:]
         return {step.tenancy.row for step in undone}
 
-    def place(self, tenancy: Tenancy) -> Tenancy:
+    def place(self, tenancy: PodCharge) -> PodCharge:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self.states.before(tenancy.row)
         placed = self._charge(tenancy)
@@ -102,13 +102,13 @@ class Trail:
         self._take(_Step(_Kind.PLACE, placed, before))
         return placed
 
-    def evict(self, tenancy: Tenancy) -> None:
+    def evict(self, tenancy: PodCharge) -> None:
         """Take a pod off its node, as if it were gone."""
         self._take(_Step(_Kind.EVICT, tenancy, self.states.before(tenancy.row)))
         self._release(tenancy)
         self.leave(tenancy, sign=-1)
 
-    def let_go(self, tenancy: Tenancy) -> None:
+    def let_go(self, tenancy: PodCharge) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
         self._take(_Step(_Kind.LET_GO, tenancy, self.states.before(tenancy.row)))
         for sign, releasing in ((-1, False), (1, True)):
@@ -116,18 +116,18 @@ class Trail:
         self._columns.zones.set_releasing(tenancy.row, tenancy.charge, releasing=True)
         self.states.changed(tenancy.row)
 
-    def leave(self, tenancy: Tenancy, *, sign: int = 1) -> None:
+    def leave(self, tenancy: PodCharge, *, sign: int = 1) -> None:
         """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
         if tenancy.marks:
             self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
         if tenancy.volumes:
             self._columns.volumes.give(tenancy.volumes, sign=sign)
 
-    def stays_put(self, tenancy: Tenancy) -> bool:
+    def stays_put(self, tenancy: PodCharge) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 
         Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
-        (`kaicore.rules.engine.constraints.neighbourhood`).
+        (`kaicore.rules.engine.constraints.constraint_evaluator`).
 
         Args:
             tenancy: as it was evicted.
@@ -160,7 +160,7 @@ class Trail:
         self._steps.append(step)
         self.touched.append(step.tenancy.row)
 
-    def _eviction(self, tenancy: Tenancy) -> int:
+    def _eviction(self, tenancy: PodCharge) -> int:
         for number in reversed(self._of_row.get(tenancy.row, ())):
             step = self._steps[number]
             if step.tenancy.uid == tenancy.uid:
@@ -169,14 +169,14 @@ class Trail:
                 break
         raise ValueError(f"pod {tenancy.uid}: is not evicted from row {tenancy.row}")
 
-    def _fits(self, tenancy: Tenancy) -> bool:
+    def _fits(self, tenancy: PodCharge) -> bool:
         return self._columns.fits(tenancy.row, tenancy.requests) and self._columns.zones.holds(
             tenancy.row, tenancy.charge
         )
 
-    def _charge(self, tenancy: Tenancy) -> Tenancy:
+    def _charge(self, tenancy: PodCharge) -> PodCharge:
         charge = self.states.charge(tenancy.row, tenancy.requests, tenancy.charge, releasing=tenancy.releasing)
-        return Tenancy(
+        return PodCharge(
             tenancy.uid,
             tenancy.row,
             tenancy.requests,
@@ -186,7 +186,7 @@ class Trail:
             volumes=tenancy.volumes,
         )
 
-    def _release(self, tenancy: Tenancy) -> None:
+    def _release(self, tenancy: PodCharge) -> None:
         zones = self._columns.zones
         self._columns.charge(tenancy.row, tenancy.requests, sign=-1, releasing=tenancy.releasing)
         zones.release(tenancy.row, tenancy.charge, releasing=tenancy.releasing)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaicore.rules.engine.placement.class_outlook import ClassOutlook
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Workload
 
@@ -36,7 +36,7 @@ class EndingGroups:
         self._rows = np.array([row for _, row in held], np.int64)
         self._held = np.array(list(held.values()), np.int64).reshape(len(held), columns.used.shape[1])
 
-    def promising(self, outlooks: Sequence[tuple[ClassOutlook, int]], *, anywhere: bool) -> list[Workload]:
+    def promising(self, outlooks: Sequence[tuple[FeasibleNodes, int]], *, anywhere: bool) -> list[Workload]:
         """Return the groups without whose pods the nodes as a whole would have enough, in order of preference.
 
         Args:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.engine.pending_group import Turn
+from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Unit
 from kaicore.rules.engine.workload import Step, Workload
@@ -58,7 +58,7 @@ def obstacle(session: Session, workload: Workload) -> tuple[Code, int] | None:
     return (Code.MOVED_LATELY, until) if until else None
 
 
-def is_scattered(session: Session, steps: Sequence[tuple[Turn, Step]]) -> bool:
+def is_scattered(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
     columns = session.future.trail.columns
     asked = columns.vector(session.requests(member for _, step in steps for member in step.members))
@@ -66,7 +66,7 @@ def is_scattered(session: Session, steps: Sequence[tuple[Turn, Step]]) -> bool:
     return bool((idle >= asked).all())
 
 
-def gain_of(session: Session, steps: Sequence[tuple[Turn, Step]]) -> int:
+def gain_of(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> int:
     """Return what it gains that steps start."""
     return sum(session.size_of(member) for _, step in steps for member in step.members)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from kaicore.rules.engine.accounts import QueueAccounts
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.pending_group import Turn
-from kaicore.rules.engine.placement.placer import Spot
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates, Unit
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
@@ -22,7 +22,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import Asked
 
-Steps = list[tuple[Turn, Step]]
+Steps = list[tuple[PendingGroup, Step]]
 
 #: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
 _HOPE = 4
@@ -45,7 +45,7 @@ class Rule:
     """
 
     reason: EvictionReason
-    eligible: Callable[[Session, Turn, Workload], bool]
+    eligible: Callable[[Session, PendingGroup, Workload], bool]
     refusal: Callable[[QueueAccounts, Asked], tuple[Reason, ...]]
     may_evict: Callable[[QueueAccounts, Asked, Workload], bool]
     exchange: Callable[[QueueAccounts, Asked, Asked], tuple[Reason, ...]]
@@ -82,13 +82,15 @@ class Room:
     """
 
     found: Found
-    places: dict[str, Spot]
+    places: dict[str, Assignment]
 
 
 class RoomSearch:
     """The searches for what is to start at once."""
 
-    def __init__(self, session: Session, rule: Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Spot]) -> None:
+    def __init__(
+        self, session: Session, rule: Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Assignment]
+    ) -> None:
         """Args:
         session: the cycle.
         rule: of the action.
@@ -203,14 +205,14 @@ class RoomSearch:
         return None
 
 
-def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Spot], set[str]]:
+def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Assignment], set[str]]:
     """Look where the victims' successors would fit, if their queues let them start; and of which groups one does not.
 
     The room is charged, so that nobody else counts on it.
 
     The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
     """
-    places: dict[str, Spot] = {}
+    places: dict[str, Assignment] = {}
     without: set[str] = set()
     queues = session.accounts
     accounts = queues.savepoint()

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.rules.engine.accounts import QueueAccounts
-from kaicore.rules.engine.pending_group import Turn
-from kaicore.rules.engine.placement.placer import Placer, Spot
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session import Session, in_order
 from kaicore.rules.engine.victims.candidates import Candidates, Unit, name_of
@@ -47,11 +47,11 @@ class Found:
         units: who goes, in the order in which they were chosen.
     """
 
-    spots: tuple[Spot, ...]
+    spots: tuple[Assignment, ...]
     units: tuple[Unit, ...]
 
 
-def asked_of(session: Session, steps: Sequence[tuple[Turn, Step]]) -> list[tuple[Group, Amounts]]:
+def asked_of(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> list[tuple[Group, Amounts]]:
     """Return what steps ask of the queues."""
     return [(turn.workload.group, session.requests_of_step(turn)) for turn, _ in steps]
 
@@ -72,10 +72,10 @@ class Search:
         self,
         session: Session,
         candidates: Candidates,
-        steps: Sequence[tuple[Turn, Step]],
+        steps: Sequence[tuple[PendingGroup, Step]],
         *,
         admits: Callable[[Unit], bool],
-        kept: Sequence[Spot],
+        kept: Sequence[Assignment],
         most_groups: int | None = None,
     ) -> None:
         """Args:
@@ -153,7 +153,7 @@ class Search:
     def _run(self, placer: Placer, *, limits_first: bool) -> Found | None:
         if limits_first and not self._make_way_in_queue():
             return None
-        spots: list[Spot] = []
+        spots: list[Assignment] = []
         for member in self._members:
             spot = placer.place(member) or self._evict_and_place(placer, member)
             if spot is None:
@@ -241,7 +241,7 @@ class Search:
 
     # Where evicting costs least.
 
-    def _evict_and_place(self, placer: Placer, member: Member) -> Spot | None:
+    def _evict_and_place(self, placer: Placer, member: Member) -> Assignment | None:
         """Evict on the node where that costs least for one more pod, and place it there."""
         known = self._session.class_of(member)
         heap = self._rows.get(known.key)
@@ -399,7 +399,7 @@ class Search:
 
     # Who can stay after all.
 
-    def _rules_admit(self, placer: Placer, spots: Sequence[Spot]) -> bool:
+    def _rules_admit(self, placer: Placer, spots: Sequence[Assignment]) -> bool:
         """Tell whether the rules about other pods let the spots be taken, as the nodes are now.
 
         A spot was good when it was found. Since then pods have gone that it needs near it, or are to stay that it must
@@ -419,7 +419,7 @@ class Search:
             placer.trail.leave(spot.tenancy)
         return admitted
 
-    def _reprieve(self, placer: Placer, spots: Sequence[Spot]) -> list[Unit]:
+    def _reprieve(self, placer: Placer, spots: Sequence[Assignment]) -> list[Unit]:
         """Put back whom it does not take, the dearest first, on the very zones that they have."""
         session = self._session
         kept: set[int] = set()
@@ -439,7 +439,7 @@ class Search:
                 ended.update(unit.groups)
         return [unit for index, unit in enumerate(self._units) if index not in kept]
 
-    def _stay_put(self, placer: Placer, unit: Unit, spots: Sequence[Spot]) -> bool:
+    def _stay_put(self, placer: Placer, unit: Unit, spots: Sequence[Assignment]) -> bool:
         """Take the eviction of all of a unit back, if everything else can be as it is."""
         trail = placer.trail
         rows, columns = trail.columns.rows, trail.columns

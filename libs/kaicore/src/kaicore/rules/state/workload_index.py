@@ -18,7 +18,7 @@ class WorkloadRecord(msgspec.Struct, array_like=True):
     ending: bool
 
 
-class Roster:
+class WorkloadIndex:
     """Workloads by group key.
 
     Attributes:

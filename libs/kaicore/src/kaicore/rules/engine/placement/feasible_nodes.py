@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
-from kaicore.rules.engine.constraints.neighbourhood import Neighbourhood
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
 from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
 from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.constraints.pod_rules import RuleRefusal
@@ -42,7 +42,7 @@ _CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _FEW = 512
 
 
-class ClassOutlook:
+class FeasibleNodes:
     """What a cycle knows of a class."""
 
     def __init__(
@@ -136,7 +136,7 @@ class ClassOutlook:
         return self._numa.predict(row) if self._config.numa else None
 
     def volumes(self, row: int) -> tuple[str, ...]:
-        """Return the volumes that a pod gets on a row (`Neighbourhood.volumes`)."""
+        """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._neighbourhood.volumes(row)
 
     def refresh(self, rows: list[int]) -> None:
@@ -175,7 +175,7 @@ class ClassOutlook:
         for _, terms in self._class.flavors.places:
             fitting &= affine(columns, terms)
         tolerated = tolerated_rows(self._class, columns)
-        self._neighbourhood = Neighbourhood(self._class, columns, fitting=fitting, tolerated=tolerated)
+        self._neighbourhood = ConstraintEvaluator(self._class, columns, fitting=fitting, tolerated=tolerated)
         eligible &= fitting & tolerated & self._neighbourhood.reachable
         eligible[list(self._rejecting)] = False
         return eligible & ~self._awaiting_observation()
@@ -230,7 +230,7 @@ class ClassOutlook:
 class _Explanation:
     """Finds for each node the first rule that it fails."""
 
-    def __init__(self, outlook: ClassOutlook) -> None:
+    def __init__(self, outlook: FeasibleNodes) -> None:
         self._outlook = outlook
         self._columns = outlook._columns  # noqa: SLF001 - one thing in two classes: the outlook and why
         self._class = outlook._class  # noqa: SLF001

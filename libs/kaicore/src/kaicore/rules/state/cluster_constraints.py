@@ -21,7 +21,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.selection_index import SelectionIndex
 from kaicore.rules.state.volume_book import VolumeBook, claim_keys
 
-#: Facts that are for `Surroundings.take`.
+#: Facts that are for `ClusterConstraints.take`.
 FACTS: tuple[type[payloads.Payload], ...] = (
     payloads.NamespaceObserved,
     payloads.NamespaceDeleted,
@@ -36,7 +36,7 @@ FACTS: tuple[type[payloads.Payload], ...] = (
 )
 
 
-class Surroundings:
+class ClusterConstraints:
     """See the module."""
 
     def __init__(self, columns: NodeColumns, entries: Mapping[str, PodEntry]) -> None:

@@ -13,7 +13,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.numa.columns import Flags, Ints
 
 
-class Neighbourhood:
+class ConstraintEvaluator:
     """The rules and preferences of one class in one cycle; charges of the cycle are seen as they happen."""
 
     def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:

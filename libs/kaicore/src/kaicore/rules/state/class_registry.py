@@ -2,13 +2,13 @@
 
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.surroundings import Surroundings
+from kaicore.rules.state.cluster_constraints import ClusterConstraints
 
 
-class ClassBook:
+class ClassRegistry:
     """Classes by key, each with the number of pods that are of it."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ClusterConstraints) -> None:
         self.classes: dict[str, PodClass] = {}
         self._surroundings = surroundings
         self._by_identity: dict[bytes, str] = {}

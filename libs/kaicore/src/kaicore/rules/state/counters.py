@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Tally(msgspec.Struct):
+class Counters(msgspec.Struct):
     """Counters since the log's first event.
 
     Attributes:
