@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,11 +33,24 @@ def check_cluster(spec: ClusterSpec) -> None:
     check_cluster_name(spec.name)
     read_shard_settings(spec.scheduler_config)
     if spec.profile is not None:
+        check_tool("kai_fleet", purpose="simulates kubelets")
         find_kubelets(spec.profile)
-    if spec.kubeconfigs is not None:
+    if spec.kubeconfigs is None:
+        check_tool("kai_apiserver", purpose="without --kubeconfig simulates an API server")
+    else:
         used = {spec.kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")}
         for path in sorted(used):
             asyncio.run(_check_kubeconfig(path))
+
+
+def check_tool(package: str, *, purpose: str) -> None:
+    """Check that a tool is installed: production does without them.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if find_spec(package) is None:
+        raise ConfigurationError(f"kai {purpose}, and {package} is not installed: pip install 'kai-ledger[demo]'")
 
 
 def check_cluster_name(name: str) -> None:
