@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from kai_scheduler.main import GC_THRESHOLDS
-from kaicore.engine import session
-from kaicore.engine.class_outlook import ClassOutlook
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import render
-from kaicore.events import payloads
-from kaicore.groups.membership import SIGS_GROUP_LABEL
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.state.decide import Proposal, decide
-from kaicore.state.remedies import StateRemedies
+from kaicore.rules.engine import session
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
@@ -148,15 +148,15 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
         return call
 
     shares = []
-    original, told = ClassOutlook.reasons, session.told
-    ClassOutlook.reasons, session.told = measured(original), measured(told)  # type: ignore[method-assign]
+    original, told = FeasibleNodes.reasons, session.told
+    FeasibleNodes.reasons, session.told = measured(original), measured(told)  # type: ignore[method-assign]
     try:
         for _ in range(3):
             spent[0] = 0.0
             (took,), _ = timed(cluster, runs=1)
             shares.append(spent[0] * 1e5 / took)
     finally:
-        ClassOutlook.reasons, session.told = original, told  # type: ignore[method-assign]
+        FeasibleNodes.reasons, session.told = original, told  # type: ignore[method-assign]
     return figure(
         "engine: part of a cycle that goes into reasons, 42 classes that fit nowhere, 10000 nodes, 10000 pods alone",
         shares,

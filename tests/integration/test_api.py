@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kaicore.inquiry.asking import Inquiry
-from kaicore.log.port import EventLog
-from kaicore.service import Health
-from kaicore.service.http_server import HttpServer
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.ledger.log.port import EventLog
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts, placed, scheduling
 

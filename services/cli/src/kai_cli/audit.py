@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.inquiry.promising import promises_of
+from kaicore.analysis.inquiry.reports import audit_answer
+from kaicore.analysis.inquiry.spelling import spelled
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.inquiry.promising import promises_of
-from kaicore.inquiry.reports import audit_answer
-from kaicore.inquiry.spelling import spelled
-from kaicore.log.anchors import Key, anchor_line, hashes_of, read_anchors
-from kaicore.log.audit import AuditReport, verify
-from kaicore.log.port import EventLog
-from kaicore.state.promises import PromiseReport
+from kaicore.ledger.log.anchors import Key, anchor_line, hashes_of, read_anchors
+from kaicore.ledger.log.audit import AuditReport, verify
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.state.promises import PromiseReport
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_answers
