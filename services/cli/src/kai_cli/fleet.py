@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kai_cli.preflight import check_tool
+from kai_cli.installed_tools import check_tool
 
 
 def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:

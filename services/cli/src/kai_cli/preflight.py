@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from kaicore.kube.access import configured_access
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
+from kai_cli.installed_tools import check_tool
 from kai_cli.simulate import find_kubelets
 from kai_cli.stack import ClusterSpec
 
@@ -41,16 +41,6 @@ def check_cluster(spec: ClusterSpec) -> None:
         used = {spec.kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")}
         for path in sorted(used):
             asyncio.run(_check_kubeconfig(path))
-
-
-def check_tool(package: str, *, purpose: str) -> None:
-    """Check that a tool is installed: production does without them.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if find_spec(package) is None:
-        raise ConfigurationError(f"kai {purpose}, and {package} is not installed: pip install 'kai-ledger[demo]'")
 
 
 def check_cluster_name(name: str) -> None:
