@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from kaicore.analysis.inquiry.promising import promises_of
 from kaicore.errors import ClusterError
-from kaicore.events.codec import decode_payload
-from kaicore.inquiry.promising import promises_of
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Stage
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
 
 from tests.chaos.rejections import rejections_of, story
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, ours, pod_manifest

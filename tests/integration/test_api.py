@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kaicore.events import payloads
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.inquiry.asking import Inquiry
-from kaicore.log.port import EventLog
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.service import Health
-from kaicore.service.http_server import HttpServer
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_server import HttpServer
 
 from tests.factory import amounts, pod
 from tests.integration.scheduling import Facts, placed, scheduling

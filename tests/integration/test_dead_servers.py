@@ -10,10 +10,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import LogUnavailable
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.new_events import new_event, unit
 from tests.servers import scratch_directory

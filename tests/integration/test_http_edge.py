@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import psycopg
 import pytest
-from kaicore.log.postgres import PostgresLog
-from kaicore.service import Health
-from kaicore.service.health import with_health
-from kaicore.service.http_limits import HttpLimits
-from kaicore.service.http_server import HttpServer
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import with_health
+from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts
 from tests.service_process import ready, service_process

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from kai_cli.main import main
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.integration.scheduling import Facts, placed, scheduling
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
+from kaicore.analysis.inquiry.asking import Inquiry
 from kaicore.errors import EventsRetired, LogUnavailable
-from kaicore.inquiry.asking import Inquiry
-from kaicore.service import Health
-from kaicore.service.health import Asgi, with_health
-from kaicore.service.http_errors import add_error_handlers, error_response, only_known_parameters
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import Asgi, with_health
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
 from prometheus_client import Histogram
 
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
+from kaicore.analysis.inquiry.answers import ClusterRow, Listing, Selection, Why
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
-from kaicore.inquiry.answers import ClusterRow, Listing, Selection, Why
 
 from kai_cli.source import Source
 
@@ -30,7 +30,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.inquiry.asking.Inquiry`, which is one."""
+    """See `kaicore.analysis.inquiry.asking.Inquiry`, which is one."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.inquiry.auditing import audit_log
+from kaicore.analysis.inquiry.reports import audit_answer
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.inquiry.auditing import audit_log
-from kaicore.inquiry.reports import audit_answer
-from kaicore.log.anchors import Key, anchor_line, hashes_of, read_anchors
-from kaicore.log.audit import verify
-from kaicore.state.promises import PromiseReport
+from kaicore.ledger.log.anchors import Key, anchor_line, hashes_of, read_anchors
+from kaicore.ledger.log.audit import verify
+from kaicore.rules.state.promises import PromiseReport
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_answers

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from kaicore.analysis.inquiry.answers import Listing, Selection, Why, inapplicable_filters
 from kaicore.errors import ConfigurationError, UnknownSubject
-from kaicore.inquiry.answers import Listing, Selection, Why, inapplicable_filters
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import open_answers

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from kaicore.analysis.inquiry.answers import ClusterRow, CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, Selection
 from kaicore.errors import UnknownSubject
-from kaicore.inquiry.answers import ClusterRow, CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, Selection
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import Answers
