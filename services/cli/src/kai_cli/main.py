@@ -113,6 +113,12 @@ app.command(
     help="Migrate a database; harmless when it is migrated already.",
 )
 app.command(
+    "kai_cli.retire:retire",
+    name="retire",
+    group=_UPKEEP,
+    help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
+)
+app.command(
     "kai_cli.completion:completion",
     name="completion",
     group=_UPKEEP,
