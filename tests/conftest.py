@@ -17,9 +17,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from hypothesis import settings
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
-from kaicore.service.process import allow_open_files
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service.process import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 

@@ -1,4 +1,4 @@
-"""What every implementation of `kaicore.log.port.EventLog` promises."""
+"""What every implementation of `kaicore.ledger.log.port.EventLog` promises."""
 
 import asyncio
 import time
@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 from kaicore.errors import IdempotencyConflict, InvalidObject, LogUnavailable, StaleExpectation
-from kaicore.events import codec
-from kaicore.events.codec import decode_payload, encode_payload
-from kaicore.events.envelope import Event, Stale, Unit, UnitOutcome
-from kaicore.events.payloads import NodeDeleted, Payload, PodDeleted, TopologyDeleted
-from kaicore.log.chain import GENESIS, event_hash
-from kaicore.log.port import EventLog, Filter, Head, Snapshot
+from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
+from kaicore.rules.events import codec
+from kaicore.rules.events.codec import decode_payload, encode_payload
+from kaicore.rules.events.envelope import Event, Stale, Unit, UnitOutcome
+from kaicore.rules.events.payloads import NodeDeleted, Payload, PodDeleted, TopologyDeleted
 
 from tests.new_events import OCCURRED_AT, new_event, unit
 

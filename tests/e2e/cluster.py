@@ -21,8 +21,8 @@ from urllib.request import urlopen
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
 
 Json = dict[str, Any]
 
@@ -131,7 +131,7 @@ class Cluster:
         if self.simulated:
             outputs = ["--kubeconfig-out", self.root / "tls.kubeconfig", "--http-kubeconfig-out", self.kubeconfig]
             data = ["--data-dir", self.root / "apiserver"]
-            self._server = Child(self.root / "apiserver.log", "kai_simulator.apiserver.main", *outputs, *data)
+            self._server = Child(self.root / "apiserver.log", "kai_apiserver.main", *outputs, *data)
             self._server.until(self.kubeconfig.exists)
         asyncio.run(self._prepare())
         if not real_nodes():

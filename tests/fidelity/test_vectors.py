@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kaicore.engine.config import Evaluator
+from kaicore.rules.engine.config import Evaluator
 
 from tests.fidelity.__main__ import OURS, THRESHOLDS, main, shortfalls
 from tests.fidelity.format import VectorError

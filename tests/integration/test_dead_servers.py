@@ -10,14 +10,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import LogUnavailable
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
-from kaicore.service import ServiceContext
-from kaicore.service.health import Health
-from kaicore.service.log_access import LOG, open_log
-from kaicore.service.logs import get_logger
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.health import Health
+from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.logs import get_logger
 
 from tests.new_events import new_event, unit
 from tests.servers import scratch_directory

@@ -22,13 +22,13 @@ import kaicore
 import nats
 import psycopg
 import pytest
-from kaicore.bus import NatsBus
-from kaicore.bus.nkeys import NatsClient, key_of, new_seed
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres, places, postgres, process, usable_directory
-from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, EmbeddedServerError
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.bus.nkeys import NatsClient, key_of, new_seed
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres, places, postgres, process, usable_directory
+from kaicore.runtime.embedded.process import EmbeddedServer
 
 from tests.new_events import unit
 from tests.servers import scratch_directory
@@ -305,9 +305,9 @@ async def test_missing_wheels_are_named(directory: Path, monkeypatch: pytest.Mon
 _PARENT = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kaicore.bus import NatsBus
-from kaicore.bus.nkeys import NatsClient, key_of, new_seed
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.bus.nkeys import NatsClient, key_of, new_seed
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
 async def main():
     for server in servers:
@@ -408,9 +408,9 @@ _AS_SOMEBODY = """
 import asyncio, os, sys
 from pathlib import Path
 import psycopg
-from kaicore.bus import NatsBus
-from kaicore.bus.nkeys import NatsClient, key_of, new_seed
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.bus.nkeys import NatsClient, key_of, new_seed
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0
 async def main(place):
     async with EmbeddedPostgres(place / "postgres", durable=False) as server, EmbeddedNats(place / "nats"):

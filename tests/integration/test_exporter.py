@@ -22,12 +22,12 @@ from kai_exporter.main import main as exporter_main
 from kai_exporter.main import sockets_below
 from kai_exporter.metrics import ExporterMetrics
 from kai_ingest.main import main as ingest_main
-from kaicore.events import payloads
-from kaicore.kubelet_checkpoints import CPU_STATE
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.pod import ContainerKind
-from kaicore.service import Health
-from kaicore.service.node_tokens import EVERY_NODE, node_token
+from kaicore.kube.kubelet_checkpoints import CPU_STATE
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 
 from tests.factory import container

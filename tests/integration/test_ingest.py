@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
 from kaicore.errors import LogUnavailable
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.log.port import Filter
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import ContainerKind, Pod
-from kaicore.service.node_tokens import node_token
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.runtime.service.node_tokens import node_token
 
 from tests.factory import amounts, container, pod, topology
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest

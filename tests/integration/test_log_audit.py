@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from kaicore.events.payloads import NodeDeleted
-from kaicore.log.audit import MOST_FINDINGS, AuditReport, verify
-from kaicore.log.chain import event_hash
-from kaicore.log.memory import MemoryLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.audit import MOST_FINDINGS, AuditReport, verify
+from kaicore.ledger.log.chain import event_hash
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.payloads import NodeDeleted
 
 from tests.new_events import new_event, unit
 
@@ -208,8 +208,8 @@ def test_the_hash_is_the_one_that_is_documented() -> None:
     import uuid
 
     import msgspec
-    from kaicore.events.codec import encode_payload
-    from kaicore.events.envelope import Event
+    from kaicore.rules.events.codec import encode_payload
+    from kaicore.rules.events.envelope import Event
 
     body = encode_payload(NodeDeleted(uid="u1", name="n1"))
     event = Event("c", 7, "node/n1", 3, "NodeDeleted", 1, uuid.UUID(int=1), "a", 5, 6, msgspec.Raw(body), b"", "n1")

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError
-from kaicore.events.envelope import UnitOutcome
-from kaicore.log.audit import verify
-from kaicore.log.port import Snapshot
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.conftest import as_role
 from tests.new_events import new_event, unit

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kaicore.bus import Limits, Message, NatsBus
-from kaicore.embedded import EmbeddedNats
 from kaicore.errors import BusUnavailable
-from kaicore.feed import EventFeed
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import Limits, Message, NatsBus
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedNats
 
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed

@@ -45,7 +45,7 @@ def test_the_same_bytes_in_every_process() -> None:
 
 def test_the_examples_on_24_nodes_from_files(tmp_path: Path) -> None:
     """Nodes in a folder of files give what the fleet's profile gives, with the files in any order."""
-    from kai_simulator.fleet.offline import OfflineKubelets
+    from kai_fleet.offline import OfflineKubelets
 
     for number, item in enumerate(OfflineKubelets("demo24").objects()):
         (tmp_path / f"{number:02}.json").write_text(json.dumps(item))

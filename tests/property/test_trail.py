@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.pod_class import PodClass, class_identity, pod_class
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.numa.columns import ZoneCharge
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.numa.columns import ZoneCharge
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, POLICY, REQUEST
@@ -44,11 +44,11 @@ class Simulation:
     def __init__(self, columns: NodeColumns) -> None:
         self.columns = columns
         self.start = columns.copy()
-        self.trail = Trail(columns)
-        self.there: list[Tenancy] = []
-        self.gone: list[Tenancy] = []
+        self.trail = Statement(columns)
+        self.there: list[PodCharge] = []
+        self.gone: list[PodCharge] = []
         #: What truly happened: placements and evictions.
-        self.story: list[tuple[str, Tenancy]] = []
+        self.story: list[tuple[str, PodCharge]] = []
         self.saved: list[tuple[int, Figures, Any]] = []
         self.count = 0
         #: By pod spec, as a cycle has them: pods of a class share what they ask for, and what they get on like nodes.
@@ -66,7 +66,7 @@ class Simulation:
             return
         predicted = verdicts.predict(row)
         self.count += 1
-        asked = Tenancy(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
+        asked = PodCharge(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
         placed = self.trail.place(asked)
         assert placed.same_place(asked), "what is predicted is what is charged"
         self.there.append(placed)
@@ -156,10 +156,10 @@ def test_a_victim_whose_zone_is_taken_moves() -> None:
     (victim,) = simulation.there
     simulation.trail.evict(victim)
     nested = simulation.trail.savepoint()
-    big = simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((0, "cpu", 5000),))))
+    big = simulation.trail.place(PodCharge("big", 0, amounts(cpu=5), ZoneCharge(((0, "cpu", 5000),))))
     assert not simulation.trail.stays_put(victim), "zone 0 has one CPU left"
     simulation.trail.rollback(nested)
-    simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((1, "cpu", 5000),))))
+    simulation.trail.place(PodCharge("big", 0, amounts(cpu=5), ZoneCharge(((1, "cpu", 5000),))))
     assert simulation.trail.stays_put(victim)
     assert not big.same_place(victim)
     assert np.array_equal(simulation.columns.zones.used[0, :, simulation.columns.zones.resources["cpu"]], [2000, 5000])

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from kaicore.events.payloads import (
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.rules.events.payloads import (
     ClassPending,
     CycleCompleted,
     PodObserved,
@@ -11,8 +13,6 @@ from kaicore.events.payloads import (
     Reason,
     WaitingPod,
 )
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS as POD_RESOURCE
 from msgspec import json
 
 from tests.integration.binder.conftest import PATIENCE_S, RunningBinder, Scene

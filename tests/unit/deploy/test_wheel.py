@@ -28,7 +28,7 @@ def test_the_demonstrations_manifests_fleets_and_definitions_travel_with_the_whe
         assert (installed / "kaicore" / "_crds" / definition.relative_to(ROOT / "deploy" / "k8s" / "crds")).exists()
     where = (
         "import kai_cli; from kai_cli.example_manifests import example_manifests; "
-        "from kai_simulator.fleet import profile; print(profile.__file__); print(example_manifests())"
+        "from kai_fleet import profile; print(profile.__file__); print(example_manifests())"
     )
     done = subprocess.run(
         [sys.executable, "-c", where],

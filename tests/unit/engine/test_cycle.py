@@ -1,13 +1,13 @@
 """What a cycle decides, and the reasons that it gives."""
 
 import pytest
-from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import Taint
-from kaicore.model.pod import QosClass, Toleration
-from kaicore.model.selector import Requirement
-from kaicore.numa.explain import NumaRefusal
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import QosClass, Toleration
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.numa.explain import NumaRefusal
 
 from tests.factory import GPU, Cluster, amounts, node, pod
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.bus import Bus, MemoryBus
-from kaicore.bus.wire import to_message
 from kaicore.errors import CorruptLog, EventsRetired, LogUnavailable
-from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, Fallback, FeedMetrics, FeedOptions, Source
-from kaicore.log.chain import event_hash
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import Filter
+from kaicore.ledger.bus import Bus, MemoryBus
+from kaicore.ledger.bus.wire import to_message
+from kaicore.ledger.feed import EventFeed, Fallback, FeedMetrics, FeedOptions, Source
+from kaicore.ledger.log.chain import event_hash
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events.envelope import Event
 from prometheus_client import CollectorRegistry
 
 from tests.unreliable import UnreliableBus, UnreliableLog, append, relay

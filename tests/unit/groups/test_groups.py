@@ -5,12 +5,12 @@ import random
 
 import msgspec
 import pytest
-from kaicore.engine.reasons import render
-from kaicore.events import payloads
-from kaicore.groups.problems import GroupProblem
-from kaicore.model.group import Group, MatchPolicy
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import pending_reasons, verdict
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.model.group import Group, MatchPolicy
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import pending_reasons, verdict
 
 from tests.groups import World, documents, read_pod, shape
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from kai_ingest.projection import Miss, Projection, Unresolved
-from kaicore.events import payloads
-from kaicore.events.envelope import Event
-from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import MIRROR_ANNOTATION, Pod
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import MIRROR_ANNOTATION, Pod
 
 from tests.factory import Cluster, amounts, pod
 

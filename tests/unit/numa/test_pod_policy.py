@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import TopologyPolicy
-from kaicore.model.pod import Pod, QosClass
-from kaicore.numa.pod_policy import malformed_annotations, wants_healing
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.pod import Pod, QosClass
+from kaicore.rules.numa.pod_policy import malformed_annotations, wants_healing
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.events.payloads import Reason
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.accounts import QueueAccounts
-from kaicore.queues.config import FairShareConfig
-from kaicore.queues.cycle_queues import CycleQueues
-from kaicore.queues.division import divide
-from kaicore.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
-from kaicore.queues.refusals import QueueRefusal, render_refusal
-from kaicore.queues.tree import Demand, QueueTree
+from kaicore.rules.events.payloads import Reason
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.division import divide
+from kaicore.rules.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
+from kaicore.rules.queues.refusals import QueueRefusal, render_refusal
+from kaicore.rules.queues.tree import Demand, QueueTree
 
 from tests.hierarchy import accounts, number, queue, table, tree
 

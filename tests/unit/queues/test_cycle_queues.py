@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.model.group import Group
-from kaicore.queues.config import FairShareConfig
-from kaicore.queues.cycle_queues import CycleQueues
-from kaicore.queues.refusals import QueueRefusal
+from kaicore.rules.model.group import Group
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.refusals import QueueRefusal
 
 from tests.hierarchy import accounts, queue, tree
 

@@ -13,14 +13,14 @@ from kai_relay.metrics import RelayMetrics
 from kai_relay.readiness import BUS, Readiness
 from kai_relay.relay import Relay
 from kai_relay.settings import RelaySettings
-from kaicore.bus import Limits, MemoryBus, Message, StreamState
-from kaicore.bus.port import stream_bytes
-from kaicore.bus.wire import from_message
 from kaicore.errors import BusUnavailable, EventsRetired, NoRoom
-from kaicore.events.envelope import Event
-from kaicore.log.port import Filter
-from kaicore.service import Health, get_logger, read_settings
-from kaicore.service.log_access import LOG
+from kaicore.ledger.bus import Limits, MemoryBus, Message, StreamState
+from kaicore.ledger.bus.port import stream_bytes
+from kaicore.ledger.bus.wire import from_message
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.service import Health, get_logger, read_settings
+from kaicore.runtime.service.log_access import LOG
 from prometheus_client import CollectorRegistry
 
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay

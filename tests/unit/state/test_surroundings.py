@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.namespace import Namespace
-from kaicore.model.pod_rules import ClaimUse, PodRules, PodTerm
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.pod_rules import ClaimUse, PodRules, PodTerm
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume

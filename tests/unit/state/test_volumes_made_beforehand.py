@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.model.pod_rules import ClaimUse
-from kaicore.model.selector import Requirement
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import tell
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.model.pod_rules import ClaimUse
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import tell
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume

@@ -14,4 +14,4 @@ def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> i
         arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.
     """
     # Another program, not an import: services know nothing of each other.
-    os.execv(sys.executable, [sys.executable, "-m", "kai_simulator.fleet.main", *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "kai_fleet.main", *arguments])  # noqa: S606

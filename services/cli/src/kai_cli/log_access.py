@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import ConfigurationError
-from kaicore.log.migrate import upgrade
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 from kai_cli.paths import DataDirectory, data_directory

@@ -7,10 +7,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
-from kaicore.embedded.nats import greeting
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.access import configured_access
-from kaicore.shard_settings import read_shard_settings
+from kaicore.kube.access import configured_access
+from kaicore.runtime.embedded.nats import greeting
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.simulate import find_kubelets
 from kai_cli.stack import ClusterSpec

@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Protocol
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.analysis.simulation import Kubelets, Located, Outcome, read_world, simulate
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.workloads import Object
-from kaicore.shard_settings import read_shard_settings
-from kaicore.simulation import Kubelets, Located, Outcome, read_world, simulate
+from kaicore.kube.workloads import Object
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.manifests import STDIN, read_files
 from kai_cli.printing import print_data

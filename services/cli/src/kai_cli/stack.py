@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
-from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.runtime.embedded.process import EmbeddedServer
 
 from kai_cli.directory_lock import DirectoryLock
 from kai_cli.hints import kubectl
@@ -267,7 +267,7 @@ class Stack:
             "KAI_DEFAULT_SCHEDULER": "true",
             "KAI_DEMONSTRATION": "true",
         }
-        return self._service(name, "kai_simulator.apiserver.main", environment)
+        return self._service(name, "kai_apiserver.main", environment)
 
     def _fleet(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:
         environment = {
@@ -277,4 +277,4 @@ class Stack:
             "KAI_PODRESOURCES_DIR": str(home / "podresources"),
             "KAI_INSTALL_CRDS": "true",
         }
-        return self._service(f"{spec.name}-fleet", "kai_simulator.fleet.main", environment)
+        return self._service(f"{spec.name}-fleet", "kai_fleet.main", environment)

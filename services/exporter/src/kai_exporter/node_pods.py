@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.errors import InvalidObject
-from kaicore.podresources import PodResources
+from kaicore.kube.podresources import PodResources
 
 from kai_exporter.allocation import PodAllocations, shown_by
 from kai_exporter.checkpoints import Allocations

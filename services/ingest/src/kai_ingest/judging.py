@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from kaicore.errors import InvalidObject
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.events.node_charged import charging
-from kaicore.events.observation import content_digest, observation, prediction_missed, zones_of
-from kaicore.events.payloads import PlacementObserved, PredictionMissed
-from kaicore.model.placement import Placement, Provenance
-from kaicore.state.contradiction import MissCause, contradiction, falls_short
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.observation import content_digest, observation, prediction_missed, zones_of
+from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
+from kaicore.rules.model.placement import Placement, Provenance
+from kaicore.rules.state.contradiction import MissCause, contradiction, falls_short
 
 from kai_ingest.answer import Unaccepted
 from kai_ingest.equal_reads import EqualReads

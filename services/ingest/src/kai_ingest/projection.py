@@ -13,15 +13,15 @@ from uuid import UUID
 
 import msgspec
 from kaicore.errors import KaiError
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.events.observation import content_digest
-from kaicore.model.node import NodeTopology
-from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
-from kaicore.model.pod import MIRROR_ANNOTATION, Pod
-from kaicore.numa.held import Limits, impossible_holding, most_held, zone_limits
-from kaicore.state.account_change import observation_charges
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.observation import content_digest
+from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
+from kaicore.rules.model.pod import MIRROR_ANNOTATION, Pod
+from kaicore.rules.numa.held import Limits, impossible_holding, most_held, zone_limits
+from kaicore.rules.state.account_change import observation_charges
 
 from kai_ingest.observation import is_empty
 

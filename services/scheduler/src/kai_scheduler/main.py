@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from kaicore.bus.jetstream import NatsBus
-from kaicore.engine.config import EngineConfig
-from kaicore.feed import EventFeed, FeedMetrics
-from kaicore.inquiry.folding import restored
-from kaicore.log.port import EventLog
-from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.log_access import LOG, open_log
-from kaicore.shard_settings import read_shard_settings
+from kaicore.analysis.inquiry.folding import restored
+from kaicore.ledger.bus.jetstream import NatsBus
+from kaicore.ledger.feed import EventFeed, FeedMetrics
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import CycleResult
-from kaicore.events.envelope import Stale
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.cycle_input import is_unobserved
-from kaicore.state.pod_entry import Agreement, Stage
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.envelope import Stale
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import is_unobserved
+from kaicore.rules.state.pod_entry import Agreement, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector

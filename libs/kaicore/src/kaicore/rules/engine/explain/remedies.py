@@ -1,0 +1,317 @@
+"""What would help a group that does not start: asking for less, or the end of somebody else.
+
+Worked out when somebody asks, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
+is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
+included, on the nodes as they are with the room that is kept for others. It is about room and the bounds of queues;
+whose turn it is when the room is there is the next cycle's to decide.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
+from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, LeftAlone, Placer
+from kaicore.rules.engine.placement.pod_class import PodClass, base_key
+from kaicore.rules.engine.session import Session, held_back_by
+from kaicore.rules.engine.victims.ending_groups import EndingGroups
+from kaicore.rules.engine.workload import Member, Step
+from kaicore.rules.events.payloads import Reason
+from kaicore.rules.queues.resources import GPU, gpus_per_unit
+
+#: How many groups' ends are tried at most for one group.
+MOST_ENDS = 500
+
+#: What all answers of one `Remedies` may cost: pods placed, and rows evaluated anew, so many of which count as one.
+_EFFORT, _ROWS = 20_000, 50
+
+#: Up to so many amounts are tried one by one.
+_FEW = 16
+
+_Steps = list[tuple[PendingGroup, Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would help a group.
+
+    Attributes:
+        reasons: what, `Code.FITS_IF` or `Code.FITS_AFTER`. With the first, `need` is the amount of `resource` up to
+            which each pod may ask. With the second, `detail` names the group, `need` how many pods it has and
+            `example` a node of them; without a `detail`, it helps that those are gone who leave.
+        classes: keys of the classes of the pods that are to start next.
+    """
+
+    reasons: tuple[Reason, ...] = ()
+    classes: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Of placing what is to start next."""
+
+    spots: Sequence[Assignment] = ()
+    stuck: Member | None = None
+    refusal: tuple[Reason, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        return self.stuck is None and not self.refusal
+
+
+def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
+    """Say what would help a group with waiting pods; nothing where nothing was found, or where it could start now."""
+    return Remedies(given, config).of(group_key).reasons
+
+
+class Remedies:
+    """Answers for one input."""
+
+    def __init__(self, given: CycleInput, config: EngineConfig) -> None:
+        """Args:
+        given: what a cycle would decide on; room that is kept is on its accounts afterwards, and nothing else changed.
+        config: the shard's settings.
+        """
+        self._given = given
+        self._config = config
+        self._session = Session(given, config)
+        self._session.reserve()
+        self._effort = _EFFORT
+
+    def shape(self, group_key: str) -> object:
+        """Return a key that is equal for two groups if the same helps both; None if nothing is to start next."""
+        session, steps = self._session, self._steps_of(group_key)
+        if not steps:
+            return None
+        parts: list[object] = []
+        for turn, step in steps:
+            group = turn.workload.group
+            kinds = Counter(session.key_of(member) for member in step.members)
+            apart = turn.workload.active or turn.workload.leaving or any(member.nomination for member in step.members)
+            own = group.key if apart else ""
+            payer = session.accounts.queue_of(group), group.namespace, group.preemptible, group.priority
+            parts.append((tuple(sorted(kinds.items())), payer, own))
+        return tuple(parts)
+
+    def of(self, group_key: str) -> Remedy:
+        """Say what would help a group."""
+        session, steps = self._session, self._steps_of(group_key)
+        if not steps or self._exhausted:
+            return Remedy()
+        savepoint = session.trail.savepoint()
+        outcome = self._place(steps, session.placer)
+        reasons = outcome.refusal
+        if outcome.stuck is not None:
+            reasons = session.placer.outlook(session.class_of(outcome.stuck)).reasons()
+        session.trail.rollback(savepoint)
+        found: list[Reason] = []
+        if not outcome.starts:
+            short = self._short(steps, reasons)
+            found = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
+            # A queue that has no bound in the way does not exist, is stopped, or the like.
+            if all(reason.resource for reason in outcome.refusal) and not _lasting(reasons):
+                later = self._later(steps, refused=bool(outcome.refusal))
+                found += [later] if later is not None else []
+        return Remedy(tuple(found), frozenset(session.key_of(member) for _, step in steps for member in step.members))
+
+    @property
+    def _exhausted(self) -> bool:
+        """Whether the answers so far have cost all that they may; further ones are empty."""
+        return self._effort <= 0
+
+    def _steps_of(self, group_key: str) -> _Steps:
+        """Return what must start at once for a group to go on; empty where that is not known, or no pod is ready."""
+        turn = self._session.turns.get(group_key)
+        return [] if turn is None else self._session.steps_with(turn)[0]
+
+    def _place(self, steps: _Steps, placer: Placer) -> _Outcome:
+        """Place all that is to start, as a cycle does it; it stays on the trail, the accounts are put back."""
+        session = self._session
+        before = session.accounts.savepoint()
+        own, others = session.room_for(steps)
+        session.lift([*own, *others])
+        try:
+            for turn, step in steps:
+                request = session.requests(step.members, placer.class_of)
+                refusal = session.accounts.refusal(turn.workload.group, request)
+                if refusal:
+                    return _Outcome(refusal=refusal)
+                session.accounts.charge(turn.workload.group, request)
+        finally:
+            session.accounts.undo(before)
+        members = [member for _, step in steps for member in step.members]
+        self._effort -= 1 + len(members)
+        spots, stuck = session.place_all(members, placer)
+        return _Outcome(spots, stuck)
+
+    # Asking for less.
+
+    def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
+        """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
+        asked = sorted(self._session.requests(member for _, step in steps for member in step.members))
+        named = dict.fromkeys(reason.resource for reason in reasons)
+        short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
+        return [name for names in short for name in names if name in asked]
+
+    def _smaller(self, steps: _Steps, resource: str) -> Reason | None:
+        """Return up to how much of a resource each pod may ask for the step to fit on the nodes as they are."""
+        session = self._session
+        samples = {session.key_of(member): member for _, step in steps for member in step.members}
+        asked = max(session.class_of(member).requests.get(resource, 0) for member in samples.values())
+        sizes = Sizes.of(resource, below=asked)
+        # Below some amount a container would be left with nothing.
+        first = bisect_left(
+            sizes,
+            True,
+            key=lambda most: all(with_at_most(member.pod, resource, most) is not None for member in samples.values()),
+        )
+        spots: dict[int, Sequence[Assignment]] = {}
+
+        def fits(index: int) -> bool:
+            placed = self._fits_with(steps, samples, resource, sizes[index])
+            if placed is not None:
+                spots[index] = placed
+            return placed is not None
+
+        best = _largest(first, len(sizes), fits)
+        if best is None:
+            return None
+        lowered: list[str] = []
+        for member in samples.values():
+            smaller = with_at_most(member.pod, resource, sizes[best])
+            lowered += [] if smaller is None else lowered_containers(member.pod, smaller)
+        count = sum(len(step.members) for _, step in steps)
+        parts = ["per pod"] if count > 1 else []
+        parts += [f"by less in {', '.join(sorted(set(lowered)))}"] if lowered else []
+        names = session.trail.columns.names
+        return Reason(
+            code=Code.FITS_IF,
+            resource=resource,
+            need=sizes[best],
+            detail=", ".join(parts),
+            example=min(names[spot.row] for spot in spots[best]),
+        )
+
+    def _fits_with(
+        self, steps: _Steps, samples: dict[str, Member], resource: str, most: int
+    ) -> Sequence[Assignment] | None:
+        """Return where all pods go if none asks for more of a resource; None if they do not fit."""
+        session, left_alone = self._session, self._given.left_alone
+        classes: dict[str, PodClass] = {}
+        rejecting, avoid = dict(left_alone.rejecting), dict(left_alone.avoid)
+        for key, member in samples.items():
+            known = session.class_of(member)
+            if known.requests.get(resource, 0) > most:
+                smaller = with_at_most(member.pod, resource, most)
+                if smaller is None:
+                    return None
+                before, known = known, resized(known, smaller)
+                if held_back_by(known):
+                    return None
+                # A kubelet that refused more may take less, but that cannot be known.
+                alike = (base_key(known.key), known.key, before.key)
+                rejecting[known.key] = {
+                    row: why for one in alike for row, why in left_alone.rejecting.get(one, {}).items()
+                }
+                avoid[known.key] = left_alone.avoid.get(before.key, set())
+            classes[key] = known
+        rows = len(session.trail.columns.names)
+        self._effort -= len({known.key for known in classes.values()}) * (rows // _ROWS)
+        if self._exhausted:
+            return None
+        class_of: Callable[[Member], PodClass] = lambda member: classes[session.key_of(member)]  # noqa: E731
+        savepoint = session.trail.savepoint()
+        placer = Placer(session.trail, class_of, LeftAlone(rejecting, avoid), self._config)
+        outcome = self._place(steps, placer)
+        session.trail.rollback(savepoint)
+        return outcome.spots if outcome.starts else None
+
+    # Somebody's end.
+
+    @cached_property
+    def _ending(self) -> EndingGroups:
+        return EndingGroups(self._session)
+
+    def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
+        """Return after whose end the step fits: of all who leave, or of one group."""
+        session = self._session
+        leaving = self._given.leaving
+        if leaving and self._fits_without(steps, leaving):
+            return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
+        own = session.started_with([turn.workload.group.key for turn, _ in steps])
+        classes = Counter(session.key_of(member) for _, step in steps for member in step.members)
+        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
+        kept, others = session.room_for(steps)
+        session.lift([*kept, *others])
+        outlooks = [(session.placer.outlook(session.classes[key]), count) for key, count in sorted(classes.items())]
+        promising = self._ending.promising(outlooks, anywhere=refused)
+        session.trail.rollback(savepoint)
+        session.accounts.undo(accounts)
+        tried = 0
+        for workload in promising:
+            group = workload.group
+            if group.key in own:
+                continue
+            tried += 1
+            if tried > MOST_ENDS or self._exhausted:
+                return None
+            members = [*workload.active.values(), *workload.leaving.values()]
+            if self._fits_without(steps, members):
+                return Reason(
+                    code=Code.FITS_AFTER,
+                    detail=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
+                    need=len(members),
+                    example=min(member.node for member in members),
+                )
+        return None
+
+    def _fits_without(self, steps: _Steps, gone: Sequence[Member]) -> bool:
+        """Tell whether the step fits when some pods have ended."""
+        session = self._session
+        self._effort -= len(gone)
+        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
+        for member in gone:
+            session.trail.evict(session.tenancy(member))
+            # What leaves is on no queue's account any more, and what others schedule never was.
+            if not member.releasing and member.pod.scheduler_name == self._config.scheduler_name:
+                group = self._given.workloads[member.group].group
+                session.accounts.release(group, session.requests([member]))
+        starts = self._place(steps, session.placer).starts
+        session.accounts.undo(accounts)
+        session.trail.rollback(savepoint)
+        return starts
+
+
+def _lasting(reasons: Sequence[Reason]) -> bool:
+    """Tell whether no pod's end changes anything about reasons."""
+    return all(reason.code in UNRESOLVABLE for reason in reasons)
+
+
+def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:
+    """Return a number from `first` and below `end` that fits, the largest where all below one that fits do too.
+
+    Few are tried one by one. Otherwise by bisection, in which of one that does not fit the neighbours are tried as
+    well: kubelets that give whole cores refuse odd numbers of CPUs.
+    """
+    if end - first <= _FEW:
+        return next((index for index in reversed(range(first, end)) if fits(index)), None)
+    if not fits(first):
+        return None
+    low, high = first, end
+    while high - low > 1:
+        middle = (low + high) // 2
+        near = (middle, middle + 1, middle - 1)
+        found = next((index for index in near if low < index < high and fits(index)), None)
+        if found is None:
+            high = max(middle - 1, low + 1)
+        elif found < middle:
+            low, high = found, middle
+        else:
+            low = found
+    return low
