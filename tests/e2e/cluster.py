@@ -139,7 +139,7 @@ class Cluster:
                 self.root / "fleet.log",
                 *("kai_cli.main", "fleet", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
                 *("--data-dir", self.root / "fleet", "--podresources-dir", self._sockets),
-                *("--install-crds", "true", "--http-fd", str(self._fleet_listens.fileno())),
+                *("--install-crds", "--http-fd", str(self._fleet_listens.fileno())),
                 inherit=(self._fleet_listens.fileno(),),
             )
             self._fleet.until(lambda: answers(f"{self._fleet_address}/readyz"))
