@@ -7,11 +7,11 @@ and accounts that can be put back.
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import DEFAULT_QUEUE
 from kaicore.rules.queues.cycle_queues import Asked
+from kaicore.rules.reasons.reason import Reason
 
 
 class QueueAccounts(Protocol):

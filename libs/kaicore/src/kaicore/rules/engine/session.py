@@ -27,9 +27,9 @@ from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member, Nomination, Step, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.membership import told_key
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
 
 
 class Session:

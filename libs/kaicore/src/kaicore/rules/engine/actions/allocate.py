@@ -12,7 +12,7 @@ from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Step
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 
 def allocate(session: Session) -> None:

@@ -25,11 +25,11 @@ from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
 from kaicore.rules.engine.victims.room import Room, RoomSearch, Rule, Shortfall, Steps
 from kaicore.rules.engine.victims.search import asked_of
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.membership import told_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import Asked
+from kaicore.rules.reasons.reason import Reason
 
 
 def consolidate(session: Session) -> None:

@@ -17,10 +17,10 @@ from kaicore.rules.engine.victims.candidates import Candidates, Unit
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
 from kaicore.rules.engine.victims.search import Found, Search, asked_of, charge_all
 from kaicore.rules.engine.workload import Step, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import Asked
+from kaicore.rules.reasons.reason import Reason
 
 Steps = list[tuple[PendingGroup, Step]]
 

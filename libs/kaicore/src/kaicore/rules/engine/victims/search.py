@@ -27,12 +27,12 @@ from kaicore.rules.engine.session import Session, in_order
 from kaicore.rules.engine.victims.candidates import Candidates, Unit, name_of
 from kaicore.rules.engine.victims.eviction_cost import POD
 from kaicore.rules.engine.workload import Member, Step
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.queues.cycle_queues import Asked
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 
 #: Most pods of a node for which the search looks at every pair.
 _PAIRS = 12
