@@ -362,7 +362,7 @@ class Session:
             pod_class=self.key_of(spot.member),
             placement=spot.placement,
             group=spot.member.group,
-            volumes=spot.volumes,
+            volumes=tuple(volume.name for volume in spot.volumes),
         )
 
     # Making room.
