@@ -8,11 +8,12 @@ from typing import Any
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.victims.job_failures import failures_text
-from kaicore.rules.events.payloads import EvictionDecided, HealRequested, Reason
+from kaicore.rules.events.payloads import EvictionDecided, HealRequested
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies

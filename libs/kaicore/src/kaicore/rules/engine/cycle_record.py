@@ -15,8 +15,8 @@ from kaicore.rules.events.payloads import (
     NominationCleared,
     PodNominated,
     PodPlaced,
-    Reason,
 )
+from kaicore.rules.reasons.reason import Reason
 
 
 class CycleRecord:

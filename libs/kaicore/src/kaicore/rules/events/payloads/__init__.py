@@ -42,7 +42,6 @@ from kaicore.rules.events.payloads.reasons import (
     ClassPending,
     GroupPending,
     PodsLeftWaiting,
-    Reason,
     WaitingPod,
 )
 from kaicore.rules.events.payloads.workloads import (
@@ -95,7 +94,6 @@ __all__ = [
     "QueueFigures",
     "QueueObserved",
     "QueuesReported",
-    "Reason",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDeleted",
