@@ -170,7 +170,8 @@ class CycleRecord:
         claims: tuple[str, ...] = ()
         volumes: dict[str, str] = {}
         if pod.claims:
-            claims, volumes = self._input.unbound_claims(pod, assignment.volumes, also=self._volumes)
+            chosen = tuple(volume.name for volume in assignment.volumes)
+            claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
         return PodPlaced(
             uid=pod.uid,
