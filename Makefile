@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check docs reference chaos bench fidelity format lock clean
+.PHONY: help install production run test check docs reference chaos bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
+
+digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
+	@$(BIN)/python -m tests.digest $(ARGS)
 
 format: $(INSTALLED)  ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet .

@@ -1,8 +1,8 @@
 """What the site (mkdocs.yml) adds to the pages in docs/: links into the code, links to decisions, and folders in `nav`.
 
-A page links code by file and symbol, `[text](../libs/kaicore/src/kaicore/errors.py#KaiError)`, relative to itself as everywhere
-in Markdown. The site has a page for each file that is linked so, and the link leads to the line on which the symbol is defined
-when the site is built. `decision 0102` in a page's prose becomes a link to that decision.
+A page links code by file and symbol, `[text](../libs/kaicore/src/kaicore/errors.py#KaiError)`, relative to itself as
+everywhere in Markdown. The site has a page for each file that is linked so. The link leads to the line on which the
+symbol is defined when the site is built. `decision 0102` in a page's prose becomes a link to that decision.
 
 Errors end the build: `DocsError` names page and link.
 """
@@ -66,7 +66,9 @@ def outside(page: Path, target: str, docs: Path) -> Path | None:
 def source_page(path: Path) -> str:
     name = path.relative_to(ROOT)
     if path.is_dir():
-        body = "\n".join(f"- `{child.name}`" for child in sorted(path.iterdir()) if not child.name.startswith((".", "_")))
+        body = "\n".join(
+            f"- `{child.name}`" for child in sorted(path.iterdir()) if not child.name.startswith((".", "_"))
+        )
     else:
         language = _LANGUAGES.get(path.suffix, "text")
         body = f'~~~~~ {{.{language} linenums="1"}}\n{path.read_text()}\n~~~~~'

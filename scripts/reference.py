@@ -1,7 +1,7 @@
 """Write the pages of docs/reference that are made from the code: `make reference`.
 
-One function per page; `PAGES` names them. The pages are checked in, and `tests/unit/docs/test_reference.py` fails when one of them
-is not what the code says.
+One function per page; `PAGES` names them. The pages are checked in, and `tests/unit/docs/test_reference.py` fails when
+one of them is not what the code says.
 """
 
 import re
@@ -114,8 +114,8 @@ def settings() -> str:
     """The flags and environment variables of every program."""
     own = set(ServiceSettings.model_fields)
     parts = [
-        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are set by a file: "
-        "[the scheduler's settings](scheduler-settings.md).",
+        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
+        "set by a file: [the scheduler's settings](scheduler-settings.md).",
         "## Every program\n\n" + _settings_table(ServiceSettings.model_fields.items()),
     ]
     for program, cls in PROGRAMS.items():
@@ -137,7 +137,9 @@ def _settings_table(fields: Iterable[tuple[str, FieldInfo]]) -> str:
         elif value is None or value in ("", (), [], {}):
             shown = ""
         else:
-            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace("`True`", "on")
+            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
+                "`True`", "on"
+            )
         rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, field.description or ""))
     return table(("flag", "environment", "default", "meaning"), rows)
 
@@ -151,8 +153,9 @@ def events() -> str:
     types = [by_name[name] for name in codec.event_types()]
     parts = [cls for name, cls in by_name.items() if name not in codec.event_types()]
     written = [
-        "# Events\n\nWhat the log records. An event is an envelope around one of the payloads below; the payload's name is the event's type. "
-        "[How it works](../explanation/how-it-works.md) tells them in order, [the log](../explanation/log.md) what is promised of them.",
+        "# Events\n\nWhat the log records. An event is an envelope around one of the payloads below; the payload's "
+        "name is the event's type. [How it works](../explanation/how-it-works.md) tells them in order, "
+        "[the log](../explanation/log.md) what is promised of them.",
         _struct(Event, "## The envelope"),
         *(_struct(cls, f"## `{cls.__name__}`", schema=codec.schema_version(cls.__name__)) for cls in types),
         "## Parts of payloads",
@@ -245,7 +248,12 @@ def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
             families[family.name] = (family, tuple(labels))
     for name, (family, labels) in sorted(families.items()):
         total = "_total" if family.type == "counter" else ""
-        yield f"`{name}{total}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation.rstrip(".")
+        yield (
+            f"`{name}{total}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in labels),
+            family.documentation.rstrip("."),
+        )
 
 
 #: The page's name and the function that writes it.

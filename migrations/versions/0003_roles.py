@@ -21,7 +21,8 @@ EXCEPTION
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
         RAISE EXCEPTION 'role {role} does not exist, and % may not create it', current_user
-        USING ERRCODE = 'insufficient_privilege', HINT = 'CREATE ROLE {role} LOGIN PASSWORD ... (docs/how-to/deploy.md)';
+        USING ERRCODE = 'insufficient_privilege',
+              HINT = 'CREATE ROLE {role} LOGIN PASSWORD ... (docs/how-to/deploy.md)';
 END
 $$
 """

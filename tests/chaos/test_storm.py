@@ -231,8 +231,10 @@ class Storm:
         port = json.loads((self._stack.directory.root / "ports.json").read_text())["e2e-fleet"]
         self.told.append(f"{node}: {what} {body}")
         with suppress(aiohttp.ClientError):
-            async with aiohttp.ClientSession() as session:
-                await session.post(f"http://127.0.0.1:{port}/simulator/nodes/{node}/{what}", json=body)
+            async with aiohttp.ClientSession(headers=await self._stack.admin_headers()) as session:
+                url = f"http://127.0.0.1:{port}/simulator/nodes/{node}/{what}"
+                async with session.post(url, json=body) as response:
+                    assert response.status in (200, 503), await response.text()
 
     async def failed_jobs(self) -> list[str]:
         """Jobs that did not complete."""

@@ -18,7 +18,7 @@ from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.analysis.inquiry.promising import promises_of
 from kaicore.analysis.inquiry.replaying import replay_log
 from kaicore.errors import LogUnavailable
-from kaicore.kube.access import configured_access
+from kaicore.kube.access import AccessSource, configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
@@ -141,9 +141,17 @@ class LiveStack:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[KubeClient]:
         """A client with the administrator's rights."""
-        kubeconfig = self.cluster.service_kubeconfig if self._on is None else str(self._on.kubeconfig)
-        async with KubeClient(configured_access(kubeconfig)) as client:
+        async with KubeClient(self._admin()) as client:
             yield client
+
+    async def admin_headers(self) -> dict[str, str]:
+        """The headers of a request with the administrator's rights."""
+        access = await self._admin()()
+        return await access.headers()
+
+    def _admin(self) -> AccessSource:
+        kubeconfig = self.cluster.service_kubeconfig if self._on is None else str(self._on.kubeconfig)
+        return configured_access(kubeconfig)
 
     async def create(self, *manifests: dict[str, Any]) -> None:
         """Create objects, in the tests' namespace where theirs is not told."""

@@ -26,13 +26,12 @@ PROFILE = "groups:" + GROUP.format(
 
 
 class FleetProcess:
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, port: int, *, token: str) -> None:
         self.process = process
-        self._port = port
-        self._session = aiohttp.ClientSession(f"http://127.0.0.1:{port}")
+        self._session = aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"})
 
-    async def get(self, path: str) -> tuple[int, str]:
-        async with self._session.get(path) as response:
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        async with self._session.get(path, headers=headers) as response:
             return response.status, await response.text()
 
     async def post(self, path: str, body: Any) -> tuple[int, str]:
@@ -80,7 +79,7 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
     else:
         pytest.fail(f"kai-fleet ended: {''.join(log)}")
     drain = asyncio.create_task(process.stderr.read())
-    running = FleetProcess(process, port)
+    running = FleetProcess(process, port, token=server.admin_token)
     try:
         yield running
     finally:
@@ -114,7 +113,7 @@ async def test_health_metrics_and_control(server: ApiServer, cluster: Cluster, t
         late = {"statusSeconds": 2.0, "podresourcesSeconds": 0.0, "syncSeconds": 0.0}
         assert (status, json.loads(text)["lag"]) == (200, late)
         status, text = await fleet.post("/simulator/nodes/node-1/lag", {"statusSeconds": -1, "sync": 1})
-        assert (status, text.split(":")[0]) == (400, "statusSeconds")
+        assert (status, _error(text).split(":")[0]) == (400, "statusSeconds")
         status, text = await fleet.post("/simulator/nodes/node-1/kubelet", {"running": False})
         assert (status, json.loads(text)["kubelet"]) == (200, "down")
         await cluster.create_pod("b", node="node-1")
@@ -127,8 +126,55 @@ async def test_health_metrics_and_control(server: ApiServer, cluster: Cluster, t
         assert (await fleet.post("/simulator/nodes/nope/kubelet", {"running": True}))[0] == 404
         assert (await fleet.post("/simulator/nodes/node-0/devices", {**device, "id": "x"}))[0] == 404
         status, text = await fleet.post("/simulator/nodes/node-0/kubelet", {"running": "perhaps"})
-        assert (status, text.partition(":")[0]) == (400, "running")
+        assert (status, _error(text).partition(":")[0]) == (400, "running")
         assert (await fleet.post("/simulator/nodes/node-0/kubelet", b"{"))[0] == 400
+
+
+def _error(text: str) -> str:
+    body = json.loads(text)
+    assert body.keys() == {"error"}
+    return str(body["error"])
+
+
+async def test_control_is_for_those_whom_the_api_server_lets(
+    server: ApiServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Whoever reached the port could stop a kubelet."""
+    role = {
+        "metadata": {"name": "looks"},
+        "rules": [{"verbs": ["get"], "nonResourceURLs": ["/simulator/*"]}],
+    }
+    await cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+    binding = {
+        "metadata": {"name": "looks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "looker"}],
+    }
+    await cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    looker, stranger = [await _token(cluster, name) for name in ("looker", "stranger")]
+    async with fleet_process(server, tmp_path) as fleet:
+        for headers, method, status, told in (
+            ({"Authorization": ""}, "GET", 401, "no bearer token"),
+            ({"Authorization": "Bearer nonsense"}, "POST", 401, "does not know this token"),
+            (stranger, "GET", 403, "system:serviceaccount:default:stranger may not get /simulator/nodes/node-0"),
+            (looker, "POST", 403, "may not post /simulator/nodes/node-0/kubelet"),
+            (looker, "GET", 200, "running"),
+        ):
+            path = "/simulator/nodes/node-0" + ("/kubelet" if method == "POST" else "")
+            body = {"running": False} if method == "POST" else None
+            async with fleet._session.request(method, path, headers=headers, json=body) as response:
+                said = await response.text()
+                assert (response.status, told in said) == (status, True), said
+                assert status == 200 or _error(said)
+        assert json.loads((await fleet.get("/simulator/nodes/node-0"))[1])["kubelet"] == "running"
+        status, text = await fleet.get("/nowhere")
+        assert (status, _error(text)) == (404, "404: Not Found")
+
+
+async def _token(cluster: Cluster, name: str) -> dict[str, str]:
+    await cluster.client.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
+    answer = await cluster.client.post(f"/api/v1/namespaces/default/serviceaccounts/{name}/token", {"spec": {}})
+    return {"Authorization": f"Bearer {json.loads(answer)['status']['token']}"}
 
 
 @pytest.mark.slow
@@ -207,7 +253,7 @@ OPERATIONS = Path(__file__).parents[3] / "docs/how-to/run-on-one-machine.md"
 
 
 async def test_the_documented_line_joins_a_fleet(server: ApiServer, tmp_path: Path) -> None:
-    """`kai fleet` as docs/how-to/run-on-one-machine.md has it, on an API server that knows nothing of NodeResourceTopologies."""
+    """`kai fleet` as the guide has it, on an API server that knows nothing of NodeResourceTopologies."""
     (line,) = [line for line in OPERATIONS.read_text().splitlines() if line.startswith("kai fleet ")]
     server.write_http_kubeconfig(tmp_path / "FILE")
     process = await asyncio.create_subprocess_exec(

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 #: What a browser loads by itself; a link that a reader may follow is not among it.
-_LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?([^\s\">]+)|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|icon)\"?[^>]*\bhref=\"?([^\s\">]+)")
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?([^\s\">]+)|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|icon)\"?[^>]*\bhref=\"?([^\s\">]+)"
+)
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 _MENTION = re.compile(r"(?<![\w/.])docs/[\w/-]+\.md")
 
@@ -46,7 +48,10 @@ def test_site_search_works_without_a_server(site: Path) -> None:
     assert "iframe-worker" in (site / "index.html").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "deploy/k8s/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "deploy/k8s/README.md"],
+)
 def test_link_of_a_page_outside_the_site_leads_to_a_file(page: str) -> None:
     path = ROOT / page
     targets = [target for target in _LINK.findall(path.read_text()) if "://" not in target]
@@ -54,7 +59,9 @@ def test_link_of_a_page_outside_the_site_leads_to_a_file(page: str) -> None:
 
 
 def test_page_that_is_mentioned_anywhere_exists() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     missing = []
     for name in listed:
         path = ROOT / name

@@ -10,7 +10,7 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
-from kaicore.rules.model.spelling import did_you_mean
+from kaicore.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory

@@ -8,7 +8,7 @@ import os
 import sys
 
 from cyclopts import App, Group
-from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.version import version
 
 _NO_COLOUR = "--no-color"
@@ -126,7 +126,7 @@ def main() -> None:
         os.environ["NO_COLOR"] = "1"
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)
-    except (ConfigurationError, UnknownSubject) as error:
+    except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)
     except KaiError as error:

@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.rules.model.spelling import did_you_mean
+from kaicore.spelling import did_you_mean
 
 from kai_cli.paths import DataDirectory, data_directory
 from kai_cli.printing import Output, OutputFlag

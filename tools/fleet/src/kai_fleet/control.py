@@ -1,4 +1,4 @@
-"""Faults and questions over HTTP, beside `/healthz` and `/metrics`: `/simulator/...`.
+"""Faults and questions over HTTP, beside `/healthz` and `/metrics`: `/simulator/...`, for administrators.
 
 GET  /simulator/nodes                        nodes, pods on them, whether their kubelet runs
 GET  /simulator/nodes/{node}                 what each pod holds
@@ -7,15 +7,21 @@ POST /simulator/nodes/{node}/heartbeats      {"silent": true}
 POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id": "gpu-00", "healthy": false}
 POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
 POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
+
+They take a bearer token that may do so (`control_access`); what is wrong is said as `{"error": "…"}`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
+from kaicore.runtime.service.error_body import error_body
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from kai_fleet.control_access import ControlRefused, check_access
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet.bitsets import members, to_cpulist
 from kai_fleet.kubelet.inventory import available, held_by
@@ -52,18 +58,57 @@ class _PublisherFaults(_Body):
     wrong_fingerprint: bool | None = None
 
 
+_CONTROL = "/simulator/"
+
 _BodyT = TypeVar("_BodyT", bound=_Body)
 
 
-def control_routes(current: Callable[[], Fleet | None]) -> list[web.RouteDef]:
-    """Return the routes for an aiohttp application; `current` returns the fleet once it has joined."""
+def control_app(current: Callable[[], Fleet | None], routes: Iterable[web.RouteDef]) -> web.Application:
+    """Return the application with the control endpoints.
 
-    def joined() -> Fleet:
-        fleet = current()
-        if fleet is None:
-            raise web.HTTPServiceUnavailable(text="the fleet has not joined yet\n")
-        return fleet
+    Args:
+        current: returns the fleet once it has joined.
+        routes: others, that everyone may use.
+    """
 
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path.startswith(_CONTROL):
+                await _check_access(_joined(current), request)
+            return await handler(request)
+        except web.HTTPException as error:
+            headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
+            body = error_body(error.text or error.reason)
+            return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
+
+    app = web.Application(middlewares=[guarded])
+    app.add_routes([*routes, *_control_routes(lambda: _joined(current))])
+    return app
+
+
+def _joined(current: Callable[[], Fleet | None]) -> Fleet:
+    fleet = current()
+    if fleet is None:
+        raise web.HTTPServiceUnavailable(text="the fleet has not joined yet")
+    return fleet
+
+
+async def _check_access(fleet: Fleet, request: web.Request) -> None:
+    try:
+        authorization = request.headers.get("Authorization", "")
+        await check_access(fleet.client, authorization, method=request.method, path=request.path)
+    except ControlRefused as refused:
+        match refused.status:
+            case HTTPStatus.UNAUTHORIZED:
+                raise web.HTTPUnauthorized(text=str(refused), headers={"WWW-Authenticate": "Bearer"}) from refused
+            case HTTPStatus.FORBIDDEN:
+                raise web.HTTPForbidden(text=str(refused)) from refused
+            case _:
+                raise web.HTTPServiceUnavailable(text=str(refused)) from refused
+
+
+def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:
     async def list_nodes(_: web.Request) -> web.Response:
         return web.json_response([_summary(node) for node in joined().nodes.values()])
 
@@ -108,7 +153,7 @@ def control_routes(current: Callable[[], Fleet | None]) -> list[web.RouteDef]:
         try:
             joined().set_device_health(node.spec.name, body.resource, body.id, healthy=body.healthy)
         except KeyError as error:
-            raise web.HTTPNotFound(text=f"no such device: {error}\n") from error
+            raise web.HTTPNotFound(text=f"no such device: {error}") from error
         return web.json_response(_summary(node))
 
     async def lag(request: web.Request) -> web.Response:
@@ -160,7 +205,7 @@ def _summary(node: NodeRuntime) -> dict[str, Any]:
 def _node(fleet: Fleet, request: web.Request) -> NodeRuntime:
     name = request.match_info["node"]
     if name not in fleet.nodes:
-        raise web.HTTPNotFound(text=f"no such node: {name}\n")
+        raise web.HTTPNotFound(text=f"no such node: {name}")
     return fleet.nodes[name]
 
 
@@ -171,4 +216,4 @@ async def _read(request: web.Request, model: type[_BodyT]) -> _BodyT:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors(include_url=False)
         )
-        raise web.HTTPBadRequest(text=f"{problems}\n") from error
+        raise web.HTTPBadRequest(text=problems) from error

@@ -88,7 +88,7 @@ class Fleet:
         }
         self._missing = set(self.nodes)
         self._all_joined = asyncio.Event()
-        self._client = client
+        self.client = client
         self._journal = Journal(data_dir)
         self._on_checkpoints = on_checkpoints
         self._told_problem: str | None = None
@@ -109,13 +109,13 @@ class Fleet:
         for node in self.nodes.values():
             restore(node.agent, self._journal.state_of(node.spec.name))
         self._write_journal_anew()
-        await ensure_lease_namespace(self._client)
+        await ensure_lease_namespace(self.client)
         if any(node.publisher.enabled for node in self.nodes.values()):
-            await ensure_crd(self._client, install=install_crds)
+            await ensure_crd(self.client, install=install_crds)
         for node in self.nodes.values():
             register(node)
-        pods = PodFollower(self._client, self.nodes, metrics=self.metrics, settle=self._settle)
-        nodes = NodeFollower(self._client, self.nodes)
+        pods = PodFollower(self.client, self.nodes, metrics=self.metrics, settle=self._settle)
+        nodes = NodeFollower(self.client, self.nodes)
         self._tasks = [asyncio.create_task(follower.run()) for follower in (pods, nodes)]
 
     async def registered(self) -> None:

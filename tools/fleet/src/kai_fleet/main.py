@@ -12,7 +12,7 @@ from kaicore.runtime.service.http_server import listening_socket
 from prometheus_client import REGISTRY
 from pydantic import Field
 
-from kai_fleet.control import control_routes
+from kai_fleet.control import control_app
 from kai_fleet.fleet import Fleet
 from kai_fleet.metrics import Metrics
 from kai_fleet.nodes import expand
@@ -53,8 +53,7 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
             context.health.met("checkpoints")
 
     gc.set_threshold(*_GC_THRESHOLDS)
-    app = web.Application()
-    app.add_routes([*health_routes(context.health), *control_routes(lambda: joined)])
+    app = control_app(lambda: joined, health_routes(context.health))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.builtin_types import SCALARS, TYPES
-from kaicore.rules.model.spelling import did_you_mean
+from kaicore.spelling import did_you_mean
 
 #: API groups of which the types are known.
 _GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "policy", "scheduling.k8s.io", "storage.k8s.io"})

@@ -152,6 +152,7 @@ class QueueRow(Answer, frozen=True, kw_only=True):
     """A queue.
 
     Attributes:
+        kind: of its object; empty for `default` where there are no queues, which all work is then in.
         waiting: pods that wait and name it, or a LocalQueue of it.
         running: pods that hold a node, likewise.
     """

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, Selection, StoryAnswer, Why
-from kaicore.analysis.inquiry.listing import group_row, is_rejected, list_rows, node_row, pod_rows, reason_answer
+from kaicore.analysis.inquiry.listing import (
+    group_row,
+    is_rejected,
+    list_rows,
+    node_row,
+    pod_rows,
+    queues_of,
+    reason_answer,
+)
 from kaicore.analysis.inquiry.spelling import time_text
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.envelope import Event
@@ -112,15 +120,16 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
         return None
     row = rows[0]
     assert isinstance(row, QueueRow)
+    (queue,) = (queue for queue in queues_of(state) if queue.name == name)
     pods = list_rows(state, "pods", Selection(queue=name))
     entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
-    answer = _about_pods(state, row.kind.partition(".")[0], state.queues[name].namespace, name, entries)
-    remarks = list(state.queues[name].unsupported)
+    answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
+    remarks = list(queue.unsupported)
     if row.stopped:
         remarks.append("is stopped: it takes no new work")
     short = [item for item in answer.reasons if item.code in set(QueueRefusal)]
     remarks += [f"{item.pods} pods wait because of a queue: {item.message}" for item in short]
-    return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=state.queues[name].uid)
+    return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
 
 
 def why_node(state: ClusterState, name: str) -> Why | None:

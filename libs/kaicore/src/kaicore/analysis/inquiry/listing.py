@@ -240,12 +240,25 @@ def _queues(state: ClusterState, wanted: Selection) -> Iterable[Row]:
         counts = waiting if entry.stage is Stage.WAITING else running if entry.charged else None
         if counts is not None:
             counts.update(set(names.all_of(entry)))
-    for name in sorted(state.queues):
-        queue = state.queues[name]
+    for queue in queues_of(state):
+        name = queue.name
         if wanted.name in ("", name) and wanted.namespace in ("", queue.namespace):
             row = _queue(queue, by_name.get(name), waiting=waiting[name], running=running[name])
             if not wanted.pending or row.waiting:
                 yield row
+
+
+def queues_of(state: ClusterState) -> list[Queue]:
+    """Return a cluster's queues by name; where there are no objects, the one that all its work is in, if there is any.
+
+    The queue that is no object has no `uid`.
+    """
+    tree = state.queue_book.tree
+    return (
+        list(tree.queues)
+        if state.pods and not tree.configured
+        else [state.queues[name] for name in sorted(state.queues)]
+    )
 
 
 def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: int) -> QueueRow:
@@ -261,7 +274,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 
     return QueueRow(
         name=queue.name,
-        kind=queue_kind_of(queue.name),
+        kind=queue_kind_of(queue.name) if queue.uid else "",
         parent=queue.alias_of or queue.parent,
         priority=queue.priority,
         stopped=queue.stopped,

@@ -8,6 +8,10 @@ from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from kaicore.runtime.service.error_body import error_body
+
+_JSON = "application/json"
+
 
 class Health:
     """Named conditions that a service must meet to be ready.
@@ -71,9 +75,9 @@ def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorR
         if answer is None and app is not None:
             await app(scope, receive, send)
             return
-        given = _Answer(404, b"not found\n")
+        given = _Answer(404, error_body(f"nothing is at {scope['path']}"), _JSON)
         if answer is not None:
-            given = answer() if scope["method"] in ("GET", "HEAD") else _Answer(405, b"only GET\n")
+            given = answer() if scope["method"] in ("GET", "HEAD") else _Answer(405, error_body("only GET"), _JSON)
         headers = [(b"content-type", given.content_type.encode()), (b"content-length", b"%d" % len(given.body))]
         await send({"type": "http.response.start", "status": given.status, "headers": headers})
         await send({"type": "http.response.body", "body": given.body})
@@ -96,9 +100,9 @@ class Later:
 
 
 async def _not_yet(_: MutableMapping[str, Any], __: _Receive, send: _Send) -> None:
-    body = b'{"error": "starting; /readyz says what is waited for"}'
+    body = error_body("starting; /readyz says what is waited for")
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", _JSON.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"retry-after", b"1"),
     ]

@@ -6,7 +6,6 @@ when there are too many connections, the one that has kept us waiting for longes
 """
 
 import asyncio
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from urllib.parse import unquote_to_bytes
 
 from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from kaicore.runtime.service.error_body import error_body
 
 _REFUSED = Counter("kai_http_refused", "Requests and connections refused before they were looked at", ["reason"])
 
@@ -226,7 +227,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        body = json.dumps({"error": why}).encode()
+        body = error_body(why)
         self.transport.write(
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
             % (status, status.phrase.encode(), len(body), body)
