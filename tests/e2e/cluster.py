@@ -145,7 +145,7 @@ class Cluster:
                 self.root / "fleet.log",
                 *("kai_cli.main", "fleet", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
                 *("--data-dir", self.root / "fleet", "--podresources-dir", self._sockets),
-                *("--install-crds", "true", "--http-port", str(self._fleet_port)),
+                *("--install-crds", "--http-port", str(self._fleet_port)),
             )
             self._fleet.until(lambda: answers(f"http://127.0.0.1:{self._fleet_port}/readyz"))
 

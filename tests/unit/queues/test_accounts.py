@@ -168,7 +168,7 @@ def order_of(of: QueueAccounts, heads: dict[str, int]) -> list[str]:
     """The order in which the queues' only pieces of work would start, each charged before the next is chosen."""
     queues, left, names = CycleQueues(of, FairShareConfig()), dict(heads), []
     while left:
-        name = min(left, key=lambda name: queues.turn(name, {"nvidia.com/gpu": left[name]}))
+        name = min(left, key=lambda name: queues.order_key(name, {"nvidia.com/gpu": left[name]}))
         of.charge(number(of.tree, name), ask(left.pop(name)), preemptible=True)
         names.append(name)
     return names
