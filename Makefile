@@ -23,8 +23,8 @@ production:  ## create the environment DIR with what production needs and nothin
 run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once)
 
-test: $(INSTALLED)  ## every test, on real Postgres and NATS
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 2)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
