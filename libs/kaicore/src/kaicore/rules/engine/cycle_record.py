@@ -16,7 +16,7 @@ from kaicore.rules.engine.decisions import (
 from kaicore.rules.engine.explain.pending import Left, told
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 
 class CycleRecord:

@@ -9,9 +9,9 @@ from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.readiness import class_refusal, unsupported
 from kaicore.rules.engine.workload import Member, Step, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
 
 #: Steps that start together or not at all, each with its group.
 Steps = Sequence[tuple[PendingGroup, Step]]

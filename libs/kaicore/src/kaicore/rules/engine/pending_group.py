@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.workload import Member, Step, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
 
 
 class PendingGroup:

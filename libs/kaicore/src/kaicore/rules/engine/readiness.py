@@ -7,8 +7,8 @@ from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.reason import Reason
 
 
 def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:

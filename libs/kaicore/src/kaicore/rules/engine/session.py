@@ -17,7 +17,7 @@ from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 
 class Session:

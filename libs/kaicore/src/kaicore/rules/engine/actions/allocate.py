@@ -14,7 +14,7 @@ from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 
 class Allocate(CycleAction):

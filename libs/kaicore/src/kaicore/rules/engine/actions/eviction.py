@@ -23,8 +23,8 @@ from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
 from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.reason import Reason
 
 _SEARCH_ENDED = Reason(code=Code.SEARCH_ENDED)
 _NEVER_PREEMPTS = Reason(code=Code.NEVER_PREEMPTS)

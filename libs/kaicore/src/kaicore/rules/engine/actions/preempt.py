@@ -4,8 +4,8 @@ from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.workload import Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.reasons.reason import Reason
 
 
 class Preempt(EvictionAction):

@@ -23,8 +23,8 @@ from kaicore.rules.engine.readiness import class_refusal
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.workload import Member, Step
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.reasons.reason import Reason
 
 #: How many groups' ends are tried at most for one group.
 MOST_ENDS = 500

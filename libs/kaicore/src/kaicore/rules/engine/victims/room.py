@@ -17,8 +17,8 @@ from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.search import Victims, VictimSearch, charge_all
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
 
 #: A search is given up once it has taken pods of so many times the groups that may be moved.
 _MOST_GROUPS_FACTOR = 4

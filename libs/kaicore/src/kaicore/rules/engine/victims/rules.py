@@ -6,10 +6,10 @@ from typing import ClassVar
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.workload import Workload
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.reasons.reason import Reason
 
 
 class VictimRules(ABC):

@@ -27,9 +27,9 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
