@@ -16,7 +16,7 @@ from tests.unit.deploy.test_commands import settings_class
 PROGRAMS = sorted(
     script.name
     for script in entry_points(group="console_scripts")
-    if script.name.startswith("kai-") and script.dist is not None and script.dist.name == "kai-ledger"
+    if script.name.startswith("kai-") and script.dist is not None and script.dist.name.startswith("kai-ledger")
 )
 
 #: Words for what has a name already, and that name.
