@@ -124,7 +124,7 @@ def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int 
     (eviction,) = preempted(cluster)
     assert eviction.failures_left == left
     story = tell([event for event in cluster.events if event.stream == "pod/uid-train-0"])
-    assert story[-1].text.endswith(f"to make way for Pod/default/high{words}")
+    assert f"to make way for Pod/default/high{words}; chosen for pod/default/high at cost" in story[-1].text
 
 
 def test_whose_job_would_not_fail_goes_first_though_that_costs_more_otherwise() -> None:

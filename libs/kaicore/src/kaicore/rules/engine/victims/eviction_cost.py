@@ -14,6 +14,7 @@ What costs the same goes by name, first name first.
 from enum import IntEnum
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Amounts
 
 MOST_MINUTES = 2**16 - 1
@@ -48,6 +49,13 @@ def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) ->
         minutes: that they have run, summed over the pods.
     """
     return rank * ending * _RANK + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
+
+
+def cost_parts(cost: int) -> EvictionCost:
+    """Return the figures of a cost, as the log records them."""
+    return EvictionCost(
+        rank=cost // _RANK, pods=cost % _RANK // POD, size=cost % POD // _SIZE, minutes=cost % _SIZE // _MINUTE
+    )
 
 
 def minutes_run(since: int, *, now: int) -> int:
