@@ -2,11 +2,11 @@
 
 Four figures, each above all that come after it:
 
-1. the rank of the priority among all who might go, times how bad the end is (`Ending`);
+1. the rank of the priority among all candidates, times how bad the end is (`Ending`);
 2. how many pods go;
 3. how much they hold: of each pod the largest part that it holds of what the largest node has of a resource, in
    ten-thousandths, rounded up. Pod slots do not count. So of two victims the smaller goes where both suffice;
-4. how many minutes they have run, up to `MOST_MINUTES` for those who go together.
+4. how many minutes they have run, up to `MOST_MINUTES` for pods that go together.
 
 What costs the same goes by name, first name first.
 """
@@ -39,7 +39,7 @@ class Ending(IntEnum):
 
 
 def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) -> int:
-    """Return the cost of those who go together.
+    """Return the cost of pods that go together.
 
     Args:
         rank: of the priority, 1 for the lowest; summed over the groups that they are of.
