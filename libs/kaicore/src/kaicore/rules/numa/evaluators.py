@@ -72,7 +72,10 @@ class SingleNumaNodeEvaluator:
 
 
 class RestrictedEvaluator:
-    """`restricted`: one mask must be preferred by every provider (the seed's reduction of the merge)."""
+    """`restricted`: one mask must be preferred by every provider.
+
+    Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/policy_restricted.go`.
+    """
 
     def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""
