@@ -18,7 +18,7 @@ def layers(contract: str) -> list[list[str]]:
 def picture() -> list[str]:
     """The lines of the picture in CONTRIBUTING.md."""
     blocks = (ROOT / "CONTRIBUTING.md").read_text().split("```")
-    (drawn,) = (block for block in blocks if "analysis" in block and "model <- events" in block)
+    (drawn,) = (block for block in blocks if "analysis" in block and "model <- " in block)
     return [line for line in drawn.split("\n") if line.strip()]
 
 

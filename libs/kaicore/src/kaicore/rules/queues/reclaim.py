@@ -10,10 +10,10 @@ Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/recla
 
 from collections.abc import Sequence
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.reason import Reason
 
 #: Work of a queue: what it asks for, or holds.
 Claim = tuple[int, Demand]
