@@ -268,7 +268,7 @@ class Watcher:
             self._note_list(kind.name)
 
     async def _charge(self, units: list[Unit], arrivals: Mapping[str, str]) -> None:
-        """Have facts move the streams of the nodes to which they bring pods that nobody decided to place there."""
+        """Have facts move the streams of the nodes to which they bring pods that no decision placed there."""
         strange = arrivals
         # To move a stream without need makes some decisions late, no more.
         if not self._context.health.conditions[LOG]:

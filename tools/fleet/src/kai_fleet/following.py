@@ -88,7 +88,7 @@ class PodFollower:
 
 
 class NodeFollower:
-    """Notices when somebody deletes, creates or labels a node of the fleet."""
+    """Notices when a node of the fleet is deleted, created or labelled."""
 
     def __init__(self, client: KubeClient, nodes: Mapping[str, NodeRuntime]) -> None:
         """Make a follower."""

@@ -96,7 +96,7 @@ class StateFiles:
             temporary.write_bytes(content(kubelet))
             temporary.replace(path)
         except OSError:
-            # A full disk, or somebody removed the directory: the next change tries again.
+            # A full disk, or the directory was removed: the next change tries again.
             self._unwritten[name] = content
 
 

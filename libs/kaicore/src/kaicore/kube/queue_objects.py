@@ -81,7 +81,7 @@ class FairSharing(Wire):
 
 
 class KueuePreemption(Wire):
-    """Whom work of a ClusterQueue may preempt."""
+    """Which pods work of a ClusterQueue may preempt."""
 
     reclaim_within_cohort: str | None = None
     within_cluster_queue: str | None = None
@@ -136,7 +136,7 @@ class LocalQueueObject(KubernetesObject):
 
 
 class ResourceFlavorSpec(Wire):
-    """What nodes a flavor is of, and for whom."""
+    """Which nodes a flavor is of, and which pods it takes."""
 
     node_labels: dict[str, str] | None = None
     node_taints: list[NodeTaint] | None = None

@@ -1,4 +1,4 @@
-"""What a simulation wants of kubelets, which are not kaicore's: somebody else's model answers for them.
+"""What a simulation wants of kubelets, which are not kaicore's: another package's model answers for them.
 
 Objects go there as their JSON says them and plain data comes back, so that the model need not know kaicore's rules, nor
 share any of them.
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Kubelets(Protocol):
-    """Kubelets of the simulated nodes; each method's words are warnings for whoever asked for the simulation."""
+    """Kubelets of the simulated nodes; each method's words are warnings for the simulation's caller."""
 
     def add_node(self, node: Object, topology: Object | None) -> list[str]:
         """Take up a node, with its NodeResourceTopology if it has one."""

@@ -55,7 +55,7 @@ _READ: dict[tuple[str, str], Resource[Any]] = {
 #: Kinds that are left out for a reason of their own.
 _LEFT_OUT = {
     ("batch", "CronJob"): "it makes its Jobs later; give those",
-    ("", "PodTemplate"): "nobody makes pods of it",
+    ("", "PodTemplate"): "no controller makes pods of it",
 }
 
 _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
@@ -434,7 +434,7 @@ class _Served:
                 self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
 
     def has_child(self, owner: Object) -> bool:
-        """Whether anything names this object as its owner; a uid that is derived is nobody's word."""
+        """Whether anything names this object as its owner; a uid that is derived was not written by a person."""
         metadata = owner["metadata"]
         kind = group_of(owner["apiVersion"]), owner["kind"]
         uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))

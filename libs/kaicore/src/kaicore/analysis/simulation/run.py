@@ -307,7 +307,7 @@ class Simulation:
         units = [self._seen(POD, wire)]
         made = self._successor(pod)
         if made is not None and made.metadata.name == wire.metadata.name:
-            # Whoever wants the same name again deletes the failed pod first.
+            # A controller that wants the same name again deletes the failed pod first.
             units.append(self._gone(wire))
         return units if made is None else [*units, self._seen(POD, made)]
 

@@ -38,7 +38,7 @@ _NO_ROOM = (10002, 10023, 10047)
 
 _NANOSECONDS = 1_000_000_000
 
-#: A consumer that nobody asked for this long is deleted by the server.
+#: A consumer that was not asked for this long is deleted by the server.
 _INACTIVE_S = 120
 
 _wrong_last_sequence = re.compile(r"wrong last sequence: (\d+)")
@@ -222,7 +222,7 @@ class NatsBus:
 
 def _read(message: Msg) -> _Answer:
     if message.headers and "Status" in message.headers:
-        raise BusUnavailable("NATS: nobody answers: no such stream, or JetStream is not ready")
+        raise BusUnavailable("NATS: no answer: no such stream, or JetStream is not ready")
     try:
         return _decoder.decode(message.data)
     except msgspec.DecodeError as error:

@@ -352,7 +352,7 @@ class ZoneColumns:
         return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
 
     def _suspect(self, row: int, cells: list[int]) -> None:
-        """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
+        """Where the exporter sees less memory free than the records tell, a pod holds it: most likely one zone's."""
         columns = list(self._memory.values())
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)

@@ -116,7 +116,7 @@ class MemoryZones:
     def draw(self, resource: str, mask: int, size: int) -> tuple[tuple[int, int], ...]:
         """Take a block from its zones in ascending order; returns what came from which zone.
 
-        What the zones have not is taken from the first all the same: somebody observed it there.
+        What the zones have not is taken from the first all the same: it was observed there.
         """
         zones = zones_of(mask)
         free = self.free.setdefault(resource, [0] * len(self.cells))

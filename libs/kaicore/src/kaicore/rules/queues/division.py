@@ -145,7 +145,7 @@ def _divide_between(
 
 
 def _divide_by_weight(claims: Sequence[_Claim], amount: int, k: int) -> int:
-    """Divide an amount between claims; return what nobody needs.
+    """Divide an amount between claims; return what no claim needs.
 
     The rounds are exact, as fractions over one common `whole`; rounding comes once, at the end.
     """
