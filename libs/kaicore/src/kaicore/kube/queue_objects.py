@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.kube.constraint_objects import SelectorRequirement
+from kaicore.kube.constraint_objects import LabelSelector
 from kaicore.kube.objects import KubernetesObject, NodeTaint, PodToleration
 from kaicore.kube.wire import Wire
 
@@ -42,13 +42,6 @@ class KaiQueue(KubernetesObject):
     """A `scheduling.run.ai/v2` Queue."""
 
     spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)
-
-
-class LabelSelector(Wire):
-    """Which labels an object must have."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
 
 
 class KueueResource(Wire):

@@ -34,17 +34,17 @@ class ContainerHeld(msgspec.Struct, frozen=True):
     spans: tuple[SpanHeld, ...] = ()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class KubeletRefusal(msgspec.Struct, frozen=True):
     """Why a kubelet refuses a pod, as it stands in the pod's status."""
 
     reason: str
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class KubeletAnswer(msgspec.Struct, frozen=True):
     """A kubelet's answer to a pod: a refusal, or what its containers hold."""
 
-    refusal: Refusal | None = None
+    refusal: KubeletRefusal | None = None
     containers: tuple[ContainerHeld, ...] = ()
 
 
@@ -65,7 +65,7 @@ class Kubelets(Protocol):
         ...
 
     def admit(self, pod: Object) -> Object:
-        """Decide on a pod that was bound to `spec.nodeName`, and return an `Answer` as plain data."""
+        """Decide on a pod that was bound to `spec.nodeName`, and return a `KubeletAnswer` as plain data."""
         ...
 
     def remove(self, pod: Object) -> None:
