@@ -78,7 +78,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class NatsBus:
-    """See `kaicore.ledger.bus.port.Bus`."""
+    """The bus on NATS JetStream; see `kaicore.ledger.bus.port.Bus`."""
 
     def __init__(self, connection: Connection) -> None:
         """Prefer `open`."""

@@ -55,7 +55,7 @@ class _Place:
 
 
 class PostgresLog:
-    """See `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
+    """The log in Postgres; see `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
 
     def __init__(self, connections: Connections, *, clock: Callable[[], int] | None, poll_s: float) -> None:
         """Use `open`."""
