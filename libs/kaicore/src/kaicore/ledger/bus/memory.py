@@ -46,7 +46,10 @@ class _Stream:
 
 
 class MemorySubscription:
-    """A subscription to a stream in memory, of which it holds only its place; see `kaicore.ledger.bus.port.Subscription`."""
+    """A subscription to a stream in memory; it holds only its place there.
+
+    See `kaicore.ledger.bus.port.Subscription`.
+    """
 
     def __init__(self, stream: _Stream, after: int) -> None:
         self._stream = stream
