@@ -1,6 +1,7 @@
 """The reference pages that are made from the code are those that the code makes."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_reference_has_every_event_type_command_and_program() -> None:
     events, commands, settings = (reference.page(name) for name in ("events", "commands", "settings"))
     assert all(f"## `{name}`" in events for name in codec.event_types())
     assert all(f"## kai {name}\n" in commands for name in app if not name.startswith("-"))
-    entry_points = (ROOT / "pyproject.toml").read_text().partition("[project.scripts]")[2].partition("[")[0]
-    programs = [line.partition(" ")[0] for line in entry_points.split("\n") if line.startswith("kai-")]
-    assert programs
-    assert all(f"## `{program}`" in settings for program in programs)
+    packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]
+    programs = [name for path in packages for name in tomllib.loads(path.read_text())["project"]["scripts"]]
+    assert len(programs) == len(reference.PROGRAMS) + 1
+    assert all(f"## `{program}`" in settings for program in programs if program != "kai")
