@@ -22,7 +22,7 @@ from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.normalize_topology import zone_resources
 from kaicore.kube.objects import TopologyObject
 from kaicore.kube.reflector import Reflector, ReflectorOptions
-from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Relist, Seen
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen, Relist
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog
