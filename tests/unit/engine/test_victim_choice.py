@@ -72,7 +72,9 @@ def nodes(*gpus: int) -> Workloads:
                      id="what is large in one resource is not larger for another"),
     ],
 )  # fmt: skip
-def test_who_goes(sizes: tuple[int, ...], running: list[Runs], wanted: int, goes: set[str]) -> None:
+def test_victim_is_the_one_of_the_lowest_cost(
+    sizes: tuple[int, ...], running: list[Runs], wanted: int, goes: set[str]
+) -> None:
     cluster = nodes(*sizes)
     for one in running:
         cluster.add_pod(a_pod(one, now=cluster.now))
