@@ -274,7 +274,7 @@ def kinds() -> str:
     return f"""# Kinds
 
 Every kind of objects that the watcher follows, in this order. Each is one row of the table in `kaicore.kube.kinds`; of
-several versions the first that is served is read. A new version of an object that says something else is recorded as the
+several versions the first that is served is read. A version of an object that says something new is recorded as the
 first of the two [events](events.md), its end as the second, both on the stream in the last column but one.
 
 {table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
