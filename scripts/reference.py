@@ -4,7 +4,6 @@ One function per page; `PAGES` names them. The pages are checked in, and `tests/
 one of them is not what the code says.
 """
 
-import ast
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -257,46 +256,6 @@ def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
         )
 
 
-# --- glossary ---------------------------------------------------------------------------------------------------------
-
-GLOSSARY = REFERENCE.parent / "glossary.md"
-_MADE = "<!-- From here on made from the code by scripts/reference.py; `make reference` writes it anew. -->\n"
-LIBRARY = REFERENCE.parent.parent / "libs" / "kaicore" / "src" / "kaicore"
-
-#: Modules of objects as their JSON has them: their classes are called as Kubernetes, KAI, Kueue or Volcano call them.
-UPSTREAM = ("kube/*objects.py", "kube/podresources/*_pb2.py")
-
-
-def public_classes() -> Iterator[tuple[str, str, str]]:
-    """Module, name and the docstring's first sentence of every public class of kaicore that is no upstream object."""
-    for path in sorted(LIBRARY.rglob("*.py")):
-        name = path.relative_to(LIBRARY)
-        if any(name.match(pattern) for pattern in UPSTREAM):
-            continue
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                paragraph = sentence((ast.get_docstring(node) or "").partition("\n\n")[0])
-                yield str(name), node.name, paragraph
-
-
-def classes() -> str:
-    """The classes of kaicore, a table for each package."""
-    packages: dict[str, list[tuple[str, str, str]]] = {}
-    for module, name, meaning in public_classes():
-        parts = module.split("/")[:-1]
-        packages.setdefault(".".join(("kaicore", *parts[:2])), []).append((f"`{name}`", meaning, f"`{module}`"))
-    tables = [
-        f"### {package}\n\n{table(('class', 'meaning', 'in'), sorted(rows))}"
-        for package, rows in sorted(packages.items())
-    ]
-    return "\n## Classes\n\n" + "\n\n".join(tables) + "\n"
-
-
-def glossary() -> str:
-    """The nouns, which are written by hand, and the classes."""
-    return GLOSSARY.read_text().partition(_MADE)[0] + _MADE + classes()
-
-
 #: The page's name and the function that writes it.
 PAGES: dict[str, Callable[[], str]] = {
     "commands": commands,
@@ -314,7 +273,6 @@ def page(name: str) -> str:
 def main() -> None:
     for name in PAGES:
         (REFERENCE / f"{name}.md").write_text(page(name))
-    GLOSSARY.write_text(glossary())
 
 
 if __name__ == "__main__":
