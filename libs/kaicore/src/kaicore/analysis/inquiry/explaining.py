@@ -16,11 +16,9 @@ from kaicore.analysis.inquiry.listing import (
     reason_answer,
 )
 from kaicore.analysis.inquiry.spelling import time_text
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -181,7 +179,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     counts: Counter[Reason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], render(item[0])))[:_MOST_REASONS]
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]

@@ -19,7 +19,6 @@ from kaicore.analysis.inquiry.answers import (
 )
 from kaicore.analysis.inquiry.spelling import spelled, time_text
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
@@ -186,8 +185,8 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
         if not reasons:
             return ""
         # What stands in the way on most nodes; of two, the one that got further.
-        first = max(reversed(reasons), key=lambda reason: reason.nodes)
-        return render(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
+        first = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
-from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
@@ -120,7 +120,7 @@ class Remedies:
             short = self._short(steps, reasons)
             found = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
             # A queue that has no bound in the way does not exist, is stopped, or the like.
-            if all(reason.resource for reason in outcome.refusal) and not _lasting(reasons):
+            if all(reason.short_resource for reason in outcome.refusal) and not _lasting(reasons):
                 later = self._later(steps, refused=bool(outcome.refusal))
                 found += [later] if later is not None else []
         return Remedy(
@@ -162,7 +162,7 @@ class Remedies:
     def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
         """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
         asked = sorted(self._session.pods.requests_of(member for _, step in steps for member in step.members))
-        named = dict.fromkeys(reason.resource for reason in reasons)
+        named = dict.fromkeys(reason.short_resource for reason in reasons)
         short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
         return [name for names in short for name in names if name in asked]
 
@@ -197,8 +197,7 @@ class Remedies:
         parts = ["per pod"] if count > 1 else []
         parts += [f"by less in {', '.join(sorted(set(lowered)))}"] if lowered else []
         names = session.nodes.columns.names
-        return Reason(
-            code=Code.FITS_IF,
+        return FitsIf(
             resource=resource,
             need=sizes[best],
             detail=", ".join(parts),
@@ -250,7 +249,7 @@ class Remedies:
         session = self._session
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
-            return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
+            return FitsAfter(pods=len(leaving), example=min(member.node for member in leaving))
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
         savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
@@ -272,8 +271,7 @@ class Remedies:
                 return None
             members = [*workload.active.values(), *workload.leaving.values()]
             if self._fits_without(steps, members):
-                return Reason(
-                    code=Code.FITS_AFTER,
+                return FitsAfter(
                     detail=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
                     need=len(members),
                     example=min(member.node for member in members),
@@ -299,7 +297,7 @@ class Remedies:
 
 def _lasting(reasons: Sequence[Reason]) -> bool:
     """Tell whether no pod's end changes anything about reasons."""
-    return all(reason.code in UNRESOLVABLE for reason in reasons)
+    return all(reason.lasting for reason in reasons)
 
 
 def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
 from kaicore.rules.engine.session import Session
@@ -28,7 +29,6 @@ from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -115,7 +115,7 @@ class VictimSearch:
             accounts.charge(group, request)
         charged = accounts.savepoint()
         exceeded = self._exceeded_limits()
-        if all(reason.code == QueueRefusal.OVER_LIMIT for reason in exceeded):
+        if all(isinstance(reason, OverLimit) for reason in exceeded):
             for limits_first in (False, True) if exceeded else (False,):
                 self._exceeded = exceeded
                 victims = self._run(limits_first=limits_first)
