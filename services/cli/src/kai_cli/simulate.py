@@ -103,7 +103,9 @@ def find_kubelets(profile: str | None) -> _FleetKubelets:
     for entry in entry_points(group=_KUBELETS):
         model: _FleetKubelets = entry.load()(profile)
         return model
-    raise ConfigurationError(f"no model of kubelets is installed (entry point {_KUBELETS}); try `make install`")
+    raise ConfigurationError(
+        f"no model of kubelets is installed (entry point {_KUBELETS}): pip install 'kai-ledger[demo]'"
+    )
 
 
 def _options() -> list[str]:

@@ -130,6 +130,10 @@ class PostgresLog:
         self._connections.lacking = ""
         return outcomes
 
+    def hasten(self, patience_s: float) -> None:
+        """Make calls, also those under way, give up on a server that does not answer after `patience_s` at most."""
+        self._connections.hasten(patience_s)
+
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life.
 
