@@ -8,11 +8,10 @@ from typing import Any
 from kai_cli.manifests import read_located
 from kaicore.analysis.simulation import Kubelets, World, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 
 GPU = "nvidia.com/gpu"
 #: Codes of what would help a pod that waits.
-HELPS = (Code.FITS_IF, Code.FITS_AFTER)
+HELPS = ("FitsIf", "FitsAfter")
 
 
 def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> World:

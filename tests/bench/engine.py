@@ -11,7 +11,6 @@ from typing import Any
 from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
@@ -124,7 +123,7 @@ def _what_would_help(cluster: Workloads) -> Figure:
         began = time.perf_counter()
         found = StateRemedies(cluster.state, _CONFIG).of(entry)
         took.append((time.perf_counter() - began) * 1e3)
-    said = "; ".join(map(render, found))
+    said = "; ".join(map(str, found))
     return figure(f"engine: what would help a pod on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms")
 
 

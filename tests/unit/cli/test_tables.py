@@ -3,8 +3,8 @@
 from kai_cli.tables import why_text
 from kaicore.analysis.inquiry.answers import Why
 from kaicore.analysis.inquiry.listing import reason_answer
-from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.node import NodeTooSmall
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 GI = 2**30
 GPU = "nvidia.com/gpu"
@@ -21,17 +21,17 @@ def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
         verdict="pending",
         reasons=[
             reason_answer(
-                Reason(code=Code.TOO_SMALL, nodes=2, example="a", resource="memory", need=200 * GI, free=118 * GI)
+                NodeTooSmall(nodes=2, example="a", resource="memory", requested=200 * GI, allocatable=118 * GI)
             )
         ],
         would_help=[
             reason_answer(reason)
             for reason in (
-                Reason(code=Code.FITS_IF, resource="memory", need=118 * GI, example="a"),
-                Reason(code=Code.FITS_IF, resource=GPU, need=2, detail="per pod", example="a"),
-                Reason(code=Code.FITS_AFTER, need=4, detail="Job default/x", example="b"),
-                Reason(code=Code.FITS_AFTER, need=1, detail="Pod default/y", example="b"),
-                Reason(code=Code.FITS_AFTER, need=3, example="b"),
+                FitsIf(resource="memory", most=118 * GI, example="a"),
+                FitsIf(resource=GPU, most=2, scope="per pod", example="a"),
+                FitsAfter(pods=4, group="Job default/x", example="b"),
+                FitsAfter(pods=1, group="Pod default/y", example="b"),
+                FitsAfter(pods=3, example="b"),
             )
         ],
     )

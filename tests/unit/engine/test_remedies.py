@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
 from kaicore.rules.engine.explain.smaller_pods import Sizes, with_at_most
 from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
@@ -13,6 +12,7 @@ from kaicore.rules.model.pod import ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.pod_rules import PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.cycle_input import cycle_input
 
 from tests.factory import GI, GPU, amounts, container, pod
@@ -310,14 +310,14 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
 
 @pytest.mark.parametrize(("make", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_would_help(make: Callable[[], Workloads], said: list[str]) -> None:
-    assert [render(reason) for reason in helps(make(), "new")] == said
+    assert [str(reason) for reason in helps(make(), "new")] == said
 
 
 def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
     cluster = _two_kinds()
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     (remedy,) = remedies(given, EngineConfig(), f"{KAI_POD_GROUP}/default/g")
-    assert render(remedy) == "fits if cpu ≤ 8 per pod (such as n0)"
+    assert str(remedy) == "fits if cpu ≤ 8 per pod (such as n0)"
 
 
 def test_room_that_is_kept_for_others_is_not_free() -> None:
@@ -326,8 +326,8 @@ def test_room_that_is_kept_for_others_is_not_free() -> None:
 
 def test_as_data() -> None:
     smaller, later = helps(_memory_now(), "new")
-    assert smaller == Reason(code=Code.FITS_IF, resource="memory", need=100 * GI, example="n0")
-    assert later == Reason(code=Code.FITS_AFTER, need=1, example="n0", detail="Pod default/old")
+    assert smaller == FitsIf(resource="memory", most=100 * GI, example="n0")
+    assert later == FitsAfter(pods=1, example="n0", group="Pod default/old")
 
 
 def test_nothing_is_said_when_too_many_would_have_to_be_tried() -> None:

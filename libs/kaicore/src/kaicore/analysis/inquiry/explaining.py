@@ -125,7 +125,7 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
     remarks = list(queue.unsupported)
     if row.stopped:
         remarks.append("is stopped: it takes no new work")
-    short = [item for item in answer.reasons if item.code in set(QueueRefusal)]
+    short = [item for item in answer.reasons if item.queue]
     remarks += [f"{item.pods} pods wait because of a queue: {item.message}" for item in short]
     return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
 

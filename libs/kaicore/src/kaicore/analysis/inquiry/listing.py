@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from kaicore.analysis.inquiry.answers import (
     ClusterSummary,
     CycleRow,
@@ -399,19 +401,7 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
 
 def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
     """Return a reason as an answer."""
-    return ReasonAnswer(
-        code=reason.code,
-        message=render(reason),
-        nodes=reason.nodes,
-        example=reason.example,
-        resource=reason.resource,
-        zone=reason.zone,
-        need=reason.need,
-        free=reason.free,
-        detail=reason.detail,
-        rejection=reason.rejection,
-        queue=reason.queue,
-        until=time_text(reason.until) if reason.until else "",
-        group=reason.group,
-        pods=pods,
-    )
+    fields = msgspec.to_builtins(reason)
+    if "until" in fields:
+        fields["until"] = time_text(fields["until"])
+    return ReasonAnswer(message=str(reason), pods=pods, **fields)

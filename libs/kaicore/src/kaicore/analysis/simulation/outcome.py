@@ -172,7 +172,7 @@ def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) 
     if not found:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
     told = (*found, *remedies.of(entry))
-    return tuple(WhyNot(reason.code, str(reason), reason.affected_nodes, reason.example_node) for reason in told)
+    return tuple(WhyNot(reason.code, str(reason), reason.affected_nodes, reason.named_example) for reason in told)
 
 
 def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]:

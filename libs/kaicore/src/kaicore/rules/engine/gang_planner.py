@@ -2,7 +2,6 @@
 
 from collections.abc import MutableMapping, Sequence
 
-from kaicore.rules.reasons.group import GangGroupWaits, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
@@ -11,6 +10,7 @@ from kaicore.rules.engine.readiness import class_refusal, unsupported
 from kaicore.rules.engine.workload import Member, Step, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.group import GangGroupWaits, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.reasons.reason import Reason
 
 #: Steps that start together or not at all, each with its group.

@@ -1,7 +1,5 @@
 """Which waiting pods a cycle may place at all, and why it may not place the others."""
 
-from kaicore.rules.reasons.pods_nearby import VolumeNotReady
-from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
@@ -9,6 +7,8 @@ from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
+from kaicore.rules.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.reasons.reason import Reason
 
 

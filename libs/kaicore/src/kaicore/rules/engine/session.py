@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -17,6 +16,7 @@ from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.reason import Reason
 
 

@@ -6,9 +6,9 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 import json
 from collections.abc import Mapping
 
-from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.reasons.reason import Reason
 
 GANG = "gang.scheduling.koordinator.sh"

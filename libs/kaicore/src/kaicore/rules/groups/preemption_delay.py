@@ -1,9 +1,9 @@
 """How long work waits until it may have others evicted, where a pod that is a group of its own says so."""
 
-from kaicore.rules.reasons.group import Malformed
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.reasons.reason import Reason
 
 PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
@@ -59,21 +58,22 @@ class Refusal:
         """
         explanation = ", ".join(part for part in (self.explanation, gap) if part)
         zone = zone_names[self.zone] if self.zone >= 0 else ""
-        about = partial(
-            self.kind,
-            nodes=nodes,
-            example=example,
-            resource=self.resource,
-            requested=self.requested,
-            rejection=self.rejection,
-        )
-        if self.kind is NumaWidthsDiffer:
-            return about(widths=explanation)
-        if self.kind is NumaWholeCores:
-            return about(message=explanation)
-        if self.kind is NumaNeverFits:
-            return about(zone=zone, installed=self.available, explanation=explanation)
-        return about(zone=zone, free=self.available, explanation=explanation)
+        fields: dict[str, Any] = {
+            "nodes": nodes,
+            "example": example,
+            "resource": self.resource,
+            "requested": self.requested,
+            "rejection": self.rejection,
+        }
+        kind = self.kind
+        if kind is NumaWidthsDiffer:
+            return NumaWidthsDiffer(**fields, widths=explanation)
+        if kind is NumaWholeCores:
+            return NumaWholeCores(**fields, message=explanation)
+        if kind is NumaNeverFits:
+            return NumaNeverFits(**fields, zone=zone, installed=self.available, explanation=explanation)
+        fields |= {"zone": zone, "free": self.available, "explanation": explanation}
+        return kind(**fields)
 
 
 def explain(refused: Refused) -> Refusal:

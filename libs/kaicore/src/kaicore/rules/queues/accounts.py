@@ -9,13 +9,17 @@ lending limits what they are there (`facts` and decision 0082).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
 from kaicore.rules.queues.division import Shares, Table
 from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
 from kaicore.rules.reasons.reason import Reason
 
 Amounts = tuple[int, ...]
+
+
+_Bound = TypeVar("_Bound", NonPreemptibleOverQuota, OverFairShare)
 
 
 @dataclass(frozen=True, slots=True)

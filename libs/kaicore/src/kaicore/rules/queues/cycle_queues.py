@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kaicore.rules.reasons.queue import OverLimit, QueueMayNotPreempt
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
@@ -11,6 +10,7 @@ from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.order import Standing, standing
 from kaicore.rules.queues.reclaim import Claim, is_victim, keeps_quotas, may_reclaim, reclaim_refusals
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.queue import OverLimit, QueueMayNotPreempt
 from kaicore.rules.reasons.reason import Reason
 
 #: Groups, each with what it is to start, or with what of it would be evicted.

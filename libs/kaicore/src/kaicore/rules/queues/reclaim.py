@@ -8,9 +8,9 @@ tables. A resource that the reclaimer does not ask for gives it no right to anyt
 
 from collections.abc import Sequence
 
-from kaicore.rules.reasons.queue import OverLimit, QueueMayNotReclaim, VictimWithinShare
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.queue import OverLimit, QueueMayNotReclaim, VictimWithinShare
 from kaicore.rules.reasons.reason import Reason
 
 #: Work of a queue: what it asks for, or holds.

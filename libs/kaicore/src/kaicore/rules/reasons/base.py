@@ -40,6 +40,12 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return queue
 
     @property
+    def named_example(self) -> str:
+        """The node, pod or group that it names of several; empty where it names none."""
+        named = (getattr(self, name, "") for name in ("example", "example_pod", "example_group"))
+        return next(filter(None, named), "")
+
+    @property
     def affected_nodes(self) -> int:
         """How many nodes it is about; 0 where it is not about nodes."""
         nodes: int = getattr(self, "nodes", 0)

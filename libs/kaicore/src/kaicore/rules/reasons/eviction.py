@@ -1,6 +1,6 @@
 """Why no pods are evicted or moved for a group, and what it waits for where some are."""
 
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 from msgspec import field
@@ -125,7 +125,7 @@ class NoMoveWouldHelp(CodedReason, frozen=True, kw_only=True):
         return "nothing was moved for it: moving what may be moved would not make it fit"
 
 
-class Obstacle(CodedReason, frozen=True, kw_only=True):
+class ObstacleReason(CodedReason, frozen=True, kw_only=True):
     """Why some running pods are not moved, whatever it would be good for.
 
     Attributes:
@@ -136,32 +136,35 @@ class Obstacle(CodedReason, frozen=True, kw_only=True):
     example_pod: str = field(name="example", default="")
     until: int = 0
 
-    def joined(self, other: "Obstacle") -> Self:
+    def joined(self, other: "ObstacleReason") -> Self:
         """Return the same obstacle of these pods and of another one's."""
         example, until = min(self.example_pod, other.example_pod), min(self.until, other.until)
         return msgspec.structs.replace(self, example_pod=example, until=until)
 
 
-class PodsWithoutController(Obstacle, frozen=True, kw_only=True):
+class PodsWithoutController(ObstacleReason, frozen=True, kw_only=True):
     """Pods without a controller are not moved: nothing would create them again."""
 
     def __str__(self) -> str:
         return f"pods without a controller are not moved: nothing would create them again (such as {self.example_pod})"
 
 
-class GroupsThatCannotRestart(Obstacle, frozen=True, kw_only=True):
+class GroupsThatCannotRestart(ObstacleReason, frozen=True, kw_only=True):
     """Pods of groups that could not start again are not moved."""
 
     def __str__(self) -> str:
         return f"pods of groups that could not start again are not moved (such as {self.example_pod})"
 
 
-class MovedLately(Obstacle, frozen=True, kw_only=True):
+class MovedLately(ObstacleReason, frozen=True, kw_only=True):
     """Pods that were moved a short time ago are not moved again yet."""
 
     def __str__(self) -> str:
         until = time_text(self.until)
         return f"pods that were moved lately stay for now, the first until {until} (such as {self.example_pod})"
+
+
+Obstacle: TypeAlias = PodsWithoutController | GroupsThatCannotRestart | MovedLately
 
 
 class NoOtherPlaceForThem(CodedReason, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from kaicore.rules.reasons.eviction import (
     NeverPreempts,
     NoMoveWouldHelp,
     NoOtherPlaceForThem,
-    NoVictimsWouldHelp,
     NotWorthMoving,
+    NoVictimsWouldHelp,
     PodsWithoutController,
     PreemptionDelayNotElapsed,
     ProtectedByDisruptionBudget,
@@ -42,13 +42,13 @@ from kaicore.rules.reasons.group import (
 from kaicore.rules.reasons.node import (
     HistoryIncomplete,
     InsufficientResource,
-    NoNodes,
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
     NodeSelectorMismatch,
     NodeTooSmall,
     NodeUnschedulable,
+    NoNodes,
     RejectedByKubelet,
     UntoleratedTaint,
 )
@@ -60,8 +60,8 @@ from kaicore.rules.reasons.numa import (
     NumaPolicyUntold,
     NumaWholeCores,
     NumaWidthsDiffer,
-    NumaZoneShort,
     NumaZonesApart,
+    NumaZoneShort,
 )
 from kaicore.rules.reasons.pods_nearby import (
     AntiAffinityOfOthers,

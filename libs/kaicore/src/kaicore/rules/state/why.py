@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.engine.explain.waiting_reasons import Kind, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -140,7 +140,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     workload = state.roster.workloads.get(entry.group)
     alone = None
     if workload is not None and not workload.is_gang:
-        alone = Kind(workload.group.queue, workload.group.priority)
+        alone = SingleStartKind(workload.group.queue, workload.group.priority)
     return waiting_reasons(
         state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
     )

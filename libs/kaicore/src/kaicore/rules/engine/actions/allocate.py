@@ -7,14 +7,14 @@ time.
 from collections import Counter
 from collections.abc import Sequence
 
-from kaicore.rules.reasons.group import GangDoesNotFit
-from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.eviction import WaitsForVictims
+from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -86,7 +86,7 @@ class Allocate(CycleAction):
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""
         session = self.session
-        return any(session.nodes.now.outlook(session.pods.classes[key]).may_change for key in class_counts)
+        return any(session.nodes.now.outlook(session.pods.classes[key]).non_monotonic for key in class_counts)
 
     def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why queues do not let steps start together; empty if they do."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kaicore.rules.reasons.eviction import MovedLately, Obstacle
-from kaicore.rules.reasons.eviction import JobWouldFail, NeverPreempts, NoMoveWouldHelp, NotWorthMoving, NoOtherPlaceForThem, NoVictimsWouldHelp, PreemptionDelayNotElapsed, ProtectedByDisruptionBudget, TooManyToMove, UnderSeveralDisruptionBudgets, VictimSearchEnded, WithinMinimumRuntime
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.decisions import Eviction
@@ -25,6 +23,22 @@ from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.eviction import (
+    JobWouldFail,
+    MovedLately,
+    NeverPreempts,
+    NoMoveWouldHelp,
+    NoOtherPlaceForThem,
+    NotWorthMoving,
+    NoVictimsWouldHelp,
+    Obstacle,
+    PreemptionDelayNotElapsed,
+    ProtectedByDisruptionBudget,
+    TooManyToMove,
+    UnderSeveralDisruptionBudgets,
+    VictimSearchEnded,
+    WithinMinimumRuntime,
+)
 from kaicore.rules.reasons.reason import Reason
 
 _SEARCH_ENDED = VictimSearchEnded()

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.node_filters import affine
+from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import DomainSums, selection_mark, term_mark
 from kaicore.rules.engine.constraints.pod_rules import counting_rows, having
 from kaicore.rules.engine.constraints.taint_tolerance import soft_taints

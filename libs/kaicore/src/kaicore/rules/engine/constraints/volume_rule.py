@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.node_filters import affine
+from kaicore.rules.engine.constraints.node_filter import MaskFilter
+from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import claim_mark
-from kaicore.rules.engine.constraints.pod_rules import RuleRefusal
 from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, volume_places
 from kaicore.rules.engine.constraints.volume_supply import Reach
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
 from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
 
 
 class VolumeRule:
@@ -27,7 +27,6 @@ class VolumeRule:
 
     Attributes:
         binding: whether there is a row where the storage class provisions nothing.
-        reachable: rows where there was something for all of it as the cycle began; nothing in a cycle makes them more.
     """
 
     def __init__(self, wanted: Sequence[WantedVolume], columns: NodeColumns) -> None:
@@ -47,11 +46,11 @@ class VolumeRule:
         self._active: tuple[WantedVolume, ...] | None = None
         self._served: Flags = np.zeros(len(self._reach.volumes), np.bool_)
         self._seen = 0
-        self.reachable: Flags = self._provided
+        self._reachable: Flags = self._provided
         if self.binding:
             own = [item for item in self._wanted if not item.claim]
             served = [all(_chosen(own, volumes, lambda _: False)) for volumes in self._reach.volumes]
-            self.reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
+            self._reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
 
     def choose(self, row: int) -> list[str]:
         """Return for each that is wanted the volume that it gets on a row; empty where it is provisioned or there."""
@@ -60,24 +59,21 @@ class VolumeRule:
         chosen = iter(_chosen(active, volumes, self._columns.volumes.is_given))
         return [next(chosen) if item in active else "" for item in self._wanted]
 
-    def refused(self) -> Flags:
-        """See `PodRule.refused`."""
+    def filters(self) -> list[MaskFilter]:
+        """See `PodRule.filters`."""
         self._catch_up()
-        refused: Flags = ~(self._provided | self._served[self._reach.groups])
-        return refused
+        return [self._filter(~(self._provided | self._served[self._reach.groups]))]
 
-    def refusals(self) -> list[RuleRefusal]:
-        """See `PodRule.refusals`."""
-        return [self._refusal(self.refused())]
+    @property
+    def unreachable(self) -> MaskFilter:
+        """Rows that had nothing for it as the cycle began: nothing in a cycle makes them fewer."""
+        return self._filter(~self._reachable)
 
-    def unreachable(self) -> RuleRefusal:
-        """Say which rows had nothing for it as the cycle began, and why."""
-        return self._refusal(~self.reachable)
-
-    def _refusal(self, rows: Flags) -> RuleRefusal:
+    def _filter(self, mask: Flags) -> MaskFilter:
         if self._provides:
-            return RuleRefusal(rows, Code.VOLUME_NODE, f"topologies of storage class {self._name}")
-        return RuleRefusal(rows, Code.NO_VOLUME, self._name)
+            detail = {"constraint": f"topologies of storage class {self._name}"}
+            return MaskFilter(self._columns, VolumeOutOfReach, mask, detail)
+        return MaskFilter(self._columns, NoVolumeLeft, mask, {"storage_class": self._name})
 
     def _now_wanted(self) -> tuple[WantedVolume, ...]:
         counts = self._columns.marks.counts

@@ -6,9 +6,9 @@ Thousands of pods that belong to nobody wait for the same reasons, so these are 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kaicore.rules.reasons.group import Unsupported
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.reasons.group import Unsupported
 from kaicore.rules.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
@@ -51,7 +51,11 @@ def told(
     known: dict[tuple[int, ...], int] = {}
     for one in left:
         group = one.workload.group
-        if one.workload.is_gang or len(one.classes) > 1 or any(isinstance(reason, Unsupported) and reason.group for reason in one.reasons):
+        if (
+            one.workload.is_gang
+            or len(one.classes) > 1
+            or any(isinstance(reason, Unsupported) and reason.group for reason in one.reasons)
+        ):
             if one.reasons:
                 groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
@@ -25,6 +24,7 @@ from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.workload import Member, Step
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 #: How many groups' ends are tried at most for one group.
 MOST_ENDS = 500
@@ -199,8 +199,8 @@ class Remedies:
         names = session.nodes.columns.names
         return FitsIf(
             resource=resource,
-            need=sizes[best],
-            detail=", ".join(parts),
+            most=sizes[best],
+            scope=", ".join(parts),
             example=min(names[assignment.row] for assignment in assignments[best]),
         )
 
@@ -272,8 +272,8 @@ class Remedies:
             members = [*workload.active.values(), *workload.leaving.values()]
             if self._fits_without(steps, members):
                 return FitsAfter(
-                    detail=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
-                    need=len(members),
+                    group=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
+                    pods=len(members),
                     example=min(member.node for member in members),
                 )
         return None

@@ -12,14 +12,13 @@ is a group of its own is told by its owner, and only one that was made since the
 
 import numpy as np
 
-from kaicore.rules.reasons.eviction import Obstacle
-from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, PodsWithoutController
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 
 #: Creation times are told in whole seconds.
 _SECOND_US = 1_000_000

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
 from kaicore.rules.engine.session import Session
@@ -29,6 +28,7 @@ from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
+from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -294,7 +294,7 @@ class VictimSearch:
             key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
         )
         feasible_nodes = [placer.outlook(session.pods.class_of(assignment.member)) for assignment in assignments]
-        if not any(nodes.may_change for nodes in feasible_nodes):
+        if not any(nodes.non_monotonic for nodes in feasible_nodes):
             return True
         for assignment in assignments:
             placer.statement.leave(assignment.pod_charge, sign=-1)
