@@ -10,7 +10,7 @@ from kaicore.analysis.simulation import Kubelets, World, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 
 GPU = "nvidia.com/gpu"
-#: Codes of what would help a pod that waits.
+#: Codes of when a pod that waits would become schedulable.
 HELPS = ("FitsIf", "FitsAfter")
 
 
@@ -36,7 +36,7 @@ def document_of(
 
 
 def brief(document: dict[str, Any]) -> dict[str, str]:
-    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, less what would help."""
+    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, less when it would become schedulable."""
     found = {}
     for pod in document["pods"]:
         zones = "+".join(zone["zone"] for zone in pod["zones"])

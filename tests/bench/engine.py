@@ -94,7 +94,7 @@ def figures() -> Iterator[Figure]:
             cluster.cycle()
             took, proposal = timed(cluster)
             yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.units)} decided", took, "ms")
-            yield _what_would_help(cluster)
+            yield _when_schedulable(cluster)
             yield _cost_of_reasons(cluster)
         cluster.events.clear()
         gc.collect()
@@ -115,8 +115,8 @@ def _resident_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def _what_would_help(cluster: Workloads) -> Figure:
-    """How long it takes to say what would help a pod that wants more memory than any zone has, asked once."""
+def _when_schedulable(cluster: Workloads) -> Figure:
+    """How long it takes to say when a pod would become schedulable if it wants more memory than any zone has, asked once."""
     cluster.add_pod(pod("never", cpu=2, memory=600, gpu=1))
     entry, took = cluster.state.pods["uid-never"], []
     for _ in range(3):
@@ -124,7 +124,9 @@ def _what_would_help(cluster: Workloads) -> Figure:
         found = StateRemedies(cluster.state, _CONFIG).of(entry)
         took.append((time.perf_counter() - began) * 1e3)
     said = "; ".join(map(str, found))
-    return figure(f"engine: what would help a pod on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms")
+    return figure(
+        f"engine: when a pod would become schedulable, on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms"
+    )
 
 
 def _cost_of_reasons(cluster: Workloads) -> Figure:

@@ -10,7 +10,7 @@ GI = 2**30
 GPU = "nvidia.com/gpu"
 
 
-def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
+def test_why_of_a_pod_that_waits_says_when_it_would_become_schedulable() -> None:
     why = Why(
         kind="Pod",
         cluster="c",
@@ -24,7 +24,7 @@ def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
                 NodeTooSmall(nodes=2, example="a", resource="memory", requested=200 * GI, allocatable=118 * GI)
             )
         ],
-        would_help=[
+        schedulable_if=[
             reason_answer(reason)
             for reason in (
                 FitsIf(resource="memory", most=118 * GI, example="a"),
@@ -38,10 +38,9 @@ def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
     assert why_text(why).splitlines() == [
         "default/p: pending",
         "  - 2 nodes too small: memory: 200Gi needed, at most 118Gi in all (such as a)",
-        "would help:",
-        "  + fits if memory ≤ 118Gi (such as a)",
-        "  + fits if nvidia.com/gpu ≤ 2 per pod (such as a)",
-        "  + fits after Job default/x ends (its 4 pods, such as on b)",
-        "  + fits after Pod default/y ends (on b)",
-        "  + fits when what is leaving is gone (such as b)",
+        "  + would become schedulable if memory ≤ 118Gi (such as a)",
+        "  + would become schedulable if nvidia.com/gpu ≤ 2 per pod (such as a)",
+        "  + would become schedulable if Job default/x ends (its 4 pods, such as on b)",
+        "  + would become schedulable if Pod default/y ends (on b)",
+        "  + would become schedulable when the pods that are ending are gone (such as b)",
     ]

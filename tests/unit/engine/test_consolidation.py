@@ -65,7 +65,7 @@ def test_pods_without_a_controller_are_not_moved_and_that_is_said() -> None:
     reasons = said(cluster, "whole")
     assert set(reasons) == {"NoMoveWouldHelp", "PodsWithoutController"}
     assert str(reasons["PodsWithoutController"]) == (
-        "pods without a controller, which nobody makes again, are not moved (such as default/half-n0)"
+        "pods without a controller are not moved: nothing would create them again (such as default/half-n0)"
     )
 
 

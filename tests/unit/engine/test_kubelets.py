@@ -105,7 +105,7 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     assert restored.charges.history_gap("n1") == since
     result = cluster.cycle(EngineConfig())
     assert [decision.name for decision in result.decisions] == ["p"], "zone 1 is taken, though no record says by whom"
-    assert f"history incomplete since position {since.since}" in str(result.pending[0].reasons[0])
+    assert f"history incomplete since position {since.since}" in result.pending[0].reasons[0].explanation
     observe(cluster, "before", amounts(cpu=3), "node-1")
     assert cluster.state.charges.history_gap("n1") is None
 

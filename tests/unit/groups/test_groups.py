@@ -230,13 +230,12 @@ def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, 
         (
             pod("p", annotations="gang.scheduling.koordinator.sh/name: g"),
             "Malformed",
-            "waits, for what it asks for makes no sense: "
-            "annotation gang.scheduling.koordinator.sh/min-available is missing",
+            "asks for what is not valid: annotation gang.scheduling.koordinator.sh/min-available is missing",
         ),
         (
             pod("p", annotations="kai.scheduler/preemption-delay: soon"),
             "Malformed",
-            "waits, for what it asks for makes no sense: default/p: "
+            "asks for what is not valid: default/p: "
             "metadata.annotations[kai.scheduler/preemption-delay]: is no duration such as 90s or 1h30m: 'soon'",
         ),
         (

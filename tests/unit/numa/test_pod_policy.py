@@ -120,7 +120,7 @@ def test_nodes_that_do_not_tell_their_zones_keep_no_policy() -> None:
     cluster.add_node("n1", cpu=8, gpu=2)
     reason = reason_of(cluster, asking(SINGLE, cpu=1, gpu=1))
     assert reason.code == "NumaPolicyUntold"
-    assert "that do not tell what is asked for by zone" in str(reason)
+    assert "that do not report what is asked for by zone" in str(reason)
     assert asking(SINGLE, cpu=0.5, name="q").annotations, "of this one nothing is aligned anywhere"
     cluster.add_pod(asking(SINGLE, cpu=0.5, name="q"))
     assert [decision.name for decision in cluster.cycle().decisions] == ["q"]

@@ -1,4 +1,4 @@
-"""What would help the pods of a state: worked out once for groups that are alike, and told to whom it concerns."""
+"""When the pods of a state would become schedulable: worked out once for groups that are alike."""
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.remedies import MOST_SHAPES, StateRemedies
@@ -8,7 +8,7 @@ from tests.workloads import Workloads
 
 
 def told(cluster: Workloads) -> dict[str, list[str]]:
-    """The codes of what would help, by pod."""
+    """The codes of when pods would become schedulable, by pod."""
     answers = StateRemedies(cluster.state, EngineConfig())
     return {entry.pod.name: [reason.code for reason in answers.of(entry)] for entry in cluster.state.pods.values()}
 

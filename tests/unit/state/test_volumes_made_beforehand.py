@@ -148,7 +148,7 @@ def test_a_volume_is_promised_until_the_decision_is_undone() -> None:
     assert result.decisions == ()
     (reason,) = result.pending[0].reasons
     assert (reason.code, reason.nodes) == ("NoVolumeLeft", 4)
-    assert "no volume of storage class local is left" in str(reason)
+    assert "no fitting volume of storage class local is left" in str(reason)
     failed = payloads.BindFailed(first.uid, "default", "1", decision.node, 0, "VolumeNotBound", "", 0)
     cluster.record(f"pod/{first.uid}", failed)
     cluster.delete_pod(first)

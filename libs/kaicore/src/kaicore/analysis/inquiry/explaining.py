@@ -60,7 +60,9 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         uid=uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
         reasons=[] if entry is None else [reason_answer(reason) for reason in pending_reasons(entry, state)],
-        would_help=[] if entry is None else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
+        schedulable_if=[]
+        if entry is None
+        else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
         notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
         story=[
             StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
@@ -193,7 +195,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         uid="",
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
-        would_help=[reason_answer(item) for item in help_for],
+        schedulable_if=[reason_answer(item) for item in help_for],
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
 

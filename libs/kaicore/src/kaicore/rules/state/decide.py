@@ -1,7 +1,7 @@
 """A cycle as events: run it on a state, and write down what it was decided on, what it decided, and why not more.
 
 The events of one cycle are one append. What only holds together, such as a gang's start or a preemptor's room and its
-victims, is one unit, conditional on the versions that all its pods and nodes had in the state: one that comes too late
+victims, is one unit, conditional on the versions that all its pods and nodes had in the state: a stale one
 is dropped as a whole, the others stand. The append as a whole is conditional on
 the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
 """

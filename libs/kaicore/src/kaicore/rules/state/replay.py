@@ -1,7 +1,7 @@
 """Replay: fold the log again, run every recorded cycle again, and compare what it decides with what was recorded.
 
 A recorded cycle names the position, the configuration and the clock it was decided on, so the same decisions must come
-out. A decision that the cycle took but that the log does not hold must have come too late: one of the streams that it
+out. A decision that the cycle took but that the log does not hold must have been stale: one of the streams that it
 was conditional on has moved on between the cycle's input and its record. Anything else is a difference.
 """
 
@@ -77,7 +77,7 @@ class ReplayReport:
     Attributes:
         cycles: how many cycles were run again.
         decisions: how many recorded decisions were compared.
-        late: decisions that were taken but, having come too late, not recorded.
+        late: decisions that were taken but, being stale, not recorded.
         other_engine: cycles that another engine version decided.
         differences: in order of position.
     """
@@ -176,7 +176,7 @@ class Replay:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
             if mine != theirs and name != "engine_version":
                 self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
-        # What had moved on by the time of the record came too late, all of its unit, and is not in the log.
+        # What had moved on by the time of the record made all of its unit stale, and it is not in the log.
         for unit in cycle.proposal.units[1:]:
             if any(self.state.versions.get(stream, 0) != version for stream, version in unit.expect.items()):
                 for payload in _decided(unit):

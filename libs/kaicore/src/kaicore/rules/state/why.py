@@ -147,7 +147,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
-    """Say what is not as it should be about a pod, as of the log's last event."""
+    """Say what is wrong with a pod, as of the log's last event."""
     config, found = state.config(), []
     if entry.healed_from:
         found.append(f"stands for a pod that was evicted from {entry.healed_from}, and will not be evicted itself")

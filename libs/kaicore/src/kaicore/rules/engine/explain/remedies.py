@@ -1,4 +1,4 @@
-"""What would help a group that does not start: asking for less, or the end of somebody else.
+"""When a group that waits would become schedulable: if it asked for less, or after other pods have ended.
 
 Worked out when somebody asks, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
 is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
@@ -40,7 +40,7 @@ _Steps = list[tuple[PendingGroup, Step]]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would help a group.
+    """When a group would become schedulable.
 
     Attributes:
         reasons: what, `Code.FITS_IF` or `Code.FITS_AFTER`. With the first, `need` is the amount of `resource` up to
@@ -67,7 +67,7 @@ class _Outcome:
 
 
 def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
-    """Say what would help a group with waiting pods; nothing where nothing was found, or where it could start now."""
+    """Return when a group with waiting pods would become schedulable; empty where nothing was found, or it could start."""
     return Remedies(given, config).of(group_key).reasons
 
 
@@ -105,7 +105,7 @@ class Remedies:
         return tuple(parts)
 
     def of(self, group_key: str) -> Remedy:
-        """Say what would help a group."""
+        """Return when a group would become schedulable."""
         session, steps = self._session, self._steps_of(group_key)
         if not steps or self._exhausted:
             return Remedy()
