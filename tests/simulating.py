@@ -36,7 +36,7 @@ def document_of(
 
 
 def brief(document: dict[str, Any]) -> dict[str, str]:
-    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, less when it would become schedulable."""
+    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, remedies left out."""
     found = {}
     for pod in document["pods"]:
         zones = "+".join(zone["zone"] for zone in pod["zones"])

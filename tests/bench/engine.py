@@ -116,7 +116,7 @@ def _resident_mib() -> float:
 
 
 def _when_schedulable(cluster: Workloads) -> Figure:
-    """How long it takes to say when a pod would become schedulable if it wants more memory than any zone has, asked once."""
+    """How long it takes to say when a pod that wants more memory than any zone has would become schedulable."""
     cluster.add_pod(pod("never", cpu=2, memory=600, gpu=1))
     entry, took = cluster.state.pods["uid-never"], []
     for _ in range(3):

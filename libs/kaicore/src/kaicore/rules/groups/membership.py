@@ -78,7 +78,7 @@ class Membership(NamedTuple):
         pod_set: name of the set in it that it counts for.
         source: key of the source that the group is made of; empty where pods alone make it.
         template: name of the source's template.
-        problem: why it cannot be decided on (`kaicore.rules.groups.problems`); None if it can.
+        problem: why it cannot be decided on (`kaicore.rules.reasons.group`); None if it can.
         looked_at: keys of the sources on which this depends, also of those that are not there.
     """
 

@@ -43,9 +43,7 @@ class Remedy:
     """When a group would become schedulable.
 
     Attributes:
-        reasons: what, `Code.FITS_IF` or `Code.FITS_AFTER`. With the first, `need` is the amount of `resource` up to
-            which each pod may ask. With the second, `detail` names the group, `need` how many pods it has and
-            `example` a node of them; without a `detail`, it helps that those are gone who leave.
+        reasons: `FitsIf` by resource, then `FitsAfter`.
         classes: keys of the classes of the pods that are to start next.
     """
 
@@ -67,7 +65,7 @@ class _Outcome:
 
 
 def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
-    """Return when a group with waiting pods would become schedulable; empty where nothing was found, or it could start."""
+    """Return when a group that waits would become schedulable; empty where nothing was found."""
     return Remedies(given, config).of(group_key).reasons
 
 

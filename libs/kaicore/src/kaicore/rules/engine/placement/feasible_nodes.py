@@ -9,6 +9,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -126,7 +127,7 @@ class FeasibleNodes:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
         return self._numa.predict(row) if self._config.numa else None
 
-    def volumes(self, row: int) -> tuple[str, ...]:
+    def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._constraints.volumes(row)
 
