@@ -64,14 +64,15 @@ class FeasibleNodes:
         self._avoid = np.zeros(len(columns.present), np.bool_)
         self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
-        self._filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting)
-        self._numa = self._filters.numa
-        self._constraints = self._filters.constraints
+        #: Decides which rows may take a pod, and tells why others may not.
+        self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting)
+        self._numa = self.filters.numa
+        self._constraints = self.filters.constraints
         self._states = states
         self._places: list[int] = columns.name_order().tolist()
         #: Scores by what a row is like, None for one that cannot take the pod.
         self._scores_by_state: dict[object, int | None] = {}
-        self._eligible = self._filters.eligible
+        self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
         self._ranking = np.full(len(columns.present), _NO)
         #: How many of the cycle's charges are taken into account.
@@ -164,11 +165,11 @@ class FeasibleNodes:
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
         rows = np.flatnonzero(self._columns.present)
-        return first_failing(self._filters.in_order(), rows) if len(rows) else (NoNodes(),)
+        return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
 
     def _evaluate(self, rows: Ints) -> None:
         self._ranking[rows] = _NO
-        rows = rows[~self._filters.room.failing(rows)]
+        rows = rows[~self.filters.room.failing(rows)]
         if self._config.numa and len(rows):
             rows = rows[self._numa.may_admit(rows)]
         by_zones = np.zeros(len(rows), np.int64)
