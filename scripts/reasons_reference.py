@@ -16,7 +16,8 @@ _HEAD = """# Reasons
 <!-- Made from the code by scripts/reasons_reference.py. -->
 
 Why a pod waits. A cycle records reasons with classes of pods and with groups (`CycleCompleted`, decision 0003).
-`kai why`, the API, `kai simulate`, the condition `PodScheduled`, events of pods and statuses of groups say them in words.
+`kai why`, the API, `kai simulate`, the condition `PodScheduled`, events of pods and statuses of groups say them in
+words.
 
 - `code` says which reason it is; the other fields are as the log and the API have them. A field that is 0 or empty is
   left out.
