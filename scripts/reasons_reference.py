@@ -1,19 +1,14 @@
-"""Write docs/reference/reasons.md from the code: `python scripts/reasons_reference.py`."""
+"""The page docs/reference/reasons.md, for `scripts/reference.py`."""
 
 import typing
 from inspect import getdoc
-from pathlib import Path
 from types import ModuleType
 
 import msgspec
 from kaicore.rules.reasons import eviction, group, node, numa, pods_nearby, queue, reason, remedy
 from kaicore.rules.reasons.base import CodedReason
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "reasons.md"
-
 _HEAD = """# Reasons
-
-<!-- Made from the code by scripts/reasons_reference.py. -->
 
 Why a pod waits. A cycle records reasons with classes of pods and with groups (`CycleCompleted`, decision 0003).
 `kai why`, the API, `kai simulate`, the condition `PodScheduled`, events of pods and statuses of groups say them in
@@ -43,8 +38,8 @@ def members() -> tuple[type[CodedReason], ...]:
     return found
 
 
-def page() -> str:
-    """The page as the code has it."""
+def reasons() -> str:
+    """Every reason with its fields, as its struct has them."""
     parts = [_HEAD]
     for module, title in _PARTS.items():
         intro = (module.__doc__ or "").strip()
@@ -80,7 +75,3 @@ def _attributes(text: str) -> dict[str, str]:
             name, _, meaning = line.strip().partition(": ")
             described[name] = meaning
     return described
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
