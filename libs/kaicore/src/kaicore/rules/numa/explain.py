@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.admission import SMT_ALIGNMENT, Refused
+from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Refused
 from kaicore.rules.reasons.numa import (
     NumaMemoryGroups,
     NumaNeverFits,

@@ -18,7 +18,7 @@ from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, 
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
-from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
 
 
