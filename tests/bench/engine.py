@@ -149,15 +149,15 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
         return call
 
     shares = []
-    original, told = FeasibleNodes.reasons, cycle_record.told
-    FeasibleNodes.reasons, cycle_record.told = measured(original), measured(told)  # type: ignore[method-assign]
+    original, summarize = FeasibleNodes.reasons, cycle_record.summarize
+    FeasibleNodes.reasons, cycle_record.summarize = measured(original), measured(summarize)  # type: ignore[method-assign]
     try:
         for _ in range(3):
             spent[0] = 0.0
             (took,), _ = timed(cluster, runs=1)
             shares.append(spent[0] * 1e5 / took)
     finally:
-        FeasibleNodes.reasons, cycle_record.told = original, told  # type: ignore[method-assign]
+        FeasibleNodes.reasons, cycle_record.summarize = original, summarize  # type: ignore[method-assign]
     return figure(
         "engine: part of a cycle that goes into reasons, 42 classes that fit nowhere, 10000 nodes, 10000 pods alone",
         shares,

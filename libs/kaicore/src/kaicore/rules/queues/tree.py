@@ -106,8 +106,8 @@ class QueueTree:
 
     def find(self, name: str, *, namespace: str = "") -> int | None:
         """Return the number of the queue that work belongs to, whatever may be wrong with it; None for none."""
-        found = self._lookup(name, namespace)
-        return None if found is None else self._number.get(found.alias_of or found.name)
+        queue = self._lookup(name, namespace)
+        return None if queue is None else self._number.get(queue.alias_of or queue.name)
 
     def resolve(self, name: str, *, namespace: str = "") -> int | Reason:
         """Return the number of the queue that work may start in, or why it may not.
@@ -116,19 +116,19 @@ class QueueTree:
             name: of a queue; empty for work that names none.
             namespace: the work's.
         """
-        found = self._lookup(name, namespace)
-        if found is None:
+        named = self._lookup(name, namespace)
+        if named is None:
             wanted = self.problems.get(name)
             if wanted is not None:
                 return QueueInvalid(queue=name, problem=wanted)
             return QueueDoesNotExist(queue=name)
-        number = self._number.get(found.alias_of or found.name)
+        number = self._number.get(named.alias_of or named.name)
         if number is None:
-            problem = self.problems.get(found.alias_of, f"queue {found.alias_of} does not exist")
-            return QueueInvalid(queue=found.name, problem=problem)
+            problem = self.problems.get(named.alias_of, f"queue {named.alias_of} does not exist")
+            return QueueInvalid(queue=named.name, problem=problem)
         if self.children[number]:
-            return QueueNotLeaf(queue=found.name)
-        for queue in (found, *(self.queues[above] for above in self.paths[number])):
+            return QueueNotLeaf(queue=named.name)
+        for queue in (named, *(self.queues[above] for above in self.paths[number])):
             if queue.stopped:
                 return QueueStopped(queue=queue.name)
             if queue.namespaces and namespace not in queue.namespaces:

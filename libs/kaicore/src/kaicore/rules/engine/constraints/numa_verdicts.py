@@ -175,10 +175,10 @@ class NumaVerdicts:
         if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
         kind = self._states.kind(row)
-        found = self._verdicts.get(kind)
-        if found is None:
-            found = self._verdicts[kind] = self._admit(row, empty=False)
-        return found
+        verdict = self._verdicts.get(kind)
+        if verdict is None:
+            verdict = self._verdicts[kind] = self._admit(row, empty=False)
+        return verdict
 
     def likeliest(self, row: int) -> Admitted | Refused:
         """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
@@ -209,10 +209,10 @@ class NumaVerdicts:
         if self._nothing_asked or not zones.zone_count[row]:
             return _NOTHING
         key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
-        found = self._empty.get(key)
-        if found is None:
-            found = self._empty[key] = self._admit(row, empty=True)
-        return found
+        verdict = self._empty.get(key)
+        if verdict is None:
+            verdict = self._empty[key] = self._admit(row, empty=True)
+        return verdict
 
     def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
         node = self._node(row, empty=empty)

@@ -57,15 +57,15 @@ class VolumeRule:
         supply, active = self._columns.volumes, self._now_wanted()
         volumes = self._reach.volumes[int(self._reach.groups[row])]
         chosen = iter(_chosen(active, volumes, supply.is_given))
-        found: list[GivenVolume] = []
+        given: list[GivenVolume] = []
         for item in self._wanted:
             if item in active:
-                found.append(GivenVolume(next(chosen), item.claim))
+                given.append(GivenVolume(next(chosen), item.claim))
             elif self._is_settled(item):
-                found.append(GivenVolume(""))
+                given.append(GivenVolume(""))
             else:
-                found.append(GivenVolume(supply.given_to(item.claim) or "", item.claim))
-        return found
+                given.append(GivenVolume(supply.given_to(item.claim) or "", item.claim))
+        return given
 
     def filters(self) -> list[MaskFilter]:
         """See `PodRule.filters`."""
@@ -132,8 +132,8 @@ def _reach(columns: NodeColumns, volumes: Sequence[PersistentVolume]) -> Reach:
     rows = [lookup.rows(places) for places in by_places]
     held = list(by_places.values())
     of_row: dict[int, list[int]] = {}
-    for number, found in enumerate(rows):
-        for row in found.tolist():
+    for number, usable_from in enumerate(rows):
+        for row in usable_from.tolist():
             of_row.setdefault(row, []).append(number)
     numbers: dict[tuple[int, ...], int] = {(): 0}
     groups = np.zeros(len(columns.present), np.int64)
@@ -159,11 +159,11 @@ class _Lookup:
 
     def rows(self, places: tuple[Terms, ...]) -> Ints:
         """Return the rows where all places' terms hold, ascending."""
-        found: Ints | None = None
+        common: Ints | None = None
         for terms in places:
             rows = self._rows(terms)
-            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
-        return np.arange(len(self._columns.present)) if found is None else found
+            common = rows if common is None else np.intersect1d(common, rows, assume_unique=True)
+        return np.arange(len(self._columns.present)) if common is None else common
 
     def _rows(self, terms: Terms) -> Ints:
         if len(terms) == 1 and len(terms[0]) == 1 and terms[0][0].operator == "In" and not terms[0][0].field:
@@ -174,12 +174,12 @@ class _Lookup:
         return np.flatnonzero(affine(self._columns, terms))
 
     def _values(self, key: str) -> dict[str, Ints]:
-        found = self._by_value.get(key)
-        if found is None:
+        rows_by_value = self._by_value.get(key)
+        if rows_by_value is None:
             codes, values = self._columns.label_values(key)
             order = np.argsort(codes, kind="stable")
             starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
-            found = self._by_value[key] = {
+            rows_by_value = self._by_value[key] = {
                 value: order[starts[code] : starts[code + 1]] for code, value in enumerate(values)
             }
-        return found
+        return rows_by_value

@@ -1,6 +1,6 @@
 """When a group that waits would become schedulable: if it asked for less, or after other pods have ended.
 
-Worked out when somebody asks, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
+Worked out for each question, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
 is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
 included, on the nodes as they are with the room that is kept for others. It is about room and the bounds of queues;
 whose turn it is when the room is there is the next cycle's to decide.
@@ -113,16 +113,16 @@ class Remedies:
         if outcome.stuck is not None:
             reasons = session.nodes.now.outlook(session.pods.class_of(outcome.stuck)).reasons()
         session.nodes.statement.rollback(savepoint)
-        found: list[Reason] = []
+        conditions: list[Reason] = []
         if not outcome.starts:
             short = self._short(steps, reasons)
-            found = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
+            conditions = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
             # A queue that has no bound in the way does not exist, is stopped, or the like.
             if all(reason.short_resource for reason in outcome.refusal) and not _lasting(reasons):
                 later = self._later(steps, refused=bool(outcome.refusal))
-                found += [later] if later is not None else []
+                conditions += [later] if later is not None else []
         return Remedy(
-            tuple(found), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
+            tuple(conditions), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
         )
 
     @property
@@ -210,23 +210,23 @@ class Remedies:
         classes: dict[str, PodClass] = {}
         rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
         for key, member in samples.items():
-            known = session.pods.class_of(member)
-            if known.requests.get(resource, 0) > most:
+            pod_class = session.pods.class_of(member)
+            if pod_class.requests.get(resource, 0) > most:
                 smaller = with_at_most(member.pod, resource, most)
                 if smaller is None:
                     return None
-                before, known = known, resized(known, smaller)
-                if class_refusal(known):
+                before, pod_class = pod_class, resized(pod_class, smaller)
+                if class_refusal(pod_class):
                     return None
-                # A kubelet that refused more may take less, but that cannot be known.
-                alike = (base_key(known.key), known.key, before.key)
-                rejecting[known.key] = {
+                # A kubelet that refused more may take less, but that cannot be pod_class.
+                alike = (base_key(pod_class.key), pod_class.key, before.key)
+                rejecting[pod_class.key] = {
                     row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
                 }
-                avoid[known.key] = excluded_nodes.avoid.get(before.key, set())
-            classes[key] = known
+                avoid[pod_class.key] = excluded_nodes.avoid.get(before.key, set())
+            classes[key] = pod_class
         rows = len(session.nodes.columns.names)
-        self._effort -= len({known.key for known in classes.values()}) * (rows // _ROWS)
+        self._effort -= len({pod_class.key for pod_class in classes.values()}) * (rows // _ROWS)
         if self._exhausted:
             return None
         class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
@@ -236,7 +236,7 @@ class Remedies:
         session.nodes.statement.rollback(savepoint)
         return outcome.assignments if outcome.starts else None
 
-    # Somebody's end.
+    # The end of other pods.
 
     @cached_property
     def _ending(self) -> EndingGroups:
@@ -312,11 +312,11 @@ def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:
     while high - low > 1:
         middle = (low + high) // 2
         near = (middle, middle + 1, middle - 1)
-        found = next((index for index in near if low < index < high and fits(index)), None)
-        if found is None:
+        fitting = next((index for index in near if low < index < high and fits(index)), None)
+        if fitting is None:
             high = max(middle - 1, low + 1)
-        elif found < middle:
-            low, high = found, middle
+        elif fitting < middle:
+            low, high = fitting, middle
         else:
-            low = found
+            low = fitting
     return low
