@@ -205,7 +205,7 @@ class VictimSearch:
 
     def _choice_for_limit(self, cost: int, others: Sequence[tuple[VictimSet, int]]) -> Choice:
         """Return why pods were chosen to relieve a limit; the others are those that would be chosen next."""
-        chosen_for = f"queue/{self._exceeded[0].queue}"
+        chosen_for = f"queue/{self._exceeded[0].queue_name}"
         if not others:
             return Choice(cost, chosen_for)
         following, _ = others[0]
