@@ -177,20 +177,10 @@ class Projection:
                 if before is not None and before.event_id == event.cause:
                     del self.decisions[uid]
             case payloads.HealRequested() as asked:
-                eviction = self.evictions[asked.uid] = Eviction(
-                    event.id, asked.uid, asked.namespace, asked.name, asked.node, asked.cycle
-                )
+                eviction = self.evictions[asked.uid] = _eviction(event, asked)
                 return eviction
             case payloads.EvictionDecided() as decided:
-                eviction = self.evictions[decided.uid] = Eviction(
-                    event.id,
-                    decided.uid,
-                    decided.namespace,
-                    decided.name,
-                    decided.node,
-                    decided.cycle,
-                    condition=_condition(decided),
-                )
+                eviction = self.evictions[decided.uid] = _eviction(event, decided, condition=_condition(decided))
                 return eviction
             case payloads.PodNominated(uid, namespace, name, node):
                 nomination = self.nominations[uid] = Nomination(uid, namespace, name, node)
@@ -278,6 +268,12 @@ def _condition(decided: payloads.EvictionDecided) -> str:
         return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
     what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
     return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
+
+
+def _eviction(
+    event: Event, asked: payloads.HealRequested | payloads.EvictionDecided, *, condition: str = ""
+) -> Eviction:
+    return Eviction(event.id, asked.uid, asked.namespace, asked.name, asked.node, asked.cycle, condition=condition)
 
 
 def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
