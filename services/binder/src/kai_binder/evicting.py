@@ -19,7 +19,7 @@ from kai_binder.evictions import (
 )
 from kai_binder.metrics import BinderMetrics
 from kai_binder.outcomes import outcome_unit
-from kai_binder.projection import Eviction
+from kai_binder.projection import PodEviction
 
 
 class Evicting:
@@ -31,7 +31,7 @@ class Evicting:
         outbox: Outbox,
         *,
         patience_s: float,
-        is_open: Callable[[Eviction], bool],
+        is_open: Callable[[PodEviction], bool],
         clock: Callable[[], int],
         jitter: Callable[[], float],
         metrics: BinderMetrics,
@@ -55,9 +55,9 @@ class Evicting:
         self._jitter = jitter
         self._metrics = metrics
         self._log = log
-        self._queue: asyncio.Queue[Eviction] = asyncio.Queue()
+        self._queue: asyncio.Queue[PodEviction] = asyncio.Queue()
 
-    def add(self, eviction: Eviction) -> None:
+    def add(self, eviction: PodEviction) -> None:
         """Have an eviction carried out, after those that were added before."""
         self._queue.put_nowait(eviction)
 
@@ -73,10 +73,10 @@ class Evicting:
             if isinstance(outcome, EvictionFailed):
                 result = "gone" if outcome.gone else "failed"
             self._metrics.eviction(result)
-            self._log.info("eviction", pod=eviction.subject, node=eviction.node, result=result)
+            self._log.info("eviction", pod=eviction.subject, node=eviction.decision.node, result=result)
             await self._outbox.put([outcome_unit(eviction, outcome, now=self._clock())])
 
-    async def _bring_about(self, eviction: Eviction) -> PodEvicted | EvictionFailed | None:
+    async def _bring_about(self, eviction: PodEviction) -> PodEvicted | EvictionFailed | None:
         """Bring an eviction to its outcome; None when the log says meanwhile that nothing is left to do about it."""
         clock = asyncio.get_running_loop().time
         attempt = EvictionAttempt(eviction, patience_s=self._patience_s)
@@ -92,7 +92,7 @@ class Evicting:
                 attempt.failed(error, elapsed_s=clock() - begun)
         return attempt.outcome
 
-    async def _tell_why(self, eviction: Eviction) -> None:
+    async def _tell_why(self, eviction: PodEviction) -> None:
         """Say on an evicted pod why; afterwards, for the API server says something less telling as it evicts it."""
         if eviction.condition:
             document = condition_document(eviction, now=self._clock())

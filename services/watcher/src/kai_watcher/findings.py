@@ -8,7 +8,7 @@ from kaicore.kube.kinds import POD, TOPOLOGY
 from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.normalize_topology import zone_resources
 from kaicore.kube.objects import TopologyObject
-from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Seen
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.resources import ObjectT
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import PodDeleted, PodObserved
@@ -47,9 +47,9 @@ class Findings:
             lost: an error for each part.
             now: microseconds since the epoch.
         """
-        if isinstance(change, Gone):
+        if isinstance(change, ObjectGone):
             self._lost_parts.forget(kind.name, change.key)
-        elif isinstance(change, Seen):
+        elif isinstance(change, ObjectSeen):
             metadata = change.object.metadata
             key = ObjectKey(metadata.namespace, metadata.name)
             for line in self._lost_parts.news(kind.name, key, tuple(map(str, lost))):
@@ -80,9 +80,9 @@ class Findings:
                 pass
 
     def _topology(self, change: Change[ObjectT], now: int) -> None:
-        if isinstance(change, Seen) and isinstance(change.object, TopologyObject):
+        if isinstance(change, ObjectSeen) and isinstance(change.object, TopologyObject):
             meta = change.object.metadata
             resources = zone_resources(change.object)
             self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
-        elif isinstance(change, Gone):
+        elif isinstance(change, ObjectGone):
             self._metrics.topology_ages.gone(change.key.name)

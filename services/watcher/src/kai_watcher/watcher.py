@@ -19,7 +19,7 @@ from kaicore.kube.facts import Facts, said_again
 from kaicore.kube.kind import Kind
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import Reflector, ReflectorOptions
-from kaicore.kube.reflector_core import Change, Gone, Relist
+from kaicore.kube.reflector_core import Change, ObjectGone, Relist
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog
@@ -177,7 +177,7 @@ class Watcher:
         async def absent(*, sure: bool) -> None:
             changes: list[Change[ObjectT]] = []
             if sure:
-                changes = [Gone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
+                changes = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
             await self._take(kind, changes, listed=True)
 
         await follow_optional(
@@ -222,7 +222,7 @@ class Watcher:
             self._note_list(kind.name)
 
     async def _charge(self, units: list[Unit], arrivals: Mapping[str, str]) -> None:
-        """Have facts move the streams of the nodes to which they bring pods that nobody decided to place there."""
+        """Have facts move the streams of the nodes to which they bring pods that no decision placed there."""
         strange = arrivals
         # To move a stream without need makes some decisions late, no more.
         if not self._context.health.conditions[LOG]:
