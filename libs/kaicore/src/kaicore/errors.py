@@ -9,7 +9,7 @@ KaiError
 ├── OverlappingDomains       a node is in several domains of a topology, of which none is in another
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
-│   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
+│   ├── StaleExpectation     a conditional append as a whole was stale: a stream has moved on
 │   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
 │   ├── EventsRetired        the events asked for were detached with an old month; a snapshot must lead past them
 │   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
