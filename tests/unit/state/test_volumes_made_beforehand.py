@@ -85,7 +85,7 @@ def test_which_volume_a_claim_gets(build: Callable[[Cluster], None], name: str |
     found = placed(cluster)
     assert [volumes for _, volumes, _ in found.values()] == ([] if name is None else [{"c": name}])
     if name is not None:
-        affinity = cluster.state.surroundings.volumes.volumes[name].node_affinity
+        affinity = cluster.state.constraints.volumes.volumes[name].node_affinity
         assert affinity is None or affinity[0][0].operator == "Exists" or found["p"][0] == "a2"
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
+from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import is_unobserved
-from kaicore.rules.state.pod_entry import Agreement, Stage
+from kaicore.rules.state.pod_entry import PRESENT, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -61,10 +62,10 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        state, tally = self._state, self._state.tally
+        state, tally = self._state, self._state.counters
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", state.position)
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
-        counts = dict.fromkeys(Stage, 0)
+        counts = dict.fromkeys(PRESENT, 0)
         unobserved = 0
         incomplete = set()
         for entry in state.pods.values():
@@ -112,7 +113,7 @@ class _StateCollector(Collector):
             overdue.add_metric([node], count)
         yield overdue
         yield GaugeMetricFamily(
-            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.missed)
+            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)
         )
         yield CounterMetricFamily("kai_heal_requests", "Decisions to evict such a pod", tally.heal_requests)
         yield CounterMetricFamily("kai_heal_evictions", "Of those, the ones that the API server took", tally.evictions)

@@ -148,8 +148,8 @@ def why_node(state: ClusterState, name: str) -> Why | None:
     unseen = sum(entry.unrecorded for entry in held)
     if unseen:
         remarks.append(f"{unseen} pods run there of which no record tells on which zones")
-    for key, rejection in sorted(state.rejections.get(name, {}).items()):
-        stands = rejection.changes == state.changes.get(name, 0)
+    for key, rejection in sorted(state.rejections.by_node.get(name, {}).items()):
+        stands = rejection.changes == state.rejections.changes.get(name, 0)
         offered = "not offered to it again until something changes there" if stands else "offered to it again"
         remarks.append(
             f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"

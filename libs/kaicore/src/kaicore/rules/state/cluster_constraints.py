@@ -19,7 +19,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.selection_index import SelectionIndex
-from kaicore.rules.state.volume_book import VolumeBook, claim_keys
+from kaicore.rules.state.volume_registry import VolumeRegistry, claim_keys
 
 #: Facts that are for `ClusterConstraints.take`.
 FACTS: tuple[type[payloads.Payload], ...] = (
@@ -50,7 +50,7 @@ class ClusterConstraints:
         self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand, FlavorDemand], PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.volumes = VolumeBook(columns.volumes)
+        self.volumes = VolumeRegistry(columns.volumes)
         #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
         self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
@@ -76,14 +76,13 @@ class ClusterConstraints:
             self._remark_all(self._index.remove_selection(selection))
 
     def pod_seen(self, pod: Pod) -> bool:
-        """A pod is new or changed; return whether that may be of consequence to other pods."""
+        """A pod is new or changed; return whether other selections select it than before."""
         if pod.finished:
             self.pod_gone(pod)
             return False
         if pod.claims:
             self.volumes.add_pod(pod)
-        changed = self._index.set_pod(pod)
-        return changed and pod.uid in self._entries and self.remark(self._entries[pod.uid])
+        return self._index.set_pod(pod)
 
     def pod_gone(self, pod: Pod) -> None:
         """A pod is no more, or finished."""

@@ -210,7 +210,7 @@ class _Record:
         pod = self._state.pods[decision.uid].pod
         if not pod.claims:
             return (), {}
-        claims, volumes = self._state.surroundings.unbound_claims(pod, decision.volumes, also=self._volumes)
+        claims, volumes = self._state.constraints.unbound_claims(pod, decision.volumes, also=self._volumes)
         self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
         return claims, volumes
 
@@ -245,12 +245,12 @@ class _Record:
 
 def _news(state: ClusterState, shard: str, pending: tuple[ClassPending, ...]) -> tuple[ClassPending, ...]:
     """Leave out what was recorded just so the last time."""
-    return tuple(item for item in pending if state.reasons.get(item.pod_class, {}).get(shard) != item)
+    return tuple(item for item in pending if state.reasons.by_class.get(item.pod_class, {}).get(shard) != item)
 
 
 def _group_news(state: ClusterState, shard: str, groups: tuple[GroupPending, ...]) -> tuple[GroupPending, ...]:
     """Do so for groups, and take back what was recorded of those that have nothing of their own to say any more."""
-    news = [item for item in groups if state.group_reasons.get(item.group, {}).get(shard) != item]
+    news = [item for item in groups if state.reasons.by_group.get(item.group, {}).get(shard) != item]
     still = {item.group for item in groups}
-    told = (key for key, by_shard in state.group_reasons.items() if shard in by_shard and key not in still)
+    told = (key for key, by_shard in state.reasons.by_group.items() if shard in by_shard and key not in still)
     return (*news, *(GroupPending(group=key, pods=0) for key in sorted(told)))

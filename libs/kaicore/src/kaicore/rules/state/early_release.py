@@ -67,18 +67,19 @@ class EarlyReleases:
         self._classes = classes
         self._charges = charges
 
-    def note(self, entry: PodEntry, *, at: int, now: int) -> None:
+    def note(self, entry: PodEntry, node: str, *, at: int, now: int) -> None:
         """Remember what a pod holds whose end is told now.
 
         Args:
             entry: the pod, still charged.
+            node: to which it is charged.
             at: position of the event that tells it.
             now: when that was recorded.
         """
         if entry.zone_charge == ZoneCharge():
             return
-        lately = [one for one in self.ended.get(entry.node, ()) if one.told_at > now - KEPT_US]
-        self.ended[entry.node] = [*lately, self._holder(entry, at=at, now=now)]
+        lately = [one for one in self.ended.get(node, ()) if one.told_at > now - KEPT_US]
+        self.ended[node] = [*lately, self._holder(entry, at=at, now=now)]
 
     def lately(self, now: int) -> dict[str, list[Ended]]:
         """Return what still matters, for snapshots."""
@@ -155,7 +156,7 @@ class EarlyReleases:
         for place, first in enumerate(open_):
             for entry, given in self._world(row, open_[place:]):
                 assert entry.predicted is not None
-                known = (entry.predicted, *entry.otherwise, *found.get(entry.pod.uid, ()))
+                known = (entry.predicted, *entry.alternatives, *found.get(entry.pod.uid, ()))
                 if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
                     found.setdefault(entry.pod.uid, []).append(given)
             self._charge(row, first, self._charges.predicted_charge(first))
@@ -163,7 +164,7 @@ class EarlyReleases:
         changed = False
         for entry in open_:
             if entry.pod.uid in found:
-                entry.otherwise = (*entry.otherwise, *found[entry.pod.uid])
+                entry.alternatives = (*entry.alternatives, *found[entry.pod.uid])
                 changed |= self._charges.recharge(entry)
         return changed
 

@@ -12,31 +12,32 @@ from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import divide
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.state.queue_book import Account, QueueBook
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.state.queue_usage import UsageKey
 
 _HALF = 24
 
 
 def queue_accounts(
-    book: QueueBook, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
+    registry: QueueRegistry, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
 ) -> QueueAccounts:
     """Return the queues' accounts at a time, their shares included.
 
     Args:
-        book: the state's.
+        registry: the state's.
         columns: the state's nodes.
         config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
-    tree = book.tree
+    tree = registry.tree
     size, width = len(tree), len(tree.resources)
     totals = _ready(columns)
-    _take_off(totals, book.used_by_others(config.scheduler_name))
+    _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
-    places: dict[Account, int] = {}
-    for account, use in book.of_scheduler(config.scheduler_name):
+    places: dict[UsageKey, int] = {}
+    for account, use in registry.of_scheduler(config.scheduler_name):
         number = tree.find(account.queue, namespace=account.namespace)
         if number is None:
             _take_off(totals, use.used)
@@ -54,9 +55,9 @@ def queue_accounts(
     usage = None
     if fairness.k_milli and width:
         usage = [[0] * width for _ in range(size)]
-        histories = {account: book.uses[account].history for account in places}
-        parts = book.reader.parts(
-            histories, fairness, totals=counted(totals), since_us=book.since, recorded_us=recorded_at, now_us=now
+        histories = {account: registry.usages[account].history for account in places}
+        parts = registry.reader.parts(
+            histories, fairness, totals=counted(totals), since_us=registry.since, recorded_us=recorded_at, now_us=now
         )
         for account, by_resource in parts.items():
             for above in tree.paths[places[account]]:

@@ -43,7 +43,7 @@ def waiting_reports(
 def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
     """Return what is to be recorded of a pod; None where that was recorded before."""
     key, alone, queue, priority = state.class_of(entry).key, False, "", 0
-    workload = state.roster.workloads.get(entry.group)
+    workload = state.workload_index.workloads.get(entry.group)
     if workload is not None and not workload.is_gang:
         alone, queue, priority = True, workload.group.queue, workload.group.priority
     before = entry.reported

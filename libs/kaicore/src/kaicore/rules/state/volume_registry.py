@@ -18,7 +18,7 @@ _ONE_POD = "ReadWriteOncePod"
 _NOTHING = VolumeDemand()
 
 
-class VolumeBook:
+class VolumeRegistry:
     """Everything about volumes, at one position of a cluster's log."""
 
     def __init__(self, supply: VolumeSupply) -> None:
