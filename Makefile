@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Packages of this repository: no index has them, and no lock names them.
+OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no-emit-package kai-ledger-fleet
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
@@ -10,7 +12,7 @@ help:  ## this list
 
 install: $(INSTALLED)  ## create .venv and install everything, servers included, from the lock
 
-$(INSTALLED): requirements/dev.lock pyproject.toml scripts/bootstrap.py
+$(INSTALLED): requirements/dev.lock pyproject.toml tools/apiserver/pyproject.toml tools/fleet/pyproject.toml scripts/bootstrap.py
 	@$(PYTHON) scripts/bootstrap.py
 	@touch $@
 
@@ -21,8 +23,8 @@ production:  ## create the environment DIR with what production needs and nothin
 run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once)
 
-test: $(INSTALLED)  ## every test, on real Postgres and NATS
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 2)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
@@ -51,7 +53,7 @@ lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		--all-extras --group dev pyproject.toml -o requirements/dev.lock
+		--all-extras --group dev $(OURS) pyproject.toml -o requirements/dev.lock
 	@echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		- -o requirements/build.lock
 

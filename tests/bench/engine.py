@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kai_scheduler.main import GC_THRESHOLDS
-from kaicore.rules.engine import session
+from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
@@ -148,15 +148,15 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
         return call
 
     shares = []
-    original, told = FeasibleNodes.reasons, session.told
-    FeasibleNodes.reasons, session.told = measured(original), measured(told)  # type: ignore[method-assign]
+    original, told = FeasibleNodes.reasons, cycle_record.told
+    FeasibleNodes.reasons, cycle_record.told = measured(original), measured(told)  # type: ignore[method-assign]
     try:
         for _ in range(3):
             spent[0] = 0.0
             (took,), _ = timed(cluster, runs=1)
             shares.append(spent[0] * 1e5 / took)
     finally:
-        FeasibleNodes.reasons, session.told = original, told  # type: ignore[method-assign]
+        FeasibleNodes.reasons, cycle_record.told = original, told  # type: ignore[method-assign]
     return figure(
         "engine: part of a cycle that goes into reasons, 42 classes that fit nowhere, 10000 nodes, 10000 pods alone",
         shares,

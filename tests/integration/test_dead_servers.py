@@ -14,6 +14,10 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.health import Health
+from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.logs import get_logger
 
 from tests.new_events import new_event, unit
 from tests.servers import scratch_directory
@@ -123,6 +127,22 @@ async def test_what_waits_for_a_server_that_says_nothing_is_ended(server: Embedd
                 await log.append("c1", [unit(new_event("stream/a"))])
         await eventually(lambda: log.ping(timeout_s=5))
         assert (await log.head("c1")).position >= 1
+
+
+async def test_a_service_that_is_to_stop_waits_no_longer_for_a_server_that_is_gone(server: EmbeddedPostgres) -> None:
+    context = ServiceContext(name="test", health=Health(LOG), log=get_logger())
+    async with open_log(context, server.url, patience_s=3600) as log:
+        assert log is not None
+        await server.stop()
+        under_way = asyncio.create_task(log.head("c1"))
+        with suppress(LogUnavailable):
+            await log.ping(timeout_s=2)
+        assert not under_way.done(), "it has an hour's patience"
+        context.stopping.set()
+        with pytest.raises(LogUnavailable):
+            await under_way
+        with pytest.raises(LogUnavailable):
+            await log.append("c1", [unit(new_event("stream/a"))])
 
 
 @contextmanager

@@ -78,10 +78,9 @@ async def _fleet(server: ApiServer, sockets: Path, directory: Path) -> AsyncIter
         "--profile": directory / "profile.yaml",
         "--data-dir": directory / "data",
         "--podresources-dir": sockets,
-        "--install-crds": "true",
     }
     flags = [str(part) for flag in arguments.items() for part in flag]
-    async with service_process("kai_fleet.main", {}, *flags):
+    async with service_process("kai_fleet.main", {}, "--install-crds", *flags):
         yield
 
 

@@ -9,7 +9,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

@@ -21,9 +21,9 @@ from kaicore.rules.events.payloads import (
     GroupSourceObserved,
     PodObserved,
     PodsLeftWaiting,
-    Reason,
     WaitingPod,
 )
+from kaicore.rules.reasons.reason import Reason
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import PODS, Json

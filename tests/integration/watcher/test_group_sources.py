@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.groups import shape

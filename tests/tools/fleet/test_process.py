@@ -62,7 +62,7 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
         *("--kubeconfig", str(directory / "kubeconfig")),
         *("--profile", str(directory / "profile.yaml")),
         *("--data-dir", str(directory / "data")),
-        *("--install-crds", "true"),
+        "--install-crds",
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )

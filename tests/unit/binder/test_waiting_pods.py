@@ -5,9 +5,10 @@ from kai_binder.projection import Projection
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.explain.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting, Reason
+from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting
 from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.why import pending_reasons
 
 from tests.factory import pod

@@ -4,7 +4,7 @@ from kai_cli.tables import why_text
 from kaicore.analysis.inquiry.answers import Why
 from kaicore.analysis.inquiry.listing import reason_answer
 from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 GI = 2**30
 GPU = "nvidia.com/gpu"

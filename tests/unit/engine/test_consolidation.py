@@ -8,8 +8,8 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.rules.state.why import pending_reasons
 

@@ -11,6 +11,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
 from kaicore.rules.numa.explain import NumaRefusal
 from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings, kubelet_minor
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, amounts, container, node, pod, topology
@@ -18,7 +19,7 @@ from tests.factory import GPU, Cluster, amounts, container, node, pod, topology
 SMT = {MULTITHREADING_LABEL: "true", "pool": "hpc"}
 
 
-def reason_of(cluster: Cluster, config: EngineConfig) -> payloads.Reason:
+def reason_of(cluster: Cluster, config: EngineConfig) -> Reason:
     (pending,) = cluster.cycle(config).pending
     return pending.reasons[0]
 

@@ -369,24 +369,24 @@ def test_a_trail_takes_marks_back_with_the_charges() -> None:
     cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=away("web")))
     state = cluster.state
     columns, known = state.columns.copy(), state.class_of(state.pods["uid-p"])
-    trail, every = Statement(columns), np.ones(len(columns.present), np.bool_)
+    statement, every = Statement(columns), np.ones(len(columns.present), np.bool_)
     rules = ConstraintEvaluator(known, columns, fitting=every, tolerated=every)
 
     def allowed() -> str:
         return " ".join(name for name, row in sorted(columns.rows.items()) if not rules.refuses(row))
 
     assert allowed() == "b1"
-    begun = trail.savepoint()
+    begun = statement.savepoint()
     held = state.class_of(state.pods[victim.uid])
-    tenancy = PodCharge(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
-    trail.evict(tenancy)
+    pod_charge = PodCharge(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
+    statement.evict(pod_charge)
     assert allowed() == "a1 a2 b1"
-    evicted = trail.savepoint()
-    trail.place(PodCharge("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
+    evicted = statement.savepoint()
+    statement.place(PodCharge("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
     assert allowed() == "a1 a2"
-    assert trail.stays_put(tenancy)
+    assert statement.stays_put(pod_charge)
     assert allowed() == ""
-    trail.rollback(evicted)
+    statement.rollback(evicted)
     assert allowed() == "a1 a2 b1"
-    trail.rollback(begun)
+    statement.rollback(begun)
     assert allowed() == "b1"

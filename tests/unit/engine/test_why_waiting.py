@@ -4,11 +4,11 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.rules.state.why import pending_reasons

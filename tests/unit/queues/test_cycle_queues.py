@@ -96,10 +96,10 @@ def test_how_long_a_victim_must_have_run(queues: CycleQueues) -> None:
 
 
 def test_turns_get_worse_with_every_charge(queues: CycleQueues) -> None:
-    assert queues.turn("a", gpus(1)) < queues.turn("b", gpus(1))
-    before = queues.turn("a", gpus(1))
+    assert queues.order_key("a", gpus(1)) < queues.order_key("b", gpus(1))
+    before = queues.order_key("a", gpus(1))
     queues.charge(group("a"), gpus(1))
-    assert queues.turn("a", gpus(1)) > before
+    assert queues.order_key("a", gpus(1)) > before
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ import msgspec
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import Payload, Reason
+from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS
 from kaicore.rules.groups.membership import named_membership
 from kaicore.rules.groups.status import (
@@ -29,6 +29,7 @@ from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.group_source import GroupSource, source_key
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
 
 from kai_binder.kai_explanations import explanations
 

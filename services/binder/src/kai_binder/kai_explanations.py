@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kaicore.rules.engine.explain.reasons import Code, render
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.status import POD_SCHEDULING_ERRORS
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.resources import GPU
+from kaicore.rules.reasons.reason import Reason
 
 Document = dict[str, Any]
 

@@ -13,6 +13,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import encode_annotation
+from kaicore.rules.reasons.reason import Reason
 
 from kai_binder import group_statuses, queue_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
@@ -232,7 +233,7 @@ class Projection:
         elif self.is_last(written):
             del self.observations[written.uid]
 
-    def _reasons_of_group(self, group: str) -> list[payloads.Reason]:
+    def _reasons_of_group(self, group: str) -> list[Reason]:
         return self.waiting.reasons_of_group(group)
 
     def snapshot(self) -> Snapshot:

@@ -18,7 +18,7 @@ from kai_cli.tables import listing_text, rows_text, why_text
 from kai_cli.watching import watch_listings
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
-WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"], negative="")]
+WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
 Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
 
 #: Kinds whose rows are in a namespace.
@@ -72,8 +72,8 @@ def get(
     namespace: NamespaceFlag = None,
     queue: str = "",
     node: str = "",
-    pending: Annotated[bool, Parameter(negative="")] = False,
-    rejected: Annotated[bool, Parameter(negative="")] = False,
+    pending: bool = False,
+    rejected: bool = False,
     limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     watch: WatchFlag = False,
     source: SourceFlags | None = None,

@@ -27,7 +27,7 @@ def logs(
     service: str,
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
     tail: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
     data_dir: Path | None = None,
     output: OutputFlag = "table",

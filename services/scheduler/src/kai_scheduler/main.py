@@ -26,7 +26,7 @@ class SchedulerSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     shard: str = Field("default", description="the shard's name")
-    config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
+    scheduler_config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
     period_ms: int = Field(200, ge=0, description="least time between two cycles")
     standby_ms: int = Field(3000, ge=0, description="how long to leave the shard to another scheduler of it")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
@@ -38,7 +38,7 @@ GC_THRESHOLDS = (50_000, 20, 100)
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
-    config = read_shard_settings(settings.config)
+    config = read_shard_settings(settings.scheduler_config)
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return

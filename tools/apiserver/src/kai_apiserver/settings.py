@@ -4,7 +4,6 @@ from pathlib import Path
 
 from kaicore.runtime.service import ServiceSettings
 from pydantic import Field
-from pydantic_settings import CliImplicitFlag
 
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_apiserver.server import ApiServerOptions
@@ -16,20 +15,20 @@ class ApiServerSettings(ServiceSettings):
     http_host: str = Field("127.0.0.1", description="address of both listeners")
     http_port: int = Field(0, ge=0, le=65535, description="port of the plain listener; 0: any")
     http_fd: int | None = Field(None, ge=3, description="descriptor of a socket that is the plain listener, instead")
-    https: CliImplicitFlag[bool] = Field(True, description="have a TLS listener, which kubectl needs")
+    https: bool = Field(True, description="have a TLS listener, which kubectl needs")
     https_port: int = Field(0, ge=0, le=65535, description="port of the TLS listener; 0: any")
     advertise_host: str = Field(
         "", description="name or address in kubeconfigs and in the certificate; default: that of the listeners"
     )
     data_dir: Path | None = Field(None, description="where everything is kept; without it, in memory")
-    sync: CliImplicitFlag[bool] = Field(False, description="wait for the disk on every write")
+    sync: bool = Field(False, description="wait for the disk on every write")
     kubeconfig_out: Path | None = Field(None, description="write a kubeconfig for kubectl (HTTPS) here")
     http_kubeconfig_out: Path | None = Field(None, description="write a kubeconfig over plain HTTP here")
     history: int = Field(50_000, ge=1, description="events that each resource remembers for watches")
     bookmark_s: float = Field(60.0, gt=0, description="seconds between bookmarks on a watch")
-    controllers: CliImplicitFlag[bool] = Field(True, description="run the controllers")
-    default_scheduler: CliImplicitFlag[bool] = Field(False, description="schedule pods of default-scheduler")
-    demonstration: CliImplicitFlag[bool] = Field(
+    controllers: bool = Field(True, description="run the controllers")
+    default_scheduler: bool = Field(False, description="schedule pods of default-scheduler")
+    demonstration: bool = Field(
         False, description="have the CRDs of PodGroups and queues, and a namespace for first tries"
     )
     job_backoff_s: float = Field(1.0, gt=0, description="seconds until a Job's first failed pod is replaced")

@@ -27,7 +27,7 @@ class FleetSettings(ServiceSettings):
     """Flags of kai-fleet."""
 
     kubeconfig: Path | None = Field(None, description="default: KUBECONFIG, ~/.kube/config, or the pod's own account")
-    context: str | None = Field(None, description="context of the kubeconfig; default: its current one")
+    kube_context: str | None = Field(None, description="context of the kubeconfig; default: its current one")
     profile: str = Field("mini", description="name of a bundled profile, or a file")
     data_dir: Path = Field(description="where the kubelets' checkpoints are kept")
     podresources_dir: Path | None = Field(None, description="serve <dir>/<node>/kubelet.sock; default: do not")
@@ -43,7 +43,7 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         ClusterUnavailable: the API server did not answer at the start.
     """
     specs = expand(load_profile(settings.profile), source=settings.profile)
-    source = configured_access(str(settings.kubeconfig or ""), context=settings.context or "")
+    source = configured_access(str(settings.kubeconfig or ""), context=settings.kube_context or "")
     joined: Fleet | None = None
 
     def checkpoints(problem: str) -> None:

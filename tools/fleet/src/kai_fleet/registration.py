@@ -194,9 +194,7 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
         if error.code != 404:
             return
     if not install:
-        raise ConfigurationError(
-            "the API server does not know NodeResourceTopology: install its CRD (--install-crds true)"
-        )
+        raise ConfigurationError("the API server does not know NodeResourceTopology: install its CRD (--install-crds)")
     await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_CRD_FILE]))
     get_logger().info("installed the CRD of NodeResourceTopology")
 

@@ -13,7 +13,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """Why nodes are not for a pod, or what would help; `message` says it in words (`events.payloads.Reason`).
+    """Why nodes are not for a pod, or what would help; `message` says it in words (`kaicore.rules.reasons`).
 
     Attributes:
         pods: for how many pods of what was asked about.

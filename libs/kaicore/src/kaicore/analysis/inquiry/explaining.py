@@ -18,10 +18,10 @@ from kaicore.analysis.inquiry.listing import (
 from kaicore.analysis.inquiry.spelling import time_text
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies

@@ -22,7 +22,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import CycleCompleted, QueueFigures, Reason
+from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -32,6 +32,7 @@ from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures

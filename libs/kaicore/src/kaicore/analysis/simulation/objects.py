@@ -14,6 +14,7 @@ import msgspec
 from kaicore.analysis.simulation.admission import Admission, admitted_node
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
+from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.simulation.well_formed import well_formed
 from kaicore.errors import AbsurdQuantity, InvalidObject
@@ -307,11 +308,18 @@ class _Reader:
         return lost
 
     def _add_pods_of(self, item: Located) -> None:
-        owner = item.object
+        owner = resumed(item.object)
         metadata = owner["metadata"]
         subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
         between: list[Object] = []
-        for made in expand(owner, nodes_for=self._nodes_for, between=between.append):
+        pods = expand(owner, nodes_for=self._nodes_for, between=between.append)
+        if owner is not item.object and pods:
+            queue, count = kueue_queue(owner), _pods(len(pods))
+            done = f"{count} shown as if LocalQueue {queue} admitted it" if queue else f"{count} left out"
+            self._world.warnings.append(f"{item.where}: {subject}: is suspended: {done}")
+            if not queue:
+                return
+        for made in pods:
             about = made.object["metadata"]
             first = self._identities.seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
             if first is not item:

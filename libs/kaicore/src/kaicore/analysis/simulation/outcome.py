@@ -9,11 +9,11 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import Eviction, Healing
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.victims.job_failures import failures_text
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies

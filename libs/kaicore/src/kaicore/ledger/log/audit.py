@@ -118,24 +118,18 @@ class Auditable(Protocol):
         ...
 
 
-async def verify(log: EventLog | str, cluster: str, *, anchors: Mapping[int, bytes] | None = None) -> AuditReport:
+async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | None = None) -> AuditReport:
     """Verify a cluster's log from its first event, or from the last seal.
 
     Args:
-        log: the log, or the url of its database.
+        log: the log.
         cluster: whose log.
         anchors: hashes by position, from reports of earlier audits that were kept out of the database's reach.
 
     Raises:
         TypeError: the log is of a kind that cannot be audited.
         LogUnavailable: the log's server does not answer.
-        ConfigurationError: the url is of no log.
     """
-    if isinstance(log, str):
-        from kaicore.ledger.log.postgres import PostgresLog  # noqa: PLC0415  # it uses this module
-
-        async with await PostgresLog.open(log, application="kai audit") as opened:
-            return await verify(opened, cluster, anchors=anchors)
     if not isinstance(log, Auditable):
         raise TypeError(f"a {type(log).__name__} cannot be audited")
     async with log.audit_view(cluster) as view:

@@ -132,7 +132,7 @@ async def ensure_months(connection: AsyncConnection[Any], *, now: int, ahead: in
 
 
 async def detach_month(
-    connection: AsyncConnection[Any], month: Month, *, now: int, without_snapshot: bool = False
+    connection: AsyncConnection[Any], month: Month, *, now: int, without_snapshot: bool = False, dry_run: bool = False
 ) -> list[Seal]:
     """Detach a month, oldest first, and seal it; its events stay behind in a table of their own.
 
@@ -141,6 +141,7 @@ async def detach_month(
         month: the oldest month that is still there.
         now: microseconds since the epoch.
         without_snapshot: detach even where no snapshot lets a reader start behind the month's last event.
+        dry_run: do all of it, and take it back.
 
     Returns:
         One seal per cluster with events in that month.
@@ -148,7 +149,7 @@ async def detach_month(
     Raises:
         ConfigurationError: there is no such month, an older one is left, it is not over, or no snapshot is there.
     """
-    async with connection.transaction():
+    async with connection.transaction(force_rollback=dry_run):
         await _lock(connection)
         await _check_detachable(connection, month, now)
         rows = await connection.execute(

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kaicore.rules.engine.accounts import OneQueue, QueueAccounts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.placer import LeftAlone
+from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.cycle_queues import CycleQueues
 
 
 @dataclass(frozen=True, slots=True)
-class StrayPod:
-    """A pod that runs on other zones than its own NUMA policy asks for, and is due to be placed anew.
+class MisalignedPod:
+    """A pod that runs on other zones than its own NUMA policy asks for, and is due to be evicted and placed anew.
 
     Attributes:
-        missed: what is not as it asks.
+        missed: what differs from what it asks for.
     """
 
     member: Member
@@ -45,10 +45,11 @@ class CycleInput:
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
             `kaicore.rules.engine.victims.moving.move_key`.
-        resting: uids of waiting pods that are not to be placed yet, after failed binds.
+        in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid
-        (`kaicore.rules.engine.constraints.pod_marks`). left_alone: rows that are not for certain classes. stray: pods
-        that are to be placed anew, in order.
+            (`kaicore.rules.engine.constraints.pod_marks`).
+        excluded_nodes: rows that are not for certain classes.
+        misaligned: pods that are to be evicted and placed anew, in order.
     """
 
     columns: NodeColumns
@@ -56,16 +57,16 @@ class CycleInput:
     workloads: Mapping[str, Workload]
     pending: Sequence[str]
     now: int
+    accounts: CycleQueues
     waiting: int = 0
     leaving: Sequence[Member] = ()
     nominated: Sequence[Member] = ()
     below: Sequence[str] = ()
-    accounts: QueueAccounts = field(default_factory=OneQueue)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
     failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
     moved_at: Mapping[str, int] = field(default_factory=dict)
-    resting: frozenset[str] = frozenset()
+    in_backoff: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
-    left_alone: LeftAlone = field(default_factory=LeftAlone)
-    stray: Sequence[StrayPod] = ()
+    excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
+    misaligned: Sequence[MisalignedPod] = ()

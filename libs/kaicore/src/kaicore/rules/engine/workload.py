@@ -301,7 +301,7 @@ class Workload:
         members, missing = self._needed(root, counts, queues)
         return Step(() if missing else tuple(members), gang=True, missing=missing, wanted=len(members) + missing)
 
-    def unit(self, member: Member, counts: Counts) -> tuple[Member, ...]:
+    def evicted_with(self, member: Member, counts: Counts) -> tuple[Member, ...]:
         """Return the pods that are evicted with one of them: none of what stays is below its minimum.
 
         Args:

@@ -18,7 +18,6 @@ Document = dict[str, Any]
 Upcaster = Callable[[Document], Document]
 
 _PARTS = (
-    payloads.Reason,
     payloads.AlonePending,
     payloads.ClassPending,
     payloads.GroupPending,

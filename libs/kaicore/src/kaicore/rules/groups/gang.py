@@ -6,10 +6,10 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 import json
 from collections.abc import Mapping
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
 
 GANG = "gang.scheduling.koordinator.sh"
 NAME_ANNOTATION = f"{GANG}/name"

@@ -10,7 +10,6 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.gang import GROUP_LABEL, NAME_ANNOTATION, gang_problem
 from kaicore.rules.groups.kinds import (
     JOBSET,
@@ -33,6 +32,7 @@ from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.reasons.reason import Reason
 
 KAI_GROUP_ANNOTATION = "pod-group-name"
 KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"

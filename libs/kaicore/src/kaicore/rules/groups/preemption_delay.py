@@ -1,10 +1,10 @@
 """How long work waits until it may have others evicted, where a pod that is a group of its own says so."""
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
 
 PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 

@@ -1,11 +1,11 @@
 """Why it cannot be told with whom a pod starts: codes, with the object and what is not there as data.
 
-A problem is a `kaicore.rules.events.payloads.Reason`: `group` names the object, `detail` what was looked for in it.
+A problem is a `kaicore.rules.reasons.reason.Reason`: `group` names the object, `detail` what was looked for in it.
 """
 
 from enum import StrEnum
 
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 
 
 class GroupProblem(StrEnum):

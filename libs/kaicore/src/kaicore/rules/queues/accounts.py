@@ -10,10 +10,10 @@ lending limits what they are there (`facts` and decision 0082).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.division import Shares, Table
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.reasons.reason import Reason
 
 Amounts = tuple[int, ...]
 

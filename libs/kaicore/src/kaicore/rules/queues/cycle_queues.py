@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
@@ -12,9 +11,10 @@ from kaicore.rules.queues.order import Standing, standing
 from kaicore.rules.queues.reclaim import Claim, is_victim, keeps_quotas, may_reclaim, reclaim_refusals
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.reason import Reason
 
-#: Groups, and what they are to start or what of them would be evicted.
-Asked = Sequence[tuple[Group, Amounts]]
+#: Groups, each with what it is to start, or with what of it would be evicted.
+GroupRequests = Sequence[tuple[Group, Amounts]]
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class CycleQueues:
         number = self._number(group)
         return group.queue if number is None else self.accounts.tree.queues[number].name
 
-    def turn(self, queue: str, request: Amounts) -> tuple[Standing, ...]:
+    def order_key(self, queue: str, request: Amounts) -> tuple[Standing, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
         The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An
@@ -82,11 +82,11 @@ class CycleQueues:
                 total += -(-1000 * min(amount, excess) // excess)
         return total
 
-    def reclaim_refusal(self, asked: Asked) -> tuple[Reason, ...]:
+    def reclaim_refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Say why groups may not have other queues' work evicted to start so much, together; empty if they may."""
         refused: list[Reason] = []
         before = self.savepoint()
-        for group, request in asked:
+        for group, request in requests:
             number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
             if isinstance(number, Reason):
                 refused.append(number)
@@ -110,7 +110,7 @@ class CycleQueues:
         lower = mine is not None and self.accounts.tree.queues[mine].reclaims_lower
         return self.queue_of(victim) != self.queue_of(group) and (not lower or victim.priority < group.priority)
 
-    def may_reclaim(self, asked: Asked, victim: Group) -> bool:
+    def may_reclaim(self, requests: GroupRequests, victim: Group) -> bool:
         """Tell whether work of the victim's queue may be evicted so that groups can start so much.
 
         The accounts are those of just before, what is to start being on them.
@@ -118,19 +118,19 @@ class CycleQueues:
         theirs = self._number(victim)
         if theirs is None or not victim.preemptible:
             return False
-        return any(is_victim(self.accounts, mine, demand, theirs) for mine, demand in self._claims(asked))
+        return any(is_victim(self.accounts, mine, demand, theirs) for mine, demand in self._claims(requests))
 
-    def keeps_quotas(self, asked: Asked, victim: Group, held: Amounts) -> bool:
+    def keeps_quotas(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
         """Tell whether the victim's queues keep their quotas if so much of its work goes for groups to start."""
         theirs, demand = self._number(victim), self._demand(held)
         return theirs is None or all(
-            keeps_quotas(self.accounts, mine, wanted, theirs, demand) for mine, wanted in self._claims(asked)
+            keeps_quotas(self.accounts, mine, wanted, theirs, demand) for mine, wanted in self._claims(requests)
         )
 
-    def exchange_refusal(self, asked: Asked, victims: Asked) -> tuple[Reason, ...]:
+    def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
         """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""
         margin = self.config.reclaim_margin_milli
-        return reclaim_refusals(self.accounts, self._claims(asked), self._claims(victims), margin_milli=margin)
+        return reclaim_refusals(self.accounts, self._claims(requests), self._claims(victims), margin_milli=margin)
 
     def is_about(self, refused: Iterable[Reason], victim: Group) -> bool:
         """Tell whether an exchange was refused because of a victim's queue."""
@@ -178,7 +178,7 @@ class CycleQueues:
         change = self.accounts.charge if sign > 0 else self.accounts.take_back
         change(number, demand, preemptible=preemptible)
 
-    def _claims(self, work: Asked) -> list[Claim]:
+    def _claims(self, work: GroupRequests) -> list[Claim]:
         numbered = ((self._number(group), self._demand(request)) for group, request in work)
         return [(number, demand) for number, demand in numbered if number is not None]
 

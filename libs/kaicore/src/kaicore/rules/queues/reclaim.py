@@ -8,10 +8,10 @@ tables. A resource that the reclaimer does not ask for gives it no right to anyt
 
 from collections.abc import Sequence
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.reason import Reason
 
 #: Work of a queue: what it asks for, or holds.
 Claim = tuple[int, Demand]

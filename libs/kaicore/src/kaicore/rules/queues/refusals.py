@@ -1,14 +1,14 @@
 """Why a queue does not let work start, or not have others evicted: codes, with queue, resource and amounts as data.
 
-A refusal is a `kaicore.rules.events.payloads.Reason`: `queue` names the queue (for bounds: the ancestor that has the
+A refusal is a `kaicore.rules.reasons.reason.Reason`: `queue` names the queue (for bounds: the ancestor that has the
 bound), `need` is what the work asks for, `free` what is left below the bound (negative where it is exceeded already);
 so it is `need - free` over.
 """
 
 from enum import StrEnum
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.quantity import MEMORY, format_amount
+from kaicore.rules.reasons.reason import Reason
 
 
 class QueueRefusal(StrEnum):

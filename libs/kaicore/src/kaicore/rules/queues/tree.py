@@ -8,12 +8,12 @@ ancestor, has no number; work that names it waits with the reason.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
 from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.resources import counted
+from kaicore.rules.reasons.reason import Reason
 
 #: More than there can be of anything: no bound.
 UNLIMITED = 2**62

@@ -3,8 +3,8 @@
 from collections.abc import Container
 
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.cycle_input import CycleInput, StrayPod
-from kaicore.rules.engine.placement.placer import LeftAlone
+from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
+from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
@@ -14,7 +14,7 @@ from kaicore.rules.state.repairs import why_not
 
 def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
     """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
-    resting = set()
+    in_backoff = set()
     rejecting = _rejecting(state)
     avoid: dict[str, set[int]] = {}
     waiting = 0
@@ -23,7 +23,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         if entry.pod.scheduler_name != config.scheduler_name:
             continue
         if now < retry_at(entry, config):
-            resting.add(uid)
+            in_backoff.add(uid)
             continue
         waiting += 1
         key = state.class_of(entry).key
@@ -51,10 +51,10 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         below=sorted(workloads.below),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
-        resting=frozenset(resting),
+        in_backoff=frozenset(in_backoff),
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
-        left_alone=LeftAlone(rejecting, avoid),
-        stray=_stray(state, config, now=now),
+        excluded_nodes=ExcludedNodes(rejecting, avoid),
+        misaligned=_misaligned(state, config, now=now),
     )
 
 
@@ -160,6 +160,6 @@ def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
     return state.columns.zones.binds(state.columns.row(entry.node), asked)
 
 
-def _stray(state: ClusterState, config: EngineConfig, *, now: int) -> list[StrayPod]:
+def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
     due = state.repairs.due((state.pods[uid] for uid in state.misaligned), config, now=now)
-    return [StrayPod(entry, entry.misaligned) for entry in due]
+    return [MisalignedPod(entry, entry.misaligned) for entry in due]

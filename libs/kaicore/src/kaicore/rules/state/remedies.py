@@ -4,7 +4,7 @@ from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
-from kaicore.rules.events.payloads import Reason
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.pod_entry import PodEntry

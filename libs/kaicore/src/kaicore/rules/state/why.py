@@ -12,6 +12,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause
@@ -128,7 +129,7 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
     return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
 
 
-def pending_reasons(entry: PodEntry, state: ClusterState) -> list[payloads.Reason]:
+def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     """Return why a pod waits: that nobody can tell with whom it starts, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.

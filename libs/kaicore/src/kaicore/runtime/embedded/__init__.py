@@ -7,6 +7,6 @@ another user of the machine can neither read the log nor publish on the bus.
 
 from kaicore.runtime.embedded.nats import EmbeddedNats
 from kaicore.runtime.embedded.places import usable_directory
-from kaicore.runtime.embedded.postgres import EmbeddedPostgres
+from kaicore.runtime.embedded.postgres import EmbeddedPostgres, embedded_url_of
 
-__all__ = ["EmbeddedNats", "EmbeddedPostgres", "usable_directory"]
+__all__ = ["EmbeddedNats", "EmbeddedPostgres", "embedded_url_of", "usable_directory"]

@@ -66,6 +66,25 @@ _SETTINGS = {
 _CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
+def embedded_url_of(directory: Path, url: str, role: str) -> str:
+    """Return the url with which another role connects to the server of a directory, which a process of ours runs.
+
+    Args:
+        directory: of the server.
+        url: with which one of the roles connects; another server's is returned as it is.
+        role: `kai_migrate`, `kai_append` or `kai_read`.
+    """
+    file = directory / "password"
+    secret = file.read_text() if file.exists() else ""
+    _, _, place = url.partition("@")
+    known = {f"postgresql://{one}:{_password_of(secret, one)}@{place}" for one in _ROLES} if secret else set()
+    return f"postgresql://{role}:{_password_of(secret, role)}@{place}" if url in known else url
+
+
+def _password_of(secret: str, role: str) -> str:
+    return hmac.digest(secret.encode(), role.encode(), "sha256").hex()[:32]
+
+
 class EmbeddedPostgres(EmbeddedServer):
     """A Postgres server below a directory; as root it runs as `nobody`."""
 
@@ -100,7 +119,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _password(self, role: str) -> str:
         """Return a role's password: made of the superuser's, which nobody can make of it."""
-        return hmac.digest(self._secret.encode(), role.encode(), "sha256").hex()[:32]
+        return _password_of(self._secret, role)
 
     def _url(self, port: int, database: str = _DATABASE) -> str:
         # Another server on that port is given no password, whatever it asks for: by SCRAM each proves itself.

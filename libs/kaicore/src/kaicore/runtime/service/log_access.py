@@ -1,7 +1,8 @@
 """The event log as a service has it: waited for at the start, looked after as long as it is used.
 
 `/readyz` says within five seconds when the log's server does not answer, even one that keeps its connections and says
-nothing, and whether or not the service has anything to ask it.
+nothing, and whether or not the service has anything to ask it. A service that is to stop waits no longer than a second
+or two for a log that is away: it can do no more for it than the next start will.
 """
 
 import asyncio
@@ -18,6 +19,9 @@ LOG = "log"
 #: Seconds between two looks, and that a look takes at most once the log is connected to.
 _LOOK_S = 1.0
 _ANSWER_S = 2.5
+
+#: Seconds that a call may be repeated once the service is to stop.
+_STOPPING_S = 1.0
 
 
 @asynccontextmanager
@@ -48,13 +52,19 @@ async def open_log(
         return
     async with log:
         context.health.met(LOG)
-        looking = asyncio.create_task(_look_after(context, log))
+        watching = [asyncio.create_task(_look_after(context, log)), asyncio.create_task(_hasten(context, log))]
         try:
             yield log
         finally:
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
+            for task in watching:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+async def _hasten(context: ServiceContext, log: PostgresLog) -> None:
+    await context.stopping.wait()
+    log.hasten(_STOPPING_S)
 
 
 async def _look_after(context: ServiceContext, log: PostgresLog) -> None:

@@ -124,6 +124,10 @@ class Connections:
         if self._probe is not None:
             await self._probe.close()
 
+    def hasten(self, patience_s: float) -> None:
+        """Repeat work no longer than `patience_s` from now on, work that is under way included."""
+        self._patience_s = min(self._patience_s, patience_s)
+
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life, on a connection that is for this alone.
 
@@ -201,12 +205,13 @@ class Connections:
         assert task is not None
         cancelled = task.cancelling()
         time = asyncio.get_running_loop().time
-        deadline = time() + self._patience_s
+        began = time()
         delay_s = _FIRST_DELAY_S
         while True:
+            left_s = began + self._patience_s - time()
             try:
                 # In small portions, because the pool tries to connect anew only when it is asked anew.
-                async with self._pool.connection(timeout=max(min(_POOL_S, deadline - time()), 0.01)) as connection:
+                async with self._pool.connection(timeout=max(min(_POOL_S, left_s), 0.01)) as connection:
                     with _Deadline(connection, self._answer_s if repeat else None):
                         result = await work(connection)
             except PoolClosed as error:
@@ -216,7 +221,7 @@ class Connections:
                     raise _translated(error) from error
                 if error.sqlstate is not None and error.sqlstate.startswith(_RESOURCES_CLASS):
                     self.lacking, self.lacking_since_s = str(error), time()
-                if not repeat or time() + delay_s > deadline:
+                if not repeat or time() + delay_s > began + self._patience_s:
                     raise _translated(error) from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import structlog
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.ledger.log import partitions
+from kaicore.ledger.log import archiving, partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.partitions import Month, Seal
@@ -128,6 +129,10 @@ class PostgresLog:
         outcomes = await appender.append(call)
         self._connections.lacking = ""
         return outcomes
+
+    def hasten(self, patience_s: float) -> None:
+        """Make calls, also those under way, give up on a server that does not answer after `patience_s` at most."""
+        self._connections.hasten(patience_s)
 
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life.
@@ -269,7 +274,7 @@ class PostgresLog:
         """Return the months that the log has partitions for, in order."""
         return await self._connections.run(partitions.months)
 
-    async def detach_month(self, month: Month, *, without_snapshot: bool = False) -> list[Seal]:
+    async def detach_month(self, month: Month, *, without_snapshot: bool = False, dry_run: bool = False) -> list[Seal]:
         """Detach the oldest month and seal it; see `kaicore.ledger.log.partitions.detach_month`.
 
         Raises:
@@ -280,10 +285,31 @@ class PostgresLog:
 
         async def detach(connection: Connection) -> list[Seal]:
             return await partitions.detach_month(
-                connection, month, now=await self._now(connection), without_snapshot=without_snapshot
+                connection,
+                month,
+                now=await self._now(connection),
+                without_snapshot=without_snapshot,
+                dry_run=dry_run,
             )
 
         return await self._connections.run(detach, repeat=False)
+
+    async def month_seals(self, month: Month) -> list[Seal]:
+        """Return the seals of a detached month whose table is still there; none where there is no such table."""
+        return await self._connections.run(lambda connection: archiving.month_seals(connection, month))
+
+    async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:
+        """Write a detached month into files, read them back, and drop its table; see `archiving.archive_month`.
+
+        Raises:
+            ConfigurationError: the directory cannot be written, or the database role does not own the tables.
+            CorruptLog: what was written is not what was sealed; the table stays.
+            LogUnavailable: the server does not answer.
+        """
+        async with self._connections.snapshot() as connection:
+            files = await archiving.archive_month(connection, month, seals, directory)
+        await self._connections.run(lambda connection: archiving.drop_month(connection, month), repeat=False)
+        return files
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""

@@ -1,31 +1,51 @@
-"""Pods on zones that their own NUMA policy does not allow: evicted one by one where a successor has a better node."""
+"""Evict pods on zones that their own NUMA policy does not allow, one by one where a successor has a better node."""
 
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.cycle_input import MisalignedPod
 from kaicore.rules.engine.decisions import Healing
-from kaicore.rules.engine.session import Session
 
 
-def heal(session: Session) -> None:
-    """Have stray pods evicted for which another node is left; it is charged, so that nobody else counts on it."""
-    done: set[tuple[str, str]] = set()
-    waiting = {session.key_of(member) for turn in session.turns.values() for member in turn.left}
-    for stray in session.given.stray:
-        member, pod = stray.member, stray.member.pod
-        class_key = session.key_of(member)
-        owner = "" if pod.owner is None else pod.owner.uid
-        # Where alike pods wait, a successor would only wait with them.
-        if (owner, class_key) in done or class_key in waiting or pod.uid in session.evicted:
-            continue
-        if session.failures.refuse([member]):
-            # Its Job would rather have it where it is than fail.
-            continue
-        workload = session.given.workloads.get(member.group)
+class Repair(CycleAction):
+    """Evict misaligned pods for which another node is free; that node is charged, so that no other pod gets it.
+
+    At most one pod of an owner and class is evicted per cycle.
+    """
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        repaired: set[tuple[str, str]] = set()
+        waiting = {
+            session.pods.key_of(member)
+            for pending_group in session.pending_groups.values()
+            for member in pending_group.unplaced
+        }
+        for misaligned in session.cycle_input.misaligned:
+            pod = misaligned.member.pod
+            class_key = session.pods.key_of(misaligned.member)
+            owner = "" if pod.owner is None else pod.owner.uid
+            # Where pods of the class wait already, a successor would only wait with them.
+            if (owner, class_key) in repaired or class_key in waiting:
+                continue
+            if self._may_evict(misaligned):
+                repaired.add((owner, class_key))
+                self._evict(misaligned, class_key, owner)
+
+    def _may_evict(self, misaligned: MisalignedPod) -> bool:
+        """Tell whether a pod may go and a successor fits another node, which is charged then."""
+        session, member = self.session, misaligned.member
+        if member.pod.uid in session.record.evicted or session.failures.refuse([member]):
+            return False
+        workload = session.cycle_input.workloads.get(member.group)
         if workload is not None and workload.unsupported:
-            continue
-        if session.placer.place(member, besides=session.trail.columns.rows[member.node]) is None:
-            continue
-        done.add((owner, class_key))
-        session.failures.take([member])
-        session.healings.append(
+            return False
+        own_row = session.nodes.row(member.node)
+        return session.nodes.now.place(member, besides=own_row) is not None
+
+    def _evict(self, misaligned: MisalignedPod, class_key: str, owner: str) -> None:
+        member, pod = misaligned.member, misaligned.member.pod
+        self.session.failures.take([member])
+        self.session.record.repair(
             Healing(
                 uid=pod.uid,
                 namespace=pod.namespace,
@@ -33,6 +53,6 @@ def heal(session: Session) -> None:
                 node=member.node,
                 pod_class=class_key,
                 owner=owner,
-                missed=stray.missed,
+                missed=misaligned.missed,
             )
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kaicore.rules.engine.workload import Workload
-from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, Reason
+from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
 #: Class, queue and priority.

@@ -4,11 +4,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.groups.problems import render_problem
 from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.numa.explain import NumaRefusal
 from kaicore.rules.queues.refusals import render_refusal
+from kaicore.rules.reasons.reason import Reason
 
 
 class Code(StrEnum):

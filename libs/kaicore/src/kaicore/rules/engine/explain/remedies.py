@@ -17,13 +17,14 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.placement.placer import Assignment, LeftAlone, Placer
+from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass, base_key
-from kaicore.rules.engine.session import Session, held_back_by
+from kaicore.rules.engine.readiness import class_refusal
+from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.workload import Member, Step
-from kaicore.rules.events.payloads import Reason
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.reasons.reason import Reason
 
 #: How many groups' ends are tried at most for one group.
 MOST_ENDS = 500
@@ -56,7 +57,7 @@ class Remedy:
 class _Outcome:
     """Of placing what is to start next."""
 
-    spots: Sequence[Assignment] = ()
+    assignments: Sequence[Assignment] = ()
     stuck: Member | None = None
     refusal: tuple[Reason, ...] = ()
 
@@ -81,7 +82,7 @@ class Remedies:
         self._given = given
         self._config = config
         self._session = Session(given, config)
-        self._session.reserve()
+        self._session.reservations.restore()
         self._effort = _EFFORT
 
     def shape(self, group_key: str) -> object:
@@ -90,10 +91,14 @@ class Remedies:
         if not steps:
             return None
         parts: list[object] = []
-        for turn, step in steps:
-            group = turn.workload.group
-            kinds = Counter(session.key_of(member) for member in step.members)
-            apart = turn.workload.active or turn.workload.leaving or any(member.nomination for member in step.members)
+        for pending_group, step in steps:
+            group = pending_group.group
+            kinds = Counter(session.pods.key_of(member) for member in step.members)
+            apart = (
+                pending_group.workload.active
+                or pending_group.workload.leaving
+                or any(member.nomination for member in step.members)
+            )
             own = group.key if apart else ""
             payer = session.accounts.queue_of(group), group.namespace, group.preemptible, group.priority
             parts.append((tuple(sorted(kinds.items())), payer, own))
@@ -104,12 +109,12 @@ class Remedies:
         session, steps = self._session, self._steps_of(group_key)
         if not steps or self._exhausted:
             return Remedy()
-        savepoint = session.trail.savepoint()
-        outcome = self._place(steps, session.placer)
+        savepoint = session.nodes.statement.savepoint()
+        outcome = self._place(steps, session.nodes.now)
         reasons = outcome.refusal
         if outcome.stuck is not None:
-            reasons = session.placer.outlook(session.class_of(outcome.stuck)).reasons()
-        session.trail.rollback(savepoint)
+            reasons = session.nodes.now.outlook(session.pods.class_of(outcome.stuck)).reasons()
+        session.nodes.statement.rollback(savepoint)
         found: list[Reason] = []
         if not outcome.starts:
             short = self._short(steps, reasons)
@@ -118,7 +123,9 @@ class Remedies:
             if all(reason.resource for reason in outcome.refusal) and not _lasting(reasons):
                 later = self._later(steps, refused=bool(outcome.refusal))
                 found += [later] if later is not None else []
-        return Remedy(tuple(found), frozenset(session.key_of(member) for _, step in steps for member in step.members))
+        return Remedy(
+            tuple(found), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
+        )
 
     @property
     def _exhausted(self) -> bool:
@@ -127,34 +134,34 @@ class Remedies:
 
     def _steps_of(self, group_key: str) -> _Steps:
         """Return what must start at once for a group to go on; empty where that is not known, or no pod is ready."""
-        turn = self._session.turns.get(group_key)
-        return [] if turn is None else self._session.steps_with(turn)[0]
+        pending_group = self._session.pending_groups.get(group_key)
+        return [] if pending_group is None else self._session.gangs.joint_steps(pending_group)[0]
 
     def _place(self, steps: _Steps, placer: Placer) -> _Outcome:
         """Place all that is to start, as a cycle does it; it stays on the trail, the accounts are put back."""
         session = self._session
         before = session.accounts.savepoint()
-        own, others = session.room_for(steps)
-        session.lift([*own, *others])
+        own, others = session.reservations.usable_by(steps)
+        session.reservations.suspend([*own, *others])
         try:
-            for turn, step in steps:
-                request = session.requests(step.members, placer.class_of)
-                refusal = session.accounts.refusal(turn.workload.group, request)
+            for pending_group, step in steps:
+                request = session.pods.requests_of(step.members, placer.class_of)
+                refusal = session.accounts.refusal(pending_group.group, request)
                 if refusal:
                     return _Outcome(refusal=refusal)
-                session.accounts.charge(turn.workload.group, request)
+                session.accounts.charge(pending_group.group, request)
         finally:
             session.accounts.undo(before)
         members = [member for _, step in steps for member in step.members]
         self._effort -= 1 + len(members)
-        spots, stuck = session.place_all(members, placer)
-        return _Outcome(spots, stuck)
+        assignments, stuck = placer.place_all(members)
+        return _Outcome(assignments, stuck)
 
     # Asking for less.
 
     def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
         """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
-        asked = sorted(self._session.requests(member for _, step in steps for member in step.members))
+        asked = sorted(self._session.pods.requests_of(member for _, step in steps for member in step.members))
         named = dict.fromkeys(reason.resource for reason in reasons)
         short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
         return [name for names in short for name in names if name in asked]
@@ -162,8 +169,8 @@ class Remedies:
     def _smaller(self, steps: _Steps, resource: str) -> Reason | None:
         """Return up to how much of a resource each pod may ask for the step to fit on the nodes as they are."""
         session = self._session
-        samples = {session.key_of(member): member for _, step in steps for member in step.members}
-        asked = max(session.class_of(member).requests.get(resource, 0) for member in samples.values())
+        samples = {session.pods.key_of(member): member for _, step in steps for member in step.members}
+        asked = max(session.pods.class_of(member).requests.get(resource, 0) for member in samples.values())
         sizes = Sizes.of(resource, below=asked)
         # Below some amount a container would be left with nothing.
         first = bisect_left(
@@ -171,12 +178,12 @@ class Remedies:
             True,
             key=lambda most: all(with_at_most(member.pod, resource, most) is not None for member in samples.values()),
         )
-        spots: dict[int, Sequence[Assignment]] = {}
+        assignments: dict[int, Sequence[Assignment]] = {}
 
         def fits(index: int) -> bool:
             placed = self._fits_with(steps, samples, resource, sizes[index])
             if placed is not None:
-                spots[index] = placed
+                assignments[index] = placed
             return placed is not None
 
         best = _largest(first, len(sizes), fits)
@@ -189,48 +196,48 @@ class Remedies:
         count = sum(len(step.members) for _, step in steps)
         parts = ["per pod"] if count > 1 else []
         parts += [f"by less in {', '.join(sorted(set(lowered)))}"] if lowered else []
-        names = session.trail.columns.names
+        names = session.nodes.columns.names
         return Reason(
             code=Code.FITS_IF,
             resource=resource,
             need=sizes[best],
             detail=", ".join(parts),
-            example=min(names[spot.row] for spot in spots[best]),
+            example=min(names[assignment.row] for assignment in assignments[best]),
         )
 
     def _fits_with(
         self, steps: _Steps, samples: dict[str, Member], resource: str, most: int
     ) -> Sequence[Assignment] | None:
         """Return where all pods go if none asks for more of a resource; None if they do not fit."""
-        session, left_alone = self._session, self._given.left_alone
+        session, excluded_nodes = self._session, self._given.excluded_nodes
         classes: dict[str, PodClass] = {}
-        rejecting, avoid = dict(left_alone.rejecting), dict(left_alone.avoid)
+        rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
         for key, member in samples.items():
-            known = session.class_of(member)
+            known = session.pods.class_of(member)
             if known.requests.get(resource, 0) > most:
                 smaller = with_at_most(member.pod, resource, most)
                 if smaller is None:
                     return None
                 before, known = known, resized(known, smaller)
-                if held_back_by(known):
+                if class_refusal(known):
                     return None
                 # A kubelet that refused more may take less, but that cannot be known.
                 alike = (base_key(known.key), known.key, before.key)
                 rejecting[known.key] = {
-                    row: why for one in alike for row, why in left_alone.rejecting.get(one, {}).items()
+                    row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
                 }
-                avoid[known.key] = left_alone.avoid.get(before.key, set())
+                avoid[known.key] = excluded_nodes.avoid.get(before.key, set())
             classes[key] = known
-        rows = len(session.trail.columns.names)
+        rows = len(session.nodes.columns.names)
         self._effort -= len({known.key for known in classes.values()}) * (rows // _ROWS)
         if self._exhausted:
             return None
-        class_of: Callable[[Member], PodClass] = lambda member: classes[session.key_of(member)]  # noqa: E731
-        savepoint = session.trail.savepoint()
-        placer = Placer(session.trail, class_of, LeftAlone(rejecting, avoid), self._config)
+        class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
+        savepoint = session.nodes.statement.savepoint()
+        placer = Placer(session.nodes.statement, class_of, ExcludedNodes(rejecting, avoid), self._config)
         outcome = self._place(steps, placer)
-        session.trail.rollback(savepoint)
-        return outcome.spots if outcome.starts else None
+        session.nodes.statement.rollback(savepoint)
+        return outcome.assignments if outcome.starts else None
 
     # Somebody's end.
 
@@ -244,14 +251,16 @@ class Remedies:
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
             return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
-        own = session.started_with([turn.workload.group.key for turn, _ in steps])
-        classes = Counter(session.key_of(member) for _, step in steps for member in step.members)
-        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
-        kept, others = session.room_for(steps)
-        session.lift([*kept, *others])
-        outlooks = [(session.placer.outlook(session.classes[key]), count) for key, count in sorted(classes.items())]
+        own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
+        classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
+        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+        kept, others = session.reservations.usable_by(steps)
+        session.reservations.suspend([*kept, *others])
+        outlooks = [
+            (session.nodes.now.outlook(session.pods.classes[key]), count) for key, count in sorted(classes.items())
+        ]
         promising = self._ending.promising(outlooks, anywhere=refused)
-        session.trail.rollback(savepoint)
+        session.nodes.statement.rollback(savepoint)
         session.accounts.undo(accounts)
         tried = 0
         for workload in promising:
@@ -275,16 +284,16 @@ class Remedies:
         """Tell whether the step fits when some pods have ended."""
         session = self._session
         self._effort -= len(gone)
-        savepoint, accounts = session.trail.savepoint(), session.accounts.savepoint()
+        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
         for member in gone:
-            session.trail.evict(session.tenancy(member))
+            session.nodes.statement.evict(session.pods.charge_of(member))
             # What leaves is on no queue's account any more, and what others schedule never was.
             if not member.releasing and member.pod.scheduler_name == self._config.scheduler_name:
                 group = self._given.workloads[member.group].group
-                session.accounts.release(group, session.requests([member]))
-        starts = self._place(steps, session.placer).starts
+                session.accounts.release(group, session.pods.requests_of([member]))
+        starts = self._place(steps, session.nodes.now).starts
         session.accounts.undo(accounts)
-        session.trail.rollback(savepoint)
+        session.nodes.statement.rollback(savepoint)
         return starts
 
 

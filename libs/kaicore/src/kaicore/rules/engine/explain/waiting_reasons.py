@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.engine.explain.reasons import Code, render
-from kaicore.rules.events.payloads import ClassPending, GroupPending, Reason
+from kaicore.rules.events.payloads import ClassPending, GroupPending
 from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
 
 #: The reason of the condition PodScheduled for which autoscalers look: other nodes would help.
 UNSCHEDULABLE = "Unschedulable"

@@ -1,6 +1,6 @@
-"""Puts pods on nodes, class by class, on one trail."""
+"""Puts pods on nodes, class by class, on one statement."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.rules.engine.config import EngineConfig
@@ -31,7 +31,7 @@ class Assignment:
     volumes: tuple[str, ...] = ()
 
     @property
-    def tenancy(self) -> PodCharge:
+    def pod_charge(self) -> PodCharge:
         """The pod there."""
         volumes = tuple(filter(None, self.volumes))
         uid, requests = self.member.pod.uid, self.member.requests
@@ -39,8 +39,8 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone:
-    """Rows that are not for certain classes for what happened there.
+class ExcludedNodes:
+    """Rows that certain classes do not get, or get last, because of what happened there.
 
     Attributes:
         rejecting: by class key, the rows whose kubelet rejected such a pod and where nothing changed since, with the
@@ -52,61 +52,85 @@ class LeftAlone:
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
 
 
+def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
+    """Return pods in the order in which they are placed: the largest first, of equal ones as they are given."""
+    return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+
+
 class Placer:
     """Evaluates each class once, and afterwards only the rows that have changed since."""
 
     def __init__(
         self,
-        trail: Statement,
+        statement: Statement,
         class_of: Callable[[Member], PodClass],
-        left_alone: LeftAlone,
+        excluded_nodes: ExcludedNodes,
         config: EngineConfig,
     ) -> None:
-        self.trail = trail
+        self.statement = statement
         #: Returns the class as which a pod is placed.
         self.class_of = class_of
-        self._left_alone = left_alone
+        self._excluded_nodes = excluded_nodes
         self._config = config
         self._outlooks: dict[str, FeasibleNodes] = {}
 
-    def outlook(self, known: PodClass) -> FeasibleNodes:
-        """Return how a class fares on all rows as they are now."""
-        class_key = known.key
+    def outlook(self, pod_class: PodClass) -> FeasibleNodes:
+        """Return which rows can take pods of a class as they are now."""
+        class_key = pod_class.key
         outlook = self._outlooks.get(class_key)
-        touched = self.trail.touched
+        touched = self.statement.touched
         if outlook is None:
             outlook = self._outlooks[class_key] = FeasibleNodes(
-                known,
-                self.trail.columns,
+                pod_class,
+                self.statement.columns,
                 self._config,
-                rejecting=self._left_alone.rejecting.get(class_key, {}),
-                states=self.trail.states,
-                avoid=self._left_alone.avoid.get(class_key, ()),
+                rejecting=self._excluded_nodes.rejecting.get(class_key, {}),
+                states=self.statement.states,
+                avoid=self._excluded_nodes.avoid.get(class_key, ()),
             )
         elif outlook.charges_seen < len(touched):
             outlook.refresh(touched[outlook.charges_seen :])
         outlook.charges_seen = len(touched)
         return outlook
 
+    def place_all(self, members: Iterable[Member]) -> tuple[list[Assignment], Member | None]:
+        """Put pods on the best rows, those that are nominated for a row on that if it can take them.
+
+        Returns:
+            where the pods go, and the first pod that found no row; None if all found one. The pods before it stay
+            charged.
+        """
+        assignments: list[Assignment] = []
+        for member in in_placement_order(members, self.class_of):
+            assignment = None
+            if member.nomination is not None:
+                row = self.statement.columns.rows.get(member.nomination.node)
+                assignment = None if row is None else self.place_on(member, row)
+            assignment = assignment or self.place(member)
+            if assignment is None:
+                return assignments, member
+            assignments.append(assignment)
+        return assignments, None
+
     def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
-        known = self.class_of(member)
-        outlook = self.outlook(known)
+        pod_class = self.class_of(member)
+        outlook = self.outlook(pod_class)
         row = outlook.best(besides=besides)
-        return None if row is None else self._put(member, row, outlook, known)
+        return None if row is None else self._put(member, row, outlook, pod_class)
 
     def place_on(self, member: Member, row: int) -> Assignment | None:
         """Put a pod on a row; None when it cannot take it now."""
-        known = self.class_of(member)
-        outlook = self.outlook(known)
-        return self._put(member, row, outlook, known) if outlook.takes(row) else None
+        pod_class = self.class_of(member)
+        outlook = self.outlook(pod_class)
+        return self._put(member, row, outlook, pod_class) if outlook.takes(row) else None
 
-    def _put(self, member: Member, row: int, outlook: FeasibleNodes, known: PodClass) -> Assignment:
+    def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
         asked = PodCharge(
-            member.pod.uid, row, known.requests, charge, marks=known.marks, volumes=tuple(filter(None, volumes))
+            member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=tuple(filter(None, volumes))
         )
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.trail.place(asked).charge, placement, known.marks, volumes)
+        return Assignment(member, row, self.statement.place(asked).charge, placement, pod_class.marks, volumes)

@@ -42,7 +42,7 @@ class PodCharge:
     volumes: tuple[str, ...] = ()
 
     def same_place(self, other: "PodCharge") -> bool:
-        """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
+        """Tell whether a pod has the same place twice: the same node, zones and amounts per zone."""
         return self.row == other.row and self.charge.split == other.charge.split
 
 
@@ -56,7 +56,7 @@ class _Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class _Step:
     kind: _Kind
-    tenancy: PodCharge
+    pod_charge: PodCharge
     before: Before
     #: Place of the eviction that a pod's staying takes back.
     cancels: int = -1
@@ -85,45 +85,45 @@ class Statement:
         """Undo everything since a savepoint; returns the rows that changed."""
         undone = self._steps[savepoint:]
         for step in reversed(undone):
-            row = step.tenancy.row
+            row = step.pod_charge.row
             self.states.restore(row, step.before)
             if step.kind is not _Kind.LET_GO:
-                self.leave(step.tenancy, sign=1 if step.kind is _Kind.EVICT else -1)
+                self.leave(step.pod_charge, sign=1 if step.kind is _Kind.EVICT else -1)
             self._of_row[row].pop()
             self.touched.append(row)
         del self._steps[savepoint:]
-        return {step.tenancy.row for step in undone}
+        return {step.pod_charge.row for step in undone}
 
-    def place(self, tenancy: PodCharge) -> PodCharge:
+    def place(self, pod_charge: PodCharge) -> PodCharge:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
-        before = self.states.before(tenancy.row)
-        placed = self._charge(tenancy)
+        before = self.states.before(pod_charge.row)
+        placed = self._charge(pod_charge)
         self.leave(placed)
         self._take(_Step(_Kind.PLACE, placed, before))
         return placed
 
-    def evict(self, tenancy: PodCharge) -> None:
+    def evict(self, pod_charge: PodCharge) -> None:
         """Take a pod off its node, as if it were gone."""
-        self._take(_Step(_Kind.EVICT, tenancy, self.states.before(tenancy.row)))
-        self._release(tenancy)
-        self.leave(tenancy, sign=-1)
+        self._take(_Step(_Kind.EVICT, pod_charge, self.states.before(pod_charge.row)))
+        self._release(pod_charge)
+        self.leave(pod_charge, sign=-1)
 
-    def let_go(self, tenancy: PodCharge) -> None:
+    def let_go(self, pod_charge: PodCharge) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
-        self._take(_Step(_Kind.LET_GO, tenancy, self.states.before(tenancy.row)))
+        self._take(_Step(_Kind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
         for sign, releasing in ((-1, False), (1, True)):
-            self._columns.charge(tenancy.row, tenancy.requests, sign=sign, releasing=releasing)
-        self._columns.zones.set_releasing(tenancy.row, tenancy.charge, releasing=True)
-        self.states.changed(tenancy.row)
+            self._columns.charge(pod_charge.row, pod_charge.requests, sign=sign, releasing=releasing)
+        self._columns.zones.set_releasing(pod_charge.row, pod_charge.charge, releasing=True)
+        self.states.changed(pod_charge.row)
 
-    def leave(self, tenancy: PodCharge, *, sign: int = 1) -> None:
+    def leave(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
         """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
-        if tenancy.marks:
-            self._columns.marks.charge(tenancy.row, tenancy.marks, sign=sign)
-        if tenancy.volumes:
-            self._columns.volumes.give(tenancy.volumes, sign=sign)
+        if pod_charge.marks:
+            self._columns.marks.charge(pod_charge.row, pod_charge.marks, sign=sign)
+        if pod_charge.volumes:
+            self._columns.volumes.give(pod_charge.volumes, sign=sign)
 
-    def stays_put(self, tenancy: PodCharge) -> bool:
+    def stays_put(self, pod_charge: PodCharge) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 
         Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
@@ -135,8 +135,8 @@ class Statement:
         Raises:
             ValueError: it is not evicted.
         """
-        place = self._eviction(tenancy)
-        row, now = tenancy.row, self.states.before(tenancy.row)
+        place = self._eviction(pod_charge)
+        row, now = pod_charge.row, self.states.before(pod_charge.row)
         numbers = self._of_row[row]
         cancelled = {step.cancels for number in numbers if (step := self._steps[number]).kind is _Kind.STAY} | {place}
         first = min(cancelled)
@@ -145,50 +145,52 @@ class Statement:
             step = self._steps[number]
             if step.kind is _Kind.EVICT:
                 if number not in cancelled:
-                    self._release(step.tenancy)
+                    self._release(step.pod_charge)
             elif step.kind is _Kind.PLACE and not (
-                self._fits(step.tenancy) and self._charge(step.tenancy).same_place(step.tenancy)
+                self._fits(step.pod_charge) and self._charge(step.pod_charge).same_place(step.pod_charge)
             ):
                 self.states.restore(row, now)
                 return False
-        self.leave(tenancy)
-        self._take(_Step(_Kind.STAY, tenancy, now, cancels=place))
+        self.leave(pod_charge)
+        self._take(_Step(_Kind.STAY, pod_charge, now, cancels=place))
         return True
 
     def _take(self, step: _Step) -> None:
-        self._of_row.setdefault(step.tenancy.row, []).append(len(self._steps))
+        self._of_row.setdefault(step.pod_charge.row, []).append(len(self._steps))
         self._steps.append(step)
-        self.touched.append(step.tenancy.row)
+        self.touched.append(step.pod_charge.row)
 
-    def _eviction(self, tenancy: PodCharge) -> int:
-        for number in reversed(self._of_row.get(tenancy.row, ())):
+    def _eviction(self, pod_charge: PodCharge) -> int:
+        for number in reversed(self._of_row.get(pod_charge.row, ())):
             step = self._steps[number]
-            if step.tenancy.uid == tenancy.uid:
+            if step.pod_charge.uid == pod_charge.uid:
                 if step.kind is _Kind.EVICT:
                     return number
                 break
-        raise ValueError(f"pod {tenancy.uid}: is not evicted from row {tenancy.row}")
+        raise ValueError(f"pod {pod_charge.uid}: is not evicted from row {pod_charge.row}")
 
-    def _fits(self, tenancy: PodCharge) -> bool:
-        return self._columns.fits(tenancy.row, tenancy.requests) and self._columns.zones.holds(
-            tenancy.row, tenancy.charge
+    def _fits(self, pod_charge: PodCharge) -> bool:
+        return self._columns.fits(pod_charge.row, pod_charge.requests) and self._columns.zones.holds(
+            pod_charge.row, pod_charge.charge
         )
 
-    def _charge(self, tenancy: PodCharge) -> PodCharge:
-        charge = self.states.charge(tenancy.row, tenancy.requests, tenancy.charge, releasing=tenancy.releasing)
+    def _charge(self, pod_charge: PodCharge) -> PodCharge:
+        charge = self.states.charge(
+            pod_charge.row, pod_charge.requests, pod_charge.charge, releasing=pod_charge.releasing
+        )
         return PodCharge(
-            tenancy.uid,
-            tenancy.row,
-            tenancy.requests,
+            pod_charge.uid,
+            pod_charge.row,
+            pod_charge.requests,
             charge,
-            releasing=tenancy.releasing,
-            marks=tenancy.marks,
-            volumes=tenancy.volumes,
+            releasing=pod_charge.releasing,
+            marks=pod_charge.marks,
+            volumes=pod_charge.volumes,
         )
 
-    def _release(self, tenancy: PodCharge) -> None:
+    def _release(self, pod_charge: PodCharge) -> None:
         zones = self._columns.zones
-        self._columns.charge(tenancy.row, tenancy.requests, sign=-1, releasing=tenancy.releasing)
-        zones.release(tenancy.row, tenancy.charge, releasing=tenancy.releasing)
-        zones.assume(tenancy.row, tenancy.charge, sign=-1)
-        self.states.changed(tenancy.row)
+        self._columns.charge(pod_charge.row, pod_charge.requests, sign=-1, releasing=pod_charge.releasing)
+        zones.release(pod_charge.row, pod_charge.charge, releasing=pod_charge.releasing)
+        zones.assume(pod_charge.row, pod_charge.charge, sign=-1)
+        self.states.changed(pod_charge.row)

@@ -16,9 +16,9 @@ class EndingGroups:
     """Running groups in the order in which their end is preferred: of few pods, of old groups, by name."""
 
     def __init__(self, session: Session) -> None:
-        columns = session.trail.columns
+        columns = session.nodes.columns
         workloads = [
-            workload for workload in session.given.workloads.values() if workload.active and _may_end(workload)
+            workload for workload in session.cycle_input.workloads.values() if workload.active and _may_end(workload)
         ]
         self._workloads = sorted(workloads, key=_preference)
         self._session = session
@@ -43,7 +43,7 @@ class EndingGroups:
             outlooks: of the classes that are to start, each with how many of its pods.
             anywhere: what stands in the way is no node's, so that it may be the end of any group that helps.
         """
-        columns = self._session.trail.columns
+        columns = self._session.nodes.columns
         possible = np.ones(len(self._workloads), np.bool_)
         if not anywhere and not any(outlook.may_change for outlook, _ in outlooks):
             idle = columns.allocatable - columns.used

@@ -10,15 +10,13 @@ is moved again and again. So does one of which pods were to go for any other rea
 is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.session import Session
-from kaicore.rules.engine.victims.candidates import Unit
-from kaicore.rules.engine.workload import Step, Workload
+from kaicore.rules.engine.victims.victim_set import VictimSet
+from kaicore.rules.engine.workload import Workload
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 
@@ -36,14 +34,14 @@ def move_key(group: str, pod: Pod) -> str:
 def stays_until(session: Session, workload: Workload) -> int:
     """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
     at = workload.evicted_at
-    if session.given.moved_at:
+    if session.cycle_input.moved_at:
         pod, group = next(iter(workload.active.values())).pod, workload.group.key
         key = move_key(group, pod)
-        moved_at = session.given.moved_at.get(key, 0)
+        moved_at = session.cycle_input.moved_at.get(key, 0)
         if key == group or (pod.created_at + 1) * _SECOND_US > moved_at:
             at = max(at, moved_at)
     until = at + session.config.consolidate_cooldown_us
-    return until if session.given.now < until else 0
+    return until if session.cycle_input.now < until else 0
 
 
 def obstacle(session: Session, workload: Workload) -> tuple[Code, int] | None:
@@ -58,23 +56,23 @@ def obstacle(session: Session, workload: Workload) -> tuple[Code, int] | None:
     return (Code.MOVED_LATELY, until) if until else None
 
 
-def is_scattered(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> bool:
+def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
-    columns = session.future.trail.columns
-    asked = columns.vector(session.requests(member for _, step in steps for member in step.members))
+    columns = session.nodes.future.statement.columns
+    requests = columns.vector(session.pods.requests_of(members_of(steps)))
     idle = np.maximum(columns.allocatable - columns.used, 0)[columns.present & columns.ready].sum(axis=0)
-    return bool((idle >= asked).all())
+    return bool((idle >= requests).all())
 
 
-def gain_of(session: Session, steps: Sequence[tuple[PendingGroup, Step]]) -> int:
+def gain_of(session: Session, steps: Steps) -> int:
     """Return what it gains that steps start."""
-    return sum(session.size_of(member) for _, step in steps for member in step.members)
+    return sum(session.pods.size_of(member) for member in members_of(steps))
 
 
-def cost_of_moving(session: Session, unit: Unit) -> int:
+def cost_of_moving(session: Session, victim_set: VictimSet) -> int:
     """Return what it costs to move pods together."""
     total = 0
-    for number, (workload, members) in enumerate(unit.parts):
-        whole = len(workload.active) > 1 and not (unit.shrinks and number == 0)
-        total += sum(session.size_of(member) for member in members) * (2 if whole else 1)
+    for number, (workload, members) in enumerate(victim_set.parts):
+        whole = len(workload.active) > 1 and not (victim_set.shrinks and number == 0)
+        total += sum(session.pods.size_of(member) for member in members) * (2 if whole else 1)
     return total

@@ -1,56 +1,29 @@
 """Room for what is to start: one or more searches for victims, until those found may really be exchanged for it.
 
 What a search finds fits. Whether it may be had for that price is asked afterwards, of all victims together: queues may
-refuse the exchange as a whole, and whoever is to be moved must fit elsewhere and be worth it. Then the search begins
-anew, without those for whom it will not do.
+refuse the exchange as a whole, and pods that are to be moved must fit elsewhere and be worth it. If not, the search
+begins anew without the victims that were refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kaicore.rules.engine.accounts import QueueAccounts
-from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
-from kaicore.rules.engine.victims.candidates import Candidates, Unit
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
-from kaicore.rules.engine.victims.search import Found, Search, asked_of, charge_all
-from kaicore.rules.engine.workload import Step, Workload
-from kaicore.rules.events.payloads import Reason
-from kaicore.rules.model.group import Group
+from kaicore.rules.engine.victims.rules import VictimRules
+from kaicore.rules.engine.victims.search import Victims, VictimSearch, charge_all
+from kaicore.rules.engine.victims.victim_set import VictimSet
+from kaicore.rules.engine.workload import Workload
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.queues.cycle_queues import Asked
+from kaicore.rules.reasons.reason import Reason
 
-Steps = list[tuple[PendingGroup, Step]]
-
-#: A search that has taken pods of so many times more groups than may be moved will not end with few enough.
-_HOPE = 4
-#: How many sets of victims are looked at until some can all move elsewhere.
-_TRIES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What tells one action from another.
-
-    Attributes:
-        eligible: whether a running group may make way for a waiting one, by what both are.
-        refusal: why the waiting one may not make use of it at all.
-        may_evict: whether its queue lets a running group make way, as things stand with what is to start charged.
-        exchange: why all that is to start may not take the place of all that would be evicted.
-        spares: whether a queue keeps what it should keep where another choice lets it, when so much of its work goes;
-            None where that does not matter.
-        moves: whether every victim must find another place, and the move be worth it.
-    """
-
-    reason: EvictionReason
-    eligible: Callable[[Session, PendingGroup, Workload], bool]
-    refusal: Callable[[QueueAccounts, Asked], tuple[Reason, ...]]
-    may_evict: Callable[[QueueAccounts, Asked, Workload], bool]
-    exchange: Callable[[QueueAccounts, Asked, Asked], tuple[Reason, ...]]
-    spares: Callable[[QueueAccounts, Asked, Group, Amounts], bool] | None = None
-    moves: bool = False
+#: A search is given up once it has taken pods of so many times the groups that may be moved.
+_MOST_GROUPS_FACTOR = 4
+#: How many times victims are sought, if some of those that were found fit nowhere else.
+_MOST_ATTEMPTS = 4
 
 
 @dataclass(slots=True)
@@ -58,7 +31,7 @@ class Shortfall:
     """Why there is no room.
 
     Attributes:
-        budgets: PodDisruptionBudgets that kept anybody; several together for pods under several.
+        budgets: PodDisruptionBudgets that protected pods; several together for pods under several.
         stuck: keys of groups that would have had to move, and fit nowhere else.
         failing: keys of groups whose Jobs would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
@@ -77,166 +50,179 @@ class Room:
     """Room that can be had.
 
     Attributes:
-        found: who goes, and where what is to start goes.
-        places: where successors fit, by the uids of who goes.
+        victims: the pods that are evicted, and where what is to start goes.
+        successors: where the victims' successors fit, by the uids of the victims.
     """
 
-    found: Found
-    places: dict[str, Assignment]
+    victims: Victims
+    successors: dict[str, Assignment]
 
 
 class RoomSearch:
     """The searches for what is to start at once."""
 
     def __init__(
-        self, session: Session, rule: Rule, steps: Steps, pool: Candidates, *, kept: Sequence[Assignment]
+        self,
+        session: Session,
+        rules: VictimRules,
+        steps: Steps,
+        candidates: Candidates,
+        *,
+        reserved: Sequence[Assignment],
     ) -> None:
         """Args:
         session: the cycle.
-        rule: of the action.
+        rules: of the action.
         steps: what is to start.
-        pool: who may be evicted.
-        kept: room that stays kept for others, charged already.
+        candidates: the pods that may be evicted.
+        reserved: reservations that stay, charged already.
         """
         self.shortfall = Shortfall()
         self._session = session
-        self._rule = rule
+        self._rules = rules
         self._steps = steps
-        self._pool = pool
-        self._kept = kept
-        self._asked = asked_of(session, steps)
-        self._gain = gain_of(session, steps) if rule.moves else 0
-        self._sparing = False
-        #: Whether anybody was left out for the sake of what his queue should keep.
-        self._spared = False
-        self._refused: list[Reason] = []
+        self._candidates = candidates
+        self._reserved = reserved
+        self._requests = session.gangs.requests_of(steps)
+        self._gain = gain_of(session, steps) if rules.moves else 0
+        #: Whether victims are left out whose queue would lose part of its quota, and whether any were.
+        self._sparing = self._spared = False
+        self._refusals: list[Reason] = []
         self._left_out: set[str] = set()
 
     def run(self) -> Room | None:
         """Find room.
 
         Returns:
-            it. The victims are off the future's columns and budgets then, and the successors on the columns. None if
-            there is none, with the reasons in `shortfall`; what is on the columns is the caller's to undo. The accounts
-            are left as they are.
+            the room; the victims are off the future's nodes and the budgets then, and their successors on the nodes.
+            None if there is none, with the reasons in `shortfall`; the caller has to undo what is on the nodes. The
+            accounts are left as they are.
         """
-        for sparing in (True, False) if self._rule.spares is not None else (False,):
+        for sparing in (True, False) if self._rules.spares_quotas else (False,):
             self._sparing, self._spared = sparing, False
-            self._refused, self._left_out = [], set()
-            room = self._search()
+            self._refusals, self._left_out = [], set()
+            room = self._run()
             if room is not None or not self._spared:
                 return room
         return None
 
-    def _search(self) -> Room | None:
-        session, trail = self._session, self._session.future.trail
-        most = _HOPE * session.config.consolidate_groups if self._rule.moves else None
-        tries = 1
+    def _run(self) -> Room | None:
+        session, statement = self._session, self._session.nodes.future.statement
+        most_groups = _MOST_GROUPS_FACTOR * session.config.consolidate_groups if self._rules.moves else None
+        attempts = 1
         while True:
-            accounts, savepoint = session.accounts.savepoint(), trail.savepoint()
-            search = Search(session, self._pool, self._steps, admits=self._admits, kept=self._kept, most_groups=most)
-            found = search.run()
+            accounts, savepoint = session.accounts.savepoint(), statement.savepoint()
+            search = VictimSearch(
+                session,
+                self._candidates,
+                self._steps,
+                admits=self._admits,
+                reserved=self._reserved,
+                most_groups=most_groups,
+            )
+            victims = search.run()
             self.shortfall.budgets |= search.budgets
             session.accounts.undo(accounts)
-            if found is None:
+            if victims is None:
                 self.shortfall.groups = max(self.shortfall.groups, search.too_many)
                 return None
-            victims = [part for unit in found.units for part in unit.held_by(session)]
-            again = self._rule.exchange(session.accounts, self._asked, victims)
+            held = [part for victim_set in victims.victim_sets for part in victim_set.held_by(session)]
+            refusal = self._rules.exchange_refusal(self._requests, held)
             left_out: set[str] = set()
-            if not again:
-                places, stuck = _replace(session, self._asked, found)
-                objections = self._objections(found, stuck) if self._rule.moves else None
+            if not refusal:
+                successors, stuck = self._place_successors(victims)
+                objections = self._objections(victims, stuck) if self._rules.moves else None
                 if objections is None:
-                    return Room(found, places)
+                    return Room(victims, successors)
                 left_out = objections
-            search.give_up(found)
-            trail.rollback(savepoint)
-            # Once more without those for whom it will not do, if that is not all the same.
-            once_more = bool(left_out) and tries < _TRIES
-            if not once_more and not any(session.accounts.is_about(again, group) for group, _ in victims):
+            search.give_up(victims)
+            statement.rollback(savepoint)
+            # Another attempt is made only if it can come out otherwise.
+            again = bool(left_out) and attempts < _MOST_ATTEMPTS
+            if not again and not any(session.accounts.is_about(refusal, group) for group, _ in held):
                 return None
             self._left_out |= left_out
-            self._refused.extend(again)
-            tries += 1
+            self._refusals.extend(refusal)
+            attempts += 1
 
-    def _admits(self, unit: Unit) -> bool:
-        """Tell whether a unit may go, each of its groups after those before it."""
+    def _admits(self, victim_set: VictimSet) -> bool:
+        """Tell whether pods may go together, each group after those before it."""
         session = self._session
-        if not self._left_out.isdisjoint(unit.groups):
+        if not self._left_out.isdisjoint(victim_set.groups):
             return False
-        if self._rule.moves and session.failures.refuse(unit.members):
-            self.shortfall.failing.update(unit.groups)
+        if self._rules.moves and session.failures.refuse(victim_set.members):
+            self.shortfall.failing.update(victim_set.groups)
             return False
         before = session.accounts.savepoint()
         admitted = True
-        for (workload, _), (group, held) in zip(unit.parts, unit.held_by(session), strict=True):
+        for (workload, _), (group, held) in zip(victim_set.parts, victim_set.held_by(session), strict=True):
             admitted = admitted and self._may_go(workload, held)
             session.accounts.release(group, held)
         session.accounts.undo(before)
         return admitted
 
     def _may_go(self, victim: Workload, held: Amounts) -> bool:
-        queues, rule = self._session.accounts, self._rule
-        if self._refused and queues.is_about(self._refused, victim.group):
+        """Tell whether the action's rules let so much of a group go."""
+        rules = self._rules
+        if self._refusals and self._session.accounts.is_about(self._refusals, victim.group):
             return False
-        if not rule.may_evict(queues, self._asked, victim):
+        if not rules.may_evict(self._requests, victim):
             return False
-        if not self._sparing or rule.spares is None or rule.spares(queues, self._asked, victim.group, held):
+        if not self._sparing or rules.keeps_quota(self._requests, victim.group, held):
             return True
         self._spared = True
         return False
 
-    def _objections(self, found: Found, stuck: set[str]) -> set[str] | None:
-        """Return the groups without whom the search may go on, if victims are not to be moved; None if they are."""
+    def _objections(self, victims: Victims, stuck: set[str]) -> set[str] | None:
+        """Return the groups without which the search may go on, if victims are not to be moved; None if they are."""
         session, shortfall = self._session, self.shortfall
         if stuck:
             shortfall.stuck |= stuck
             return stuck
-        groups = {key for unit in found.units for key in unit.groups}
+        groups = {key for victim_set in victims.victim_sets for key in victim_set.groups}
         if len(groups) > session.config.consolidate_groups:
             shortfall.groups = len(groups)
             return set()
-        costs = [(cost_of_moving(session, unit), unit.key, unit) for unit in found.units]
-        cost = sum(each for each, _, _ in costs)
-        if cost >= self._gain:
-            shortfall.cost = cost
-            return set(max(costs, key=lambda one: one[:2])[2].groups)
+        costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
+        total = sum(cost for cost, _, _ in costs)
+        if total >= self._gain:
+            shortfall.cost = total
+            return set(max(costs, key=lambda entry: entry[:2])[2].groups)
         return None
 
+    def _place_successors(self, victims: Victims) -> tuple[dict[str, Assignment], set[str]]:
+        """Place the victims' successors on the future's nodes, as far as their queues let them start.
 
-def _replace(session: Session, asked: Asked, found: Found) -> tuple[dict[str, Assignment], set[str]]:
-    """Look where the victims' successors would fit, if their queues let them start; and of which groups one does not.
+        The successors leave no marks there: nothing says that they come, so no other pod may count on being near them.
 
-    The room is charged, so that nobody else counts on it.
-
-    The successors leave no marks there: nothing says that they come, so nobody may count on being near them either.
-    """
-    places: dict[str, Assignment] = {}
-    without: set[str] = set()
-    queues = session.accounts
-    accounts = queues.savepoint()
-    for group, request in asked:
-        queues.charge(group, request)
-    for unit in found.units:
-        for group, held in unit.held_by(session):
-            queues.release(group, held)
-    for unit in found.units:
-        trail = session.future.trail
-        savepoint, before = trail.savepoint(), queues.savepoint()
-        if not charge_all(queues, unit.held_by(session)):
-            queues.undo(before)
-            without.update(unit.groups)
-            continue
-        spots, stuck = session.place_all(unit.members, session.future)
-        if stuck is None:
-            places.update({spot.member.pod.uid: spot for spot in spots})
-            for tenancy in (spot.tenancy for spot in spots if spot.marks):
-                trail.evict(tenancy)
-                trail.place(replace(tenancy, marks=()))
-        else:
-            trail.rollback(savepoint)
-            queues.undo(before)
-            without.update(unit.groups)
-    queues.undo(accounts)
-    return places, without
+        Returns:
+            where they fit, by the uids of the victims, and the keys of the groups of which one does not.
+        """
+        session = self._session
+        accounts, future = session.accounts, session.nodes.future
+        successors: dict[str, Assignment] = {}
+        stuck: set[str] = set()
+        before = accounts.savepoint()
+        for group, request in self._requests:
+            accounts.charge(group, request)
+        for victim_set in victims.victim_sets:
+            for group, held in victim_set.held_by(session):
+                accounts.release(group, held)
+        for victim_set in victims.victim_sets:
+            savepoint, charged = future.statement.savepoint(), accounts.savepoint()
+            if not charge_all(accounts, victim_set.held_by(session)):
+                accounts.undo(charged)
+                stuck.update(victim_set.groups)
+                continue
+            assignments, unplaced = future.place_all(victim_set.members)
+            if unplaced is not None:
+                future.statement.rollback(savepoint)
+                accounts.undo(charged)
+                stuck.update(victim_set.groups)
+                continue
+            successors.update({assignment.member.pod.uid: assignment for assignment in assignments})
+            for pod_charge in (assignment.pod_charge for assignment in assignments if assignment.marks):
+                future.statement.evict(pod_charge)
+                future.statement.place(replace(pod_charge, marks=()))
+        accounts.undo(before)
+        return successors, stuck

@@ -37,12 +37,11 @@ from kaicore.rules.events.payloads.queues import (
     QueueObserved,
     QueuesReported,
 )
-from kaicore.rules.events.payloads.reasons import (
+from kaicore.rules.events.payloads.waiting import (
     AlonePending,
     ClassPending,
     GroupPending,
     PodsLeftWaiting,
-    Reason,
     WaitingPod,
 )
 from kaicore.rules.events.payloads.workloads import (
@@ -95,7 +94,6 @@ __all__ = [
     "QueueFigures",
     "QueueObserved",
     "QueuesReported",
-    "Reason",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDeleted",
