@@ -19,6 +19,7 @@ _RANDOM: dict[str, tuple[Callable[[Recorder, Random], None], int, int]] = {
     "fair": (stories.fair, 20, 4),
     "zones": (zone_stories.zones, 60, 12),
     "volumes": (zone_stories.volumes, 60, 12),
+    "shared": (zone_stories.shared_volumes, 220, 12),
 }
 _BENCHMARKS = "benchmarks"
 FAMILIES = {**{name: count for name, (_, count, _) in _RANDOM.items()}, _BENCHMARKS: len(SCENES)}

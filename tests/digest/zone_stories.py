@@ -140,7 +140,18 @@ class _Zones(Story):
         self._charged(node, uid)
 
 
-def volumes(recorder: Recorder, random: Random) -> None:
+def shared_volumes(recorder: Recorder, random: Random) -> None:
+    """Like `volumes`; nearly all pods of a story share a claim, and what is placed is seldom bound."""
+    volumes(recorder, random, sharing=0.95, happening=("bind", "fail", "fail", "fail", "delete", "time"))
+
+
+def volumes(
+    recorder: Recorder,
+    random: Random,
+    *,
+    sharing: float = 0.4,
+    happening: tuple[str, ...] = ("bind", "bind", "fail", "delete", "restart", "time"),
+) -> None:
     """Claims, shared and not, and volumes that were made beforehand or are made for a node."""
     story = Story(recorder, random)
     storage(recorder)
@@ -159,12 +170,12 @@ def volumes(recorder: Recorder, random: Random) -> None:
     given: dict[str, dict[str, str]] = {}
     for _ in range(random.randint(2, 4)):
         for _ in range(random.randint(0, 4)):
-            _claiming(story, claims)
+            _claiming(story, claims, sharing=sharing)
         before = len(recorder.events)
         story.cycle(run=False)
         _given(recorder, before, given)
         for _ in range(random.randint(0, 5)):
-            what = random.choice(("bind", "bind", "fail", "delete", "restart", "time"))
+            what = random.choice(happening)
             if what == "restart":
                 recorder.restart()
             elif what == "time":
@@ -187,9 +198,9 @@ def volumes(recorder: Recorder, random: Random) -> None:
     story.rest()
 
 
-def _claiming(story: Story, claims: dict[str, dict[str, Any]]) -> None:
+def _claiming(story: Story, claims: dict[str, dict[str, Any]], *, sharing: float) -> None:
     random = story.random
-    names, shares = set(), random.random() < 0.4
+    names, shares = set(), random.random() < sharing
     for _ in range(random.randint(1, 2)):
         if not (shares and claims):
             name = f"c{len(claims) + 1}"

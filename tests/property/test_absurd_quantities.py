@@ -65,7 +65,7 @@ def containers(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
+def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for each kind
     found: list[dict[str, Any]] = []
     for name in ("n0", "n1"):
         allocatable = {"cpu": draw(quantities), "memory": draw(quantities), GPU: draw(whole), "pods": draw(whole)}

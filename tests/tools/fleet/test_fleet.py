@@ -1,6 +1,7 @@
 """A fleet at a simulated API server: nodes appear, pods live and die, topologies follow, faults are survived."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,20 @@ async def test_pods_that_wait_are_taken_up_oldest_first(cluster: Cluster, join: 
         assert fleet.metrics.registry.get_sample_value("kai_fleet_admissions_total") == 1
         reason = {"reason": "TopologyAffinityError"}
         assert fleet.metrics.registry.get_sample_value("kai_fleet_rejections_total", reason) == 2
+
+
+async def test_a_time_of_day_that_is_set_back_while_timers_wait_leaves_nothing_undone(
+    cluster: Cluster, join: JoinFleet
+) -> None:
+    """As a step of NTP sets it back; here by half of all that passes, so that it is behind whenever a timer fires."""
+    async with join() as fleet:
+        began = time.time()
+        fleet.timers.clock = lambda: began + (time.time() - began) / 2
+        annotations = {"simulator.kai.scheduler/run-seconds": "0.2"}
+        await cluster.create_pod("a", metadata={"annotations": annotations})
+        await cluster.until(NRT, "node-0", lambda topology: free(topology, "cpu") == [5, 8])
+        await cluster.pod_in("Succeeded", "a")
+        await cluster.until(NRT, "node-0", lambda topology: free(topology, "cpu") == [7, 8])
 
 
 # --- restart ----------------------------------------------------------------------------------------------------------

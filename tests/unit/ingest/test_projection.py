@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from kai_ingest.projection import Miss, Projection, Unresolved
+from kai_ingest.known_pod import Miss, Unresolved
+from kai_ingest.projection import Projection
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount

@@ -21,7 +21,7 @@ _LARGEST_POSITION = 2**63 - 1
 _MOST_WAIT_S = 60.0
 
 
-def make_router(inquiry: Inquiry) -> APIRouter:
+def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each route
     """Make the routes that answer from kept states."""
     router = APIRouter()
     log = inquiry.log

@@ -21,8 +21,9 @@ from kaicore.runtime.service.logs import Logger
 
 from kai_ingest.answer import Answer, Unaccepted
 from kai_ingest.judging import Judge, Judged, News
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Miss, Projection, Unresolved
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, Projection
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name
 from kai_ingest.said_before import SaidBefore

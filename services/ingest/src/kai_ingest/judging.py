@@ -12,8 +12,9 @@ from kaicore.rules.state.contradiction import MissCause, contradiction, falls_sh
 
 from kai_ingest.answer import Unaccepted
 from kai_ingest.equal_reads import EqualReads
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import KnownPod, Miss, Projection, Unresolved
+from kai_ingest.projection import Projection
 from kai_ingest.reports import Report, read_pod
 
 _NOTHING_PREDICTED = Placement(Provenance.PREDICTED)

@@ -62,8 +62,15 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        state, tally = self._state, self._state.counters
-        yield GaugeMetricFamily("kai_state_position", "Position that is folded", state.position)
+        yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
+        yield from self._stages()
+        yield from self._contradictions()
+        yield self._overdue()
+        yield from self._outcomes()
+
+    def _stages(self) -> Iterator[Metric]:
+        """How far pods have come, and of how many no record tells all."""
+        state = self._state
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
         counts = dict.fromkeys(PRESENT, 0)
         unobserved = 0
@@ -82,6 +89,10 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
         )
+
+    def _contradictions(self) -> Iterator[Metric]:
+        """What kubelets did otherwise than predicted, and reports that cannot be."""
+        tally = self._state.counters
         misses = CounterMetricFamily(
             "kai_predictions_missed",
             "Kubelets did otherwise than was predicted, by node that exists",
@@ -99,6 +110,10 @@ class _StateCollector(Collector):
         for node, count in sorted(tally.disbelieved.items()):
             disbelieved.add_metric([node], count)
         yield disbelieved
+
+    def _overdue(self) -> Metric:
+        """Pods that run for long unobserved."""
+        state = self._state
         now = max(self._clock(), state.recorded_at)
         late: dict[str, int] = {}
         for entry in state.pods.values():
@@ -111,7 +126,11 @@ class _StateCollector(Collector):
         )
         for node, count in sorted(late.items()):
             overdue.add_metric([node], count)
-        yield overdue
+        return overdue
+
+    def _outcomes(self) -> Iterator[Metric]:
+        """What decisions came to, counted over the whole log."""
+        state, tally = self._state, self._state.counters
         yield GaugeMetricFamily(
             "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)
         )

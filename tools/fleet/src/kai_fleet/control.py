@@ -108,7 +108,7 @@ async def _check_access(fleet: Fleet, request: web.Request) -> None:
                 raise web.HTTPServiceUnavailable(text=str(refused)) from refused
 
 
-def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:
+def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long: one small handler for each route
     async def list_nodes(_: web.Request) -> web.Response:
         return web.json_response([_summary(node) for node in joined().nodes.values()])
 

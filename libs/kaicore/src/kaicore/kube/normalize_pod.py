@@ -96,7 +96,7 @@ def read_constraints(wire: PodObject) -> Constraints:
     return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
 
 
-def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:
+def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one line for each field of the model
     """Reduce a Pod to what scheduling needs.
 
     An amount that is none makes the pod malformed, and it waits; where it runs already it counts as all else that it

@@ -5,6 +5,7 @@ import json
 from kaicore.errors import InvalidObject
 from kaicore.kube.group_objects import (
     KaiPodGroup,
+    KaiSubGroup,
     KaiTopologyConstraint,
     NativePodGroup,
     NativePodGroupSpec,
@@ -49,23 +50,10 @@ def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSou
         raise InvalidObject(subject, "spec.minSubGroup", spec.min_sub_group, "excludes minMember")
     if spec.min_sub_group is not None and not given:
         raise InvalidObject(subject, "spec.minSubGroup", spec.min_sub_group, "asks for sub-groups and there are none")
-    sets = []
-    for index, one in enumerate(given):
-        field = f"spec.subGroups[{index}]"
-        if one.min_member is not None and one.min_sub_group is not None:
-            raise InvalidObject(subject, f"{field}.minSubGroup", one.min_sub_group, "excludes minMember")
-        inner = one.name in parents
-        if one.min_sub_group is not None and not inner:
-            raise InvalidObject(subject, f"{field}.minSubGroup", one.min_sub_group, "asks for sub-groups of a leaf")
-        sets.append(
-            PodSet(
-                name=one.name,
-                parent=one.parent or "",
-                min_pods=count(one.min_member, 0 if inner else 1, subject=subject, field=f"{field}.minMember"),
-                min_sets=_optional_count(one.min_sub_group, subject=subject, field=f"{field}.minSubGroup"),
-                topology=_kai_topology(one.topology_constraint, field=f"{field}.topologyConstraint"),
-            )
-        )
+    sets = [
+        _kai_sub_group(one, inner=one.name in parents, subject=subject, field=f"spec.subGroups[{index}]")
+        for index, one in enumerate(given)
+    ]
     root = PodSet(
         min_pods=count(spec.min_member, 0 if given else 1, subject=subject, field="spec.minMember"),
         min_sets=_optional_count(spec.min_sub_group, subject=subject, field="spec.minSubGroup"),
@@ -95,6 +83,20 @@ def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSou
         ),
         preemption_delay_us=duration(spec.preemption_delay, subject=subject, field="spec.preemptionDelay", lost=lost),
         kept=kept,
+    )
+
+
+def _kai_sub_group(wire: KaiSubGroup, *, inner: bool, subject: str, field: str) -> PodSet:
+    if wire.min_member is not None and wire.min_sub_group is not None:
+        raise InvalidObject(subject, f"{field}.minSubGroup", wire.min_sub_group, "excludes minMember")
+    if wire.min_sub_group is not None and not inner:
+        raise InvalidObject(subject, f"{field}.minSubGroup", wire.min_sub_group, "asks for sub-groups of a leaf")
+    return PodSet(
+        name=wire.name,
+        parent=wire.parent or "",
+        min_pods=count(wire.min_member, 0 if inner else 1, subject=subject, field=f"{field}.minMember"),
+        min_sets=_optional_count(wire.min_sub_group, subject=subject, field=f"{field}.minSubGroup"),
+        topology=_kai_topology(wire.topology_constraint, field=f"{field}.topologyConstraint"),
     )
 
 

@@ -5,29 +5,28 @@ Nothing depends on the order in which objects come, nor on where they come from.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from kaicore.analysis.simulation.admission import Admission, admitted_node
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
-from kaicore.analysis.simulation.surroundings import KINDS, NAMESPACED, Surroundings, ephemeral_claims, template_claims
+from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
+from kaicore.analysis.simulation.surroundings import KINDS, NAMESPACED, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.simulation.well_formed import well_formed
+from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
 from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.kube import kinds
 from kaicore.kube.group_kinds import group_kind
-from kaicore.kube.kinds import Kind
 from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_fields import seconds
 from kaicore.kube.normalize_pod import normalize_pod, read_constraints
-from kaicore.kube.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.kube.objects import KubernetesObject, TopologyObject
 from kaicore.kube.queue_kinds import queue_kind
 from kaicore.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
-from kaicore.kube.workloads import Made, Object, derived_uid, expand, group_of, is_owner
+from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
 from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.groups.kinds import OWNER_KINDS
@@ -69,48 +68,7 @@ _CLUSTER_SCOPED = {
     ("kueue.x-k8s.io", "ResourceFlavor"),
 }
 
-#: Microseconds since the epoch at which a world without any times begins: 2026-01-01T00:00:00Z.
-NO_TIMES = 1_767_225_600_000_000
-
 _encoder = msgspec.json.Encoder(order="deterministic")
-
-
-class WorldPod(NamedTuple):
-    """A pod: as its JSON says it, and as it is read; `zones` is what annotations say of its placement."""
-
-    where: str
-    object: Object
-    wire: PodObject
-    predicted: ContainerPlacement | None = None
-    observed: ContainerPlacement | None = None
-
-
-@dataclass(slots=True)
-class World:
-    """Everything that a simulation begins with, each kind in order of name.
-
-    Attributes:
-        now: when it begins, microseconds since the epoch: a second after the latest time that any object names.
-        nodes: by name, with the object as its JSON says it.
-        topologies: the same.
-        group_sources: objects that say how pods belong together, with their kinds.
-        queues: of KAI and Kueue, and flavors, with their kinds.
-        missing_owners: owners that pods name and that are not there: their pods are taken to start one by one.
-        warnings: what was left out, one line each.
-        problems: what is wrong with objects; a world with problems is not to be simulated.
-    """
-
-    now: int = NO_TIMES
-    nodes: dict[str, tuple[Object, NodeObject]] = field(default_factory=dict)
-    topologies: dict[str, tuple[Object, TopologyObject]] = field(default_factory=dict)
-    priority_classes: dict[str, PriorityClassObject] = field(default_factory=dict)
-    surroundings: Surroundings = field(default_factory=Surroundings)
-    pods: list[WorldPod] = field(default_factory=list)
-    group_sources: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
-    queues: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
-    missing_owners: list[GroupSource] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    problems: list[InvalidObject] = field(default_factory=list)
 
 
 def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
@@ -131,17 +89,6 @@ def is_read(api_version: str, kind: str) -> bool:
         or key == _RUNTIME_CLASS
         or any(reads(api_version, kind) for reads in (is_owner, group_kind, queue_kind))
     )
-
-
-def created(pod: WorldPod, *, now: int) -> WorldPod:
-    """Return a pod that has a creation time: its own, or `now` (microseconds since the epoch) where it has none."""
-    if pod.wire.metadata.creation_timestamp is not None:
-        return pod
-    time = datetime.fromtimestamp(now // 1_000_000, tz=UTC)
-    metadata = {**pod.object["metadata"], "creationTimestamp": time.isoformat()}
-    meta = msgspec.structs.replace(pod.wire.metadata, creation_timestamp=time)
-    wire = msgspec.structs.replace(pod.wire, metadata=meta)
-    return pod._replace(object={**pod.object, "metadata": metadata}, wire=wire)
 
 
 def _is_namespaced(kind: GroupKind) -> bool:
@@ -183,9 +130,9 @@ class _Reader:
         for item in pods:
             self._attempt(item, self._add_pod)
         owners = [item for kind, item in known if is_owner(item.object["apiVersion"], kind[1])]
-        served = _Served([*pods, *owners])
+        owners_with_children = OwnersWithChildren([*pods, *owners])
         for item in owners:
-            if not served.has_child(item.object):
+            if not owners_with_children.include(item.object):
                 self._attempt(item, self._add_pods_of)
         for kind, item in known:
             if group_kind(item.object["apiVersion"], kind[1]) is not None:
@@ -412,36 +359,6 @@ class _Reader:
         times = [one.metadata.creation_timestamp for one in objects]
         times += [pod.wire.status.start_time for pod in self._world.pods]
         return [found * 1_000_000 for time in times if (found := seconds(time)) is not None]
-
-
-class _Served:
-    """Which owners have something in the input that is theirs."""
-
-    def __init__(self, found: Sequence[Located]) -> None:
-        self._uids: dict[tuple[str, str, str, str], set[str]] = {}
-        for item in found:
-            metadata = item.object["metadata"]
-            references = metadata.get("ownerReferences")
-            for reference in references if isinstance(references, list) else ():
-                if not isinstance(reference, dict):
-                    continue
-                key = (
-                    group_of(str(reference.get("apiVersion", ""))),
-                    str(reference.get("kind", "")),
-                    str(metadata["namespace"]),
-                    str(reference.get("name", "")),
-                )
-                self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
-
-    def has_child(self, owner: Object) -> bool:
-        """Whether anything names this object as its owner; a uid that is derived is nobody's word."""
-        metadata = owner["metadata"]
-        kind = group_of(owner["apiVersion"]), owner["kind"]
-        uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))
-        if uids is None:
-            return False
-        derived = derived_uid(*kind, metadata["namespace"], metadata["name"])
-        return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
 
 
 def _in_owner(made: Made, error: InvalidObject, subject: str) -> InvalidObject:

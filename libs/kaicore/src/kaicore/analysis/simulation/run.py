@@ -13,8 +13,8 @@ import msgspec
 
 from kaicore.analysis.simulation.disruption import DisruptionController
 from kaicore.analysis.simulation.kubelets import Answer, Kubelets
-from kaicore.analysis.simulation.objects import World, WorldPod
 from kaicore.analysis.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
+from kaicore.analysis.simulation.world import World, WorldPod
 from kaicore.kube.facts import Facts
 from kaicore.kube.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
 from kaicore.kube.normalize_fields import seconds

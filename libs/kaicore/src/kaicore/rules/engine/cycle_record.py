@@ -119,7 +119,7 @@ class CycleRecord:
             pod_class=self._pods.key_of(assignment.member),
             placement=assignment.placement,
             group=assignment.member.group,
-            volumes=assignment.volumes,
+            volumes=tuple(volume.name for volume in assignment.volumes),
         )
 
     def _nominated(self, assignment: Assignment) -> Nominated:

@@ -8,7 +8,7 @@ does next to nothing.
 from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
-from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark, selections
+from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark, selections, settled_mark
 from kaicore.rules.engine.constraints.volume_demand import VolumeDemand
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
@@ -231,4 +231,5 @@ class ClusterConstraints:
         if pod.rules is None and not pod.claims:
             return selected
         carried = carried_marks(pod.rules) if pod.rules is not None else ()
-        return (*selected, *carried, *map(claim_mark, claim_keys(pod)))
+        claims = tuple(claim_keys(pod))
+        return (*selected, *carried, *map(claim_mark, claims), *map(settled_mark, claims))

@@ -40,13 +40,19 @@ async def open_log(
         ConfigurationError: the url is none.
     """
     log: PostgresLog | None = None
+    loop = asyncio.get_running_loop()
+    silent = f"Postgres does not answer: no answer in {_ANSWER_S:g} s"
     while log is None and not context.stopping.is_set():
+        telling = loop.call_later(_ANSWER_S, context.health.unmet, LOG, silent)
         try:
             log = await PostgresLog.open(url, application=f"kai-{context.name}", patience_s=patience_s, poll_s=poll_s)
         except (LogUnavailable, NotMigrated) as error:
             context.health.unmet(LOG, str(error))
             context.log.warning("log is not there yet", error=str(error))
+            telling.cancel()
             await context.sleep(_LOOK_S)
+        finally:
+            telling.cancel()
     if log is None:
         yield None
         return

@@ -28,7 +28,6 @@ class _Row(msgspec.Struct):
     not let a NUL pass that is escaped in it.
     """
 
-    position: int
     stream: str
     version: int
     type: str
@@ -44,11 +43,13 @@ class _Row(msgspec.Struct):
 
 
 def encode_rows(events: Iterable[Event]) -> str:
-    """Encode events for `json_to_recordset`; cluster and recorded_at are the same for all and not in it."""
+    """Encode consecutive events for `kai_append`.
+
+    Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
+    """
     return _encoder.encode(
         [
             _Row(
-                event.position,
                 event.stream,
                 event.version,
                 event.type,

@@ -7,6 +7,7 @@ from kaicore.rules.engine.constraints.pod_rules import PodRule, RuleRefusal, pod
 from kaicore.rules.engine.constraints.preferences import Preferences
 from kaicore.rules.engine.constraints.volume_demand import VolumeDemand, WantedVolume
 from kaicore.rules.engine.constraints.volume_rule import VolumeRule
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -68,8 +69,8 @@ class ConstraintEvaluator:
             *(rule.unreachable() for rule in self._wanted.values()),
         ]
 
-    def volumes(self, row: int) -> tuple[str, ...]:
-        """Return the volume that a pod gets on a row for each that its demand wants; empty for none."""
+    def volumes(self, row: int) -> tuple[GivenVolume, ...]:
+        """Return what a pod gets on a row for each volume that its demand wants."""
         if not self._wanted:
             return ()
         chosen = {name: iter(rule.choose(row)) for name, rule in self._wanted.items()}

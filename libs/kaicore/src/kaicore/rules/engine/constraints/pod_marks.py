@@ -66,6 +66,14 @@ def claim_mark(key: str) -> str:
     return f"c:{key}"
 
 
+def settled_mark(key: str) -> str:
+    """Return the mark of pods that were placed before this cycle and use a claim, by `namespace/name`.
+
+    Room that is kept for a pod leaves none: it comes and goes within a cycle, and the claim's volume with it.
+    """
+    return f"v:{key}"
+
+
 def selections(rules: PodRules) -> tuple[Selection, ...]:
     """Return every selection that a pod's rules, and others' view of them, have to know about."""
     single: list[PodSelector] = [term.selector for term in (*rules.affinity, *rules.anti_affinity)]

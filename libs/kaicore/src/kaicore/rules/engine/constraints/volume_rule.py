@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from kaicore.rules.engine.constraints.node_filters import affine
-from kaicore.rules.engine.constraints.pod_marks import claim_mark
+from kaicore.rules.engine.constraints.pod_marks import settled_mark
 from kaicore.rules.engine.constraints.pod_rules import RuleRefusal
 from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, volume_places
-from kaicore.rules.engine.constraints.volume_supply import Reach
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
@@ -53,12 +53,20 @@ class VolumeRule:
             served = [all(_chosen(own, volumes, lambda _: False)) for volumes in self._reach.volumes]
             self.reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
 
-    def choose(self, row: int) -> list[str]:
-        """Return for each that is wanted the volume that it gets on a row; empty where it is provisioned or there."""
-        active = self._now_wanted()
+    def choose(self, row: int) -> list[GivenVolume]:
+        """Return for each that is wanted what it gets on a row."""
+        supply, active = self._columns.volumes, self._now_wanted()
         volumes = self._reach.volumes[int(self._reach.groups[row])]
-        chosen = iter(_chosen(active, volumes, self._columns.volumes.is_given))
-        return [next(chosen) if item in active else "" for item in self._wanted]
+        chosen = iter(_chosen(active, volumes, supply.is_given))
+        found: list[GivenVolume] = []
+        for item in self._wanted:
+            if item in active:
+                found.append(GivenVolume(next(chosen), item.claim))
+            elif self._is_settled(item):
+                found.append(GivenVolume(""))
+            else:
+                found.append(GivenVolume(supply.given_to(item.claim) or "", item.claim))
+        return found
 
     def refused(self) -> Flags:
         """See `PodRule.refused`."""
@@ -80,8 +88,16 @@ class VolumeRule:
         return RuleRefusal(rows, Code.NO_VOLUME, self._name)
 
     def _now_wanted(self) -> tuple[WantedVolume, ...]:
-        counts = self._columns.marks.counts
-        return tuple(item for item in self._wanted if not (item.claim and counts(claim_mark(item.claim))))
+        given_to = self._columns.volumes.given_to
+        return tuple(
+            item
+            for item in self._wanted
+            if not (item.claim and (self._is_settled(item) or given_to(item.claim) is not None))
+        )
+
+    def _is_settled(self, item: WantedVolume) -> bool:
+        """Tell whether a pod that was placed before this cycle uses the claim, so that its volume is decided."""
+        return bool(item.claim and self._columns.marks.counts(settled_mark(item.claim)))
 
     def _catch_up(self) -> None:
         supply, active = self._columns.volumes, self._now_wanted()

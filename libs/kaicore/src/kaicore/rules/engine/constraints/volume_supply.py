@@ -27,6 +27,19 @@ class Reach:
     groups_of: dict[str, list[int]]
 
 
+@dataclass(frozen=True, slots=True)
+class GivenVolume:
+    """What a claim of a pod gets in a cycle.
+
+    Attributes:
+        name: the volume's; empty where one is provisioned, or where it was decided before the cycle.
+        claim: `namespace/name` of a claim that several pods use and that is decided in this cycle; empty otherwise.
+    """
+
+    name: str
+    claim: str = ""
+
+
 class VolumeSupply:
     """See the module."""
 
@@ -36,6 +49,8 @@ class VolumeSupply:
         self._promised: dict[str, int] = {}
         self._reaches: dict[str, Reach] = {}
         self._given: dict[str, int] = {}
+        #: How many pods of this cycle have which volume of a claim that several use; by claim, by the volume's name.
+        self._shared: dict[str, dict[str, int]] = {}
         #: Names of volumes that this copy gave or took back, in order.
         self.changes: list[str] = []
 
@@ -44,6 +59,7 @@ class VolumeSupply:
         other = copy(self)
         other._reaches = {}  # noqa: SLF001 - of the same class
         other._given = dict(self._given)  # noqa: SLF001
+        other._shared = {claim: dict(names) for claim, names in self._shared.items()}  # noqa: SLF001
         other.changes = list(self.changes)
         return other
 
@@ -94,8 +110,19 @@ class VolumeSupply:
         """Tell whether this cycle has given a volume to a pod."""
         return bool(self._given.get(name))
 
-    def give(self, names: Iterable[str], *, sign: int = 1) -> None:
+    def given_to(self, claim: str) -> str | None:
+        """Return what this cycle has given to a claim that several pods use; None if nothing is decided for it."""
+        names = self._shared.get(claim)
+        return min(names) if names else None
+
+    def give(self, volumes: Iterable[GivenVolume], *, sign: int = 1) -> None:
         """Give volumes to a pod, or take them back with `sign=-1`."""
-        for name in names:
-            self._given[name] = self._given.get(name, 0) + sign
-            self.changes.append(name)
+        for volume in volumes:
+            if volume.name:
+                self._given[volume.name] = self._given.get(volume.name, 0) + sign
+                self.changes.append(volume.name)
+            if volume.claim:
+                names = self._shared.setdefault(volume.claim, {})
+                names[volume.name] = names.get(volume.name, 0) + sign
+                if not names[volume.name]:
+                    del names[volume.name]

@@ -14,6 +14,7 @@ from kaicore.rules.engine.constraints.node_filters import affine, selected, tole
 from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.constraints.pod_rules import RuleRefusal
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -135,7 +136,7 @@ class FeasibleNodes:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
         return self._numa.predict(row) if self._config.numa else None
 
-    def volumes(self, row: int) -> tuple[str, ...]:
+    def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._neighbourhood.volumes(row)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
@@ -20,7 +21,7 @@ class Assignment:
 
     Attributes:
         marks: what it leaves there (`kaicore.rules.engine.constraints.pod_marks`).
-        volumes: the volume that it gets there for each that its class's demand wants, empty for none.
+        volumes: what it gets there for each volume that its class's demand wants.
     """
 
     member: Member
@@ -28,14 +29,13 @@ class Assignment:
     charge: ZoneCharge
     placement: Placement | None
     marks: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
+    volumes: tuple[GivenVolume, ...] = ()
 
     @property
     def pod_charge(self) -> PodCharge:
         """The pod there."""
-        volumes = tuple(filter(None, self.volumes))
         uid, requests = self.member.pod.uid, self.member.requests
-        return PodCharge(uid, self.row, requests, self.charge, marks=self.marks, volumes=volumes)
+        return PodCharge(uid, self.row, requests, self.charge, marks=self.marks, volumes=self.volumes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,6 @@ class Placer:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
-        asked = PodCharge(
-            member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=tuple(filter(None, volumes))
-        )
+        asked = PodCharge(member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=volumes)
         placement = None if predicted is None else predicted.placement
         return Assignment(member, row, self.statement.place(asked).charge, placement, pod_class.marks, volumes)

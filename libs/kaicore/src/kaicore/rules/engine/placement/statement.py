@@ -13,6 +13,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.pod import Amounts
@@ -30,7 +31,7 @@ class PodCharge:
         charge: what it takes of its zones.
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.rules.engine.constraints.pod_marks`).
-        volumes: names of volumes that this cycle gives it; not those that it has, for they stay with its claims.
+        volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.
     """
 
     uid: str
@@ -39,7 +40,7 @@ class PodCharge:
     charge: ZoneCharge = field(default_factory=ZoneCharge)
     releasing: bool = False
     marks: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
+    volumes: tuple[GivenVolume, ...] = ()
 
     def same_place(self, other: "PodCharge") -> bool:
         """Tell whether a pod has the same place twice: the same node, zones and amounts per zone."""
