@@ -17,7 +17,7 @@ from tests.tools.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
-DOCS = Path(__file__).parents[3] / "docs/simulator.md"
+DOCS = Path(__file__).parents[3] / "docs/reference/simulator.md"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 MANIFESTS: dict[str, tuple[str, Json]] = {
@@ -85,7 +85,7 @@ async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: Se
 async def test_every_kind_of_queue_that_is_read_is_served(start_server: ServerFactory) -> None:
     server = await start_server(controllers=None, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client:
-        for _, resource in QUEUE_KINDS:
+        for resource in (kind.resource for kind in QUEUE_KINDS):
             served = [(await client.get(f"/apis/{resource.group}/{version}")) for version in resource.versions]
             names = [item["name"] for answer in served if answer.status == 200 for item in answer.json["resources"]]
             assert resource.plural in names
@@ -106,7 +106,7 @@ async def test_a_pod_in_the_playground_tolerates_the_taint_of_gpu_nodes(start_se
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
 async def test_the_documented_first_tries_are_scheduled(start_server: ServerFactory, tmp_path: Path) -> None:
-    """The commands of docs/simulator.md, as they stand there."""
+    """The commands of docs/reference/simulator.md, as they stand there."""
     text = DOCS.read_text()
     commands = text[text.index("kubectl run hello") : text.index("```", text.index("kubectl run hello"))]
     server = await start_server(controllers=ControllerOptions(default_scheduler=True), demonstration=True, https_port=0)

@@ -13,7 +13,7 @@ class CycleCompleted(Payload, frozen=True):
         config_digest: of the configuration, recorded in full by `ConfigRecorded`.
         engine_version: of the rules.
         now: the cycle's clock, microseconds since the epoch.
-        decisions_digest: SHA-256 over all decisions and reasons, those that came too late included.
+        decisions_digest: SHA-256 over all decisions and reasons, stale decisions included.
         pods: how many pods waited for a decision.
         placed: how many it placed.
         pending: the classes of the others, where the reasons differ from those last recorded for the class.
