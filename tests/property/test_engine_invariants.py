@@ -98,6 +98,7 @@ class Story:
         self, layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int] = (None, 0)
     ) -> None:
         self.cluster = Workloads()
+        self.cluster.compares_indexes = True
         self.count = 0
         #: When groups were last moved.
         self.moved: dict[str, int] = {}

@@ -1,5 +1,8 @@
 """Counts over a whole log: what reports and metrics say of decisions and of what became of them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from kaicore.rules.events import payloads
@@ -46,28 +49,37 @@ class Counters(msgspec.Struct):
 
     def count(self, payload: Payload) -> None:
         """Count an event that counts whatever the state is."""
-        match payload:
-            case payloads.PodPlaced():
-                self.placed += 1
-                self.reselections += payload.rejected_here_before > 0
-            case payloads.PodBound():
-                self.bound += 1
-            case payloads.BindFailed():
-                add(self.bind_failures, payload.reason)
-            case payloads.PodRejected():
-                add(self.rejections, payload.reason)
-            case payloads.EvictionDecided():
-                add(self.evictions_decided, payload.reason)
-            case payloads.HealRequested():
-                self.heal_requests += 1
-            case payloads.PodEvicted():
-                self.evictions += 1
-            case payloads.EvictionFailed():
-                add(self.eviction_failures, payload.reason)
-            case payloads.CycleCompleted():
-                self.cycles += 1
-            case _:
-                pass
+        count = _COUNTS.get(type(payload))
+        if count is not None:
+            count(self, payload)
+
+    def _count_placed(self, payload: payloads.PodPlaced) -> None:
+        self.placed += 1
+        self.reselections += payload.rejected_here_before > 0
+
+    def _count_bound(self, payload: payloads.PodBound) -> None:
+        self.bound += 1
+
+    def _count_bind_failure(self, payload: payloads.BindFailed) -> None:
+        add(self.bind_failures, payload.reason)
+
+    def _count_rejection(self, payload: payloads.PodRejected) -> None:
+        add(self.rejections, payload.reason)
+
+    def _count_decided_eviction(self, payload: payloads.EvictionDecided) -> None:
+        add(self.evictions_decided, payload.reason)
+
+    def _count_repair(self, payload: payloads.HealRequested) -> None:
+        self.heal_requests += 1
+
+    def _count_eviction(self, payload: payloads.PodEvicted) -> None:
+        self.evictions += 1
+
+    def _count_eviction_failure(self, payload: payloads.EvictionFailed) -> None:
+        add(self.eviction_failures, payload.reason)
+
+    def _count_cycle(self, payload: payloads.CycleCompleted) -> None:
+        self.cycles += 1
 
     def count_report(self, before: PodEntry, after: PodEntry, node: str) -> None:
         """Count an observation of a pod on a node, by what it changed in the pod's entry."""
@@ -100,3 +112,16 @@ def add(counts: dict[str, int], key: str, by: int = 1) -> None:
     counts[key] = counts.get(key, 0) + by
     if not counts[key]:
         del counts[key]
+
+
+_COUNTS: dict[type[Payload], Callable[[Counters, Any], None]] = {
+    payloads.PodPlaced: Counters._count_placed,  # noqa: SLF001 - of this module
+    payloads.PodBound: Counters._count_bound,  # noqa: SLF001
+    payloads.BindFailed: Counters._count_bind_failure,  # noqa: SLF001
+    payloads.PodRejected: Counters._count_rejection,  # noqa: SLF001
+    payloads.EvictionDecided: Counters._count_decided_eviction,  # noqa: SLF001
+    payloads.HealRequested: Counters._count_repair,  # noqa: SLF001
+    payloads.PodEvicted: Counters._count_eviction,  # noqa: SLF001
+    payloads.EvictionFailed: Counters._count_eviction_failure,  # noqa: SLF001
+    payloads.CycleCompleted: Counters._count_cycle,  # noqa: SLF001
+}

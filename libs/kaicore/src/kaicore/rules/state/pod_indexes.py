@@ -94,37 +94,48 @@ class PodIndexes:
             after: the entry.
             release: how the pod let go of its node, if it did.
         """
-        seen = after.pod is not before.pod or before.stage is Stage.ABSENT
-        leaving = after.leaving
-        left = before.leaving is not leaving
-        moved = before.stage is not after.stage or before.node != after.node
-        if before.stage is Stage.ABSENT:
+        new = before.stage is Stage.ABSENT
+        seen = new or after.pod is not before.pod
+        held, holds = before.node if before.charged else "", after.node if after.charged else ""
+        # From placed to bound nothing moves: the pod is charged to its node already.
+        moved = held != holds or (before.stage is not after.stage and not holds)
+        left = before.leaving is not after.leaving
+        selected = False
+        if new:
             self.pods[after.pod.uid] = after
         if seen:
             self._update_class(before, after)
-            self.revision += self.constraints.pod_seen(after.pod)
-        if moved or seen or after.observed is not before.observed:
-            self._update_charge(before, after, release)
-        if moved or seen or left:
+            selected = self.constraints.pod_seen(after.pod)
+        if held != holds:
+            self._move(after, held, holds, release)
+        elif holds:
+            self._update_charge(before, after)
+        if moved or left:
             self.charges.set_releasing(after)
-            self.revision += self.constraints.remark(after) and after.charged
+        if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
-        # Pods may wait for just that: that zones become known, or that a pod stays.
-        self.revision += before.unrecorded and not after.unrecorded
-        self.revision += before.repairing and not after.repairing
-        if after.rejection is not before.rejection:
-            self.rejections.rejected(after)
+        if moved or left or selected:
+            self.revision += self.constraints.remark(after) and bool(holds)
+        self._update_outcomes(before, after)
         if after.stage is Stage.ABSENT:
             self._forget(after)
             return
         if seen:
             self._update_membership(after)
         self._update_waiting(before, after, seen=seen)
-        if after.eviction is not before.eviction:
-            self._update_eviction(before, after)
         if moved or seen or left:
             self._update_workload(after)
             self._update_queue_charge(before, after)
+
+    def _update_outcomes(self, before: PodEntry, after: PodEntry) -> None:
+        """Take in a kubelet's rejection, an eviction that was decided or failed, and zones that became known."""
+        if after.rejection is not before.rejection:
+            self.rejections.rejected(after)
+        if after.eviction is not before.eviction:
+            self._update_eviction(before, after)
+        # Pods may wait for just that: that zones become known, or that a pod stays.
+        self.revision += before.unrecorded and not after.unrecorded
+        self.revision += before.repairing and not after.repairing
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added. One with a node keeps its class."""
@@ -133,7 +144,8 @@ class PodIndexes:
         elif before.stage is Stage.WAITING:
             after.class_key = self.class_registry.enter(after.pod)
             self._leave_class(before.class_key)
-        after.requests = self.class_registry.classes[after.class_key].requests
+        if after.class_key != before.class_key:
+            after.requests = self.class_registry.classes[after.class_key].requests
 
     def _leave_class(self, key: str) -> None:
         """Forget a class with its last pod, unless a kubelet is known to have rejected it."""
@@ -141,16 +153,18 @@ class PodIndexes:
             self.class_registry.forget(key)
             self.reasons.forget_class(key)
 
-    def _update_charge(self, before: PodEntry, after: PodEntry, release: Release | None) -> None:
-        held = before.node if before.charged else ""
-        holds = after.node if after.charged else ""
-        if held and held != holds:
-            self._release(after, held, release)
-        if holds and holds != held:
-            self._hold(after)
-        elif holds and after.observed is not before.observed:
+    def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None) -> None:
+        """Charge a pod to the node that it holds now, and not to the one that it held."""
+        if held:
+            self._release(entry, held, release)
+        if holds:
+            self._hold(entry)
+
+    def _update_charge(self, before: PodEntry, after: PodEntry) -> None:
+        """Charge a pod on its node with what is known of it now."""
+        if after.observed is not before.observed:
             self._recharge(after)
-        elif holds and before.pod.phase == "Pending" != after.pod.phase:
+        elif before.pod is not after.pod and before.pod.phase == "Pending" != after.pod.phase and after.pod.has_init:
             # Once its containers run, the memory of its init containers is free.
             self.charges.recharge(after)
 
@@ -268,7 +282,7 @@ class PodIndexes:
     def _update_queue_charge(self, before: PodEntry, after: PodEntry) -> None:
         """Count a pod in the usage of the queue that pays for it now."""
         charge = self.queue_charge_of(after)
-        if charge == before.queue_charge and after.requests == before.requests:
+        if after.requests is before.requests and (charge is before.queue_charge or charge == before.queue_charge):
             return
         now = self.context.recorded_at
         if before.queue_charge is not None:

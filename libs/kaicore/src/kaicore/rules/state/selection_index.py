@@ -88,6 +88,8 @@ class SelectionIndex:
         for key, by_value in self._by_label.items():
             if key in pod.labels:
                 by_value.setdefault(pod.labels[key], set()).add(pod.uid)
+        if not self._selections:
+            return bool(old)
         marks = {mark for mark in self._candidate_marks(pod) if self._selects(self._selections[mark], pod)}
         if marks:
             self._selected[pod.uid] = marks

@@ -142,22 +142,22 @@ class Transition:
 
 
 def _names_its_node(entry: PodEntry, payload: payloads.BindFailed | payloads.PlacementObserved) -> bool:
-    """the event names the pod's node."""
+    """The event names the pod's node."""
     return entry.node == payload.node
 
 
 def _waits(entry: PodEntry, _: object) -> bool:
-    """the pod is not being deleted."""
+    """The pod is not being deleted."""
     return entry.waiting
 
 
 def _has_nomination(entry: PodEntry, _: object) -> bool:
-    """room is kept for the pod."""
+    """Room is kept for the pod."""
     return entry.nomination is not None
 
 
 def _stays(entry: PodEntry, payload: payloads.EvictionFailed) -> bool:
-    """an eviction of the pod was decided, and the pod is still there."""
+    """An eviction of the pod was decided, and the pod is still there."""
     return not payload.gone and (entry.eviction is not None or entry.repairing)
 
 
