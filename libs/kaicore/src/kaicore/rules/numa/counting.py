@@ -1,19 +1,19 @@
-"""The seed's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
+"""KAI-Scheduler's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
 
-Seed `numa-aware-scheduling`, "One generic counting rule": Guaranteed pods only, `single-numa-node` and `restricted`
-only; of every resource that the zones report, the width is the fewest zones whose allocatable suffices, a mask is
-feasible when what is free suffices, and one common mask of that width must serve all. Container scope is greedy, init
-containers are checked but not accumulated. Known gaps: decision 0004.
+Source: KAI-Scheduler before v0.17, `docs/developer/designs/numa-topology/README.md`. Guaranteed pods only,
+`single-numa-node` and `restricted` only. Of every resource that the zones report, the width is the fewest zones whose
+allocatable suffices, a mask is feasible when what is free suffices, and one common mask of that width must serve all.
+Container scope is greedy, init containers are checked but not accumulated. Known gaps: decision 0004.
 """
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
 from kaicore.rules.numa.evaluators import Hints
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
 from kaicore.rules.numa.zones import NodeZones
 
 

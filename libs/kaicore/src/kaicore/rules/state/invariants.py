@@ -11,8 +11,8 @@ from copy import copy
 import numpy as np
 
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pod_indexes import PodIndexes

@@ -8,7 +8,7 @@ from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.queue_usage import QueueCharge

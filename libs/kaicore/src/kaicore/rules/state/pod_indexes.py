@@ -14,8 +14,8 @@ from kaicore.rules.engine.victims.moving import move_key
 from kaicore.rules.groups.queue_names import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.own_policy import missed
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.class_registry import ClassRegistry
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters

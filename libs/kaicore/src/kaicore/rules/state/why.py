@@ -80,7 +80,7 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
-                text += failures_text(payload.failures_left)
+                text += failures_text(payload.failures_left) + choice_text(payload)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
                 nominated = payload.node
@@ -100,6 +100,20 @@ def tell(events: list[Event]) -> list[StoryLine]:
         if text:
             lines.append(StoryLine(event.position, event.recorded_at, text))
     return lines
+
+
+def choice_text(eviction: payloads.EvictionDecided) -> str:
+    """Say why a pod was chosen to be evicted; empty where pods are not chosen by cost."""
+    if eviction.cost is None:
+        return ""
+    text = f"; chosen for {eviction.chosen_for} at cost {_cost_text(eviction.cost)}"
+    if eviction.runner_up_cost is not None:
+        text += f", before {eviction.runner_up} at cost {_cost_text(eviction.runner_up_cost)} or more"
+    return text
+
+
+def _cost_text(cost: payloads.EvictionCost) -> str:
+    return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
 
 
 def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:

@@ -17,8 +17,9 @@ from kaicore.rules.engine.constraints.volume_supply import VolumeSupply
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
-from kaicore.rules.numa.columns import Flags, Ints, RowMark, ZoneColumns
+from kaicore.rules.numa.columns import RowMark, ZoneColumns
 from kaicore.rules.numa.kubelet_settings import KubeletSettings, infer_settings
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -114,10 +115,10 @@ class NodeColumns:
 
         More in the zones: some devices are of several zones. Fewer: some are of none.
         """
-        found = self._shared_devices.get(row)
-        if found is None:
+        shared = self._shared_devices.get(row)
+        if shared is None:
             zones = self.zones
-            found = self._shared_devices[row] = tuple(
+            shared = self._shared_devices[row] = tuple(
                 name
                 for name, column in sorted(zones.resources.items())
                 if not is_native(name)
@@ -125,7 +126,7 @@ class NodeColumns:
                 and name in self.resources
                 and self.allocatable[row, self.resources[name]] != zones.allocatable[row, :, column].sum()
             )
-        return found
+        return shared
 
     def likeness(self, row: int, *, published: bool = False) -> object:
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same on the zones.
