@@ -176,4 +176,4 @@ def test_story_tells_of_foreign_nominations() -> None:
     high = cluster.add_pod(pod("high", cpu=1, gpu=8))
     cluster.see(high, nominated_node="n0")
     story = [line.text for line in tell([event for event in cluster.events if event.stream == "pod/uid-high"])]
-    assert story[-1] == "its status names n0 as kept for it, by somebody else"
+    assert story[-1] == "its status names n0 as kept for it, by another scheduler"

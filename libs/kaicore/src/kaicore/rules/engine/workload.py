@@ -1,6 +1,7 @@
 """A group with its pods: what of it is to start next as one, and what of it must be evicted as one.
 
-Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: `facts/kai-scheduler.md` 3.4.
+Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: KAI-Scheduler v0.17,
+`pkg/scheduler/api/podgroup_info/allocation_info.go`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

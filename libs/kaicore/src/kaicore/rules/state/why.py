@@ -51,7 +51,8 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 said = "" if before is None else before.nominated_node
                 if pod.nominated_node not in ("", said, nominated):
                     text += (
-                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by somebody else"
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, "
+                        "by another scheduler"
                     )
                 before = pod
             case payloads.PodPlaced():
@@ -76,8 +77,8 @@ def tell(events: list[Event]) -> list[StoryLine]:
             case payloads.PredictionMissed(cause=cause):
                 text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
             case payloads.EvictionDecided():
-                whom = f" to make way for {payload.preemptor}" if payload.preemptor else ""
-                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
+                preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
                 text += failures_text(payload.failures_left) + choice_text(payload)
@@ -144,7 +145,7 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
-    """Return why a pod waits: that nobody can tell with whom it starts, which no cycle decides on.
+    """Return why a pod waits: that it cannot be told which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.
     """
@@ -191,7 +192,7 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
         found.append(
-            f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
+            f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
         )
     return found
 
