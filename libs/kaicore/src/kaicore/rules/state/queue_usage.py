@@ -30,7 +30,7 @@ class UsageKey(NamedTuple):
 
 
 class QueueCharge(msgspec.Struct, frozen=True):
-    """As what a pod is counted.
+    """How a pod counts in the usage of its queue.
 
     Attributes:
         key: under which usage.
