@@ -34,6 +34,8 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
 from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.kube.kinds import KINDS
+from kaicore.kube.resources import Resource
 from kaicore.ledger.feed.metrics import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
@@ -307,7 +309,30 @@ def _changes() -> Iterator[tuple[str, ...]]:
 
 
 #: The page's name and the function that writes it.
+def kinds() -> str:
+    """Every kind that is recorded, from the table of kinds."""
+    rows = []
+    for kind in KINDS:
+        name, _, _ = kind.name.partition(".")
+        resource = kind.resource
+        facts = f"`{kind.observed.__name__}`, `{kind.deleted.__name__}`"
+        scope = "namespaced" if resource.namespaced else "cluster"
+        optional = "" if isinstance(resource, Resource) else "where it is served"
+        rows.append(
+            [name, resource.group or "core", ", ".join(resource.versions), scope, facts, f"`{kind.key}`", optional]
+        )
+    return f"""# Kinds
+
+Every kind of objects that the watcher follows, in this order. Each is one row of the table in `kaicore.kube.kinds`; of
+several versions the first that is served is read. A version of an object that says something new is recorded as the
+first of the two [events](events.md), its end as the second, both on the stream in the last column but one.
+
+{table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
+"""
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "kinds": kinds,
     "commands": commands,
     "settings": settings,
     "events": events,
