@@ -33,7 +33,7 @@ from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.resources import Resource
 from kaicore.ledger.feed.metrics import FeedMetrics

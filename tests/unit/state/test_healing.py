@@ -16,7 +16,7 @@ from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, tell
+from kaicore.rules.state.why import notes, story_of
 
 from tests.factory import GPU, Cluster, amounts, pod
 from tests.groups import job
@@ -103,7 +103,7 @@ def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsew
     fleet.start(successor, 0, 1)
     assert fleet.healed(fleet.after(7200)) == []
     assert "it stays where it is: it stands for a pod that was evicted from n0 already" in fleet.notes("b")
-    story = [line.text for line in tell([event for event in fleet if event.stream == entry_stream("a")])]
+    story = [line.text for line in story_of([event for event in fleet if event.stream == entry_stream("a")])]
     assert any("has it evicted, for its own NUMA policy was missed" in text for text in story)
     assert "evicted from n0" in story
 

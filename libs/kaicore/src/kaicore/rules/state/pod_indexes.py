@@ -208,7 +208,7 @@ class PodIndexes:
         Only where there are exporters: without observations no doubt would ever end.
         """
         if self.counters.reported:
-            self.early_releases.look_again(node, at=self.context.position, now=self.context.recorded_at)
+            self.early_releases.predict_again(node, at=self.context.position, now=self.context.recorded_at)
 
     def _update_alignment(self, entry: PodEntry) -> None:
         """Note whether a pod has the zones that its own NUMA policy asks for."""

@@ -18,7 +18,7 @@ from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import Ended
+from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
@@ -27,7 +27,7 @@ from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-10-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-11-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -68,7 +68,7 @@ class _StateRecord(msgspec.Struct):
     storage_classes: list[StorageClass]
     budgets: list[PodDisruptionBudget]
     last_cycles: dict[str, tuple[str, int]]
-    ended: dict[str, list[Ended]]
+    ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
 

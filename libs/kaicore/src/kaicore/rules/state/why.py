@@ -36,8 +36,8 @@ class StoryLine:
     text: str
 
 
-def tell(events: list[Event]) -> list[StoryLine]:
-    """Tell a pod's story from the events of its stream; facts that changed nothing worth telling are left out."""
+def story_of(events: list[Event]) -> list[StoryLine]:
+    """Return a pod's story, from the events of its stream; facts that changed nothing of interest are left out."""
     lines: list[StoryLine] = []
     before: Pod | None = None
     predicted: Placement | None = None
