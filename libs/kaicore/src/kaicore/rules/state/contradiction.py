@@ -38,12 +38,12 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     if fixed[0] != fixed[1]:
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
     least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
-    found = _totals(actual_of)
+    observed_totals = _totals(actual_of)
     for resource in sorted(open_):
         possible = _possible(expected_of, resource)
         if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
             return MissCause.ZONES
-        if not least.get(resource, 0) <= found.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
+        if not least.get(resource, 0) <= observed_totals.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
             return MissCause.AMOUNTS
     return None
 

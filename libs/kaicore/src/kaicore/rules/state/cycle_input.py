@@ -1,4 +1,4 @@
-"""What a cycle decides on, taken from the state: who waits, who is due, and which nodes are left alone."""
+"""What a cycle decides on, taken from the state: which pods wait, which are due, and which nodes are excluded."""
 
 from collections.abc import Container
 
@@ -78,7 +78,7 @@ def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
 def _budgets(state: ClusterState) -> Budgets:
     """How many pods may be evicted of those under disruption budgets."""
     budgets = state.constraints.budgets
-    # Who evicts takes one off what is allowed when it names the pod as disrupted: that is counted once.
+    # An eviction names the pod as disrupted and takes one off what is allowed: that is counted once.
     allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
     by_pod: dict[str, tuple[str, ...]] = {}
     if budgets:

@@ -35,7 +35,7 @@ class HistoryGap(msgspec.Struct, frozen=True):
 
 
 class NodeCharges:
-    """Who holds what; writes to the columns that it was given."""
+    """What pods hold; writes to the columns that it was given."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ def queue_accounts(
 def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     """Return what is to be reported of each queue, by name; only of queues that are objects."""
     tree, shares = accounts.tree, accounts.shares
-    found = {}
+    by_name = {}
     for number, queue in enumerate(tree.queues):
         if not queue.uid:
             continue
@@ -82,7 +82,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
             amounts = zip(tree.resources, row, strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount}
 
-        found[queue.name] = QueueFigures(
+        by_name[queue.name] = QueueFigures(
             queue=queue.name,
             uid=queue.uid,
             requested=named(list(shares.requested[number])),
@@ -91,7 +91,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
             fair_share=named(list(shares.fair[number])),
             children=tuple(tree.queues[child].name for child in tree.children[number]),
         )
-    return found
+    return by_name
 
 
 def _ready(columns: NodeColumns) -> Amounts:

@@ -166,12 +166,12 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     """Say what is not as it should be about a pod, as of the log's last event."""
-    config, found = state.config(), []
+    config, lines = state.config(), []
     if entry.replaces_on:
-        found.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
+        lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
     if entry.misaligned:
         own = state.classes[entry.class_key].numa_policy
-        found.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
+        lines.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
         reason = why_not(entry)
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:
@@ -180,21 +180,21 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             reason = "healing is switched off"
         due = state.repairs.due_at(entry, config)
         if reason or due is None:
-            found.append(f"it stays where it is: {reason or 'it is not ours'}")
+            lines.append(f"it stays where it is: {reason or 'it is not ours'}")
         elif due > state.recorded_at:
-            found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+            lines.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
         else:
-            found.append("it is to be placed anew as soon as another node would keep its policy")
+            lines.append("it is to be placed anew as soon as another node would keep its policy")
     unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
-    found += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
+    lines += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
     if entry.implausible:
-        found.append(f"its last observation is not believed: {entry.implausible}")
+        lines.append(f"its last observation is not believed: {entry.implausible}")
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
-        found.append(
+        lines.append(
             f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
         )
-    return found
+    return lines
 
 
 def miss_notes(uid: str, state: ClusterState) -> list[str]:
