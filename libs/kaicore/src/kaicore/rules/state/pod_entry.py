@@ -107,7 +107,7 @@ class PodEntry(msgspec.Struct):
             another is never evicted for that itself.
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
-        group_problem: why its group cannot be decided on with it (`kaicore.rules.groups.problems`); None if it can.
+        group_problem: why its group cannot be decided on with it (`kaicore.rules.reasons.group`); None if it can.
         queue_charge: what it counts as in its queue's usage; None while it neither runs nor can start.
     """
 

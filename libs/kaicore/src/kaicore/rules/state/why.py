@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.engine.explain.waiting_reasons import Kind, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -156,7 +156,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     workload = state.workload_index.workloads.get(entry.group)
     alone = None
     if workload is not None and not workload.is_gang:
-        alone = Kind(workload.group.queue, workload.group.priority)
+        alone = SingleStartKind(workload.group.queue, workload.group.priority)
     return waiting_reasons(
         state.reasons.by_group.get(entry.group, {}),
         state.reasons.by_class.get(state.class_of(entry).key, {}),
@@ -165,7 +165,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
-    """Say what is not as it should be about a pod, as of the log's last event."""
+    """Say what is wrong with a pod, as of the log's last event."""
     config, lines = state.config(), []
     if entry.replaces_on:
         lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
