@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
+from kaicore.kube.facts import Facts
+from kaicore.kube.kind import Kind
+from kaicore.kube.kinds import subject_of_fact
+from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.topology_kinds import TOPOLOGY_KINDS, topology_kind
 from kaicore.rules.model.network_topology import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
 
@@ -23,11 +27,10 @@ HOSTNAME = "kubernetes.io/hostname"
 def read(text: str, lost: Any = refuse) -> Any:
     """Normalize the only object of a manifest."""
     document = yaml.safe_load(text)
-    group, version = document["apiVersion"].split("/")
-    for resource, normalize in TOPOLOGY_KINDS:
-        if resource.kind == f"{document['kind']}.{group}":
-            return normalize(resource.at(version).decode(json.dumps(document).encode()), lost)
-    raise AssertionError(document["apiVersion"])
+    kind = topology_kind(document["apiVersion"], document["kind"])
+    assert kind is not None
+    version = document["apiVersion"].rpartition("/")[2]
+    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), lost)
 
 
 def topology(levels: str, api_version: str = "kai.scheduler/v1alpha1") -> str:
@@ -187,3 +190,22 @@ def test_a_member_that_makes_no_sense_is_left_out_and_the_others_stay(member: st
     assert [error.subject for error in lost] == ["HyperNode h"]
     with pytest.raises(InvalidObject, match=problem):
         raise lost[0]
+
+
+@pytest.mark.parametrize("kind", TOPOLOGY_KINDS, ids=lambda kind: kind.name)
+def test_topologies_are_facts_of_their_kinds(kind: Kind[Any]) -> None:
+    version = kind.resource.versions[0]
+    spec = {
+        "levels": [{"nodeLabel": "a"}],
+        "networkTopologySpec": [{"topologyLayer": "NodeTopologyLayer"}],
+        "tier": 1,
+    }
+    wire = kind.resource.at(version).decode(json.dumps({"metadata": {"name": "t", "uid": "u"}, "spec": spec}).encode())
+    key = ObjectKey("", "t")
+    facts = Facts("c")
+    (seen,) = facts.translate(kind, ObjectSeen(wire), now=1).events
+    model = kind.normalize(wire, refuse)
+    assert subject_of_fact(seen.payload) == (kind.name, key, model)
+    (gone,) = facts.translate(kind, ObjectGone(key, "u", "2"), now=2).events
+    assert subject_of_fact(gone.payload) == (kind.name, key, None)
+    assert gone.stream == seen.stream

@@ -7,14 +7,11 @@ from kaicore.analysis.simulation import Located
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.normalize_node import normalize_node
 from kaicore.kube.resources import NODES
-from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
-from kaicore.rules.model.network_topology import HyperNode
+from kaicore.kube.topology_kinds import topology_kind
 from kaicore.rules.model.node import Node
 from kaicore.rules.topology.book import TopologyBook
 
 from kai_cli.manifests import Reading
-
-_READERS = {resource.kind: (resource, normalize) for resource, normalize in TOPOLOGY_KINDS}
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -48,22 +45,18 @@ def read_topologies(reading: Reading) -> Topologies:
 
 
 def _take_in(found: Topologies, item: Located) -> None:
-    group, _, version = item.object["apiVersion"].rpartition("/")
-    kind = f"{item.object['kind']}.{group}".rstrip(".")
-    if kind == NODES.kind:
-        node = normalize_node(NODES.decode(_encoder.encode(item.object)))
+    api_version, name = item.object["apiVersion"], item.object["kind"]
+    body = _encoder.encode(item.object)
+    if (api_version, name) == ("v1", NODES.kind):
+        node = normalize_node(NODES.decode(body))
         found.nodes[node.name] = node
         found.book.node_seen(node.name, node.labels)
         return
-    if kind not in _READERS:
+    kind = topology_kind(api_version, name)
+    if kind is None:
         return
-    resource, normalize = _READERS[kind]
-    if version not in resource.versions:
-        known = ", ".join(resource.versions)
-        raise InvalidObject(kind, "apiVersion", item.object["apiVersion"], f"its version is none of {known}")
-    wire = resource.at(version).decode(_encoder.encode(item.object))
-    model = normalize(wire, lambda error: found.warnings.append(f"{item.where}: {error}"))
-    if isinstance(model, HyperNode):
-        found.book.hyper_node_seen(model)
-    else:
-        found.book.definition_seen(model)
+    if api_version.rpartition("/")[2] not in kind.resource.versions:
+        known = ", ".join(kind.resource.versions)
+        raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {known}")
+    model = kind.normalize(kind.decode(body), lambda error: found.warnings.append(f"{item.where}: {error}"))
+    found.book.take(kind.observed(model))

@@ -13,6 +13,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod import Pod, PriorityClass
 from kaicore.rules.model.queue import Queue, ResourceFlavor
@@ -27,6 +28,8 @@ Model = (
     | Queue
     | ResourceFlavor
     | Namespace
+    | TopologyDefinition
+    | HyperNode
     | PersistentVolumeClaim
     | PersistentVolume
     | StorageClass

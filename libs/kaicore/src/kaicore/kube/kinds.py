@@ -31,6 +31,7 @@ from kaicore.kube.resources import (
     TOPOLOGIES,
     VOLUMES,
 )
+from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.queue import queue_kind_of
@@ -85,6 +86,7 @@ KINDS: tuple[Kind[Any], ...] = (
     TOPOLOGY,
     *GROUP_KINDS,
     *QUEUE_KINDS,
+    *TOPOLOGY_KINDS,
     POD,
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}

@@ -27,6 +27,7 @@ from kaicore.kube.normalize_pod import normalize_pod, read_constraints
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.queue_kinds import queue_kind
 from kaicore.kube.resources import subject_of
+from kaicore.kube.topology_kinds import topology_kind
 from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -121,7 +122,10 @@ class _Reader:
                 self._attempt(item, self._add_group_source)
             elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_queue)
+            elif topology_kind(item.object["apiVersion"], kind[1]) is not None:
+                self._attempt(item, self._add_network_topology)
         world.group_sources.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
+        world.network_topologies.sort(key=lambda one: (one[0].name, one[1].metadata.name))
         world.queues.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
         world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
         self._warn_of_strays()
@@ -293,6 +297,13 @@ class _Reader:
         wire = kind.decode(_encoder.encode(item.object))
         kind.normalize(wire, self._lost_at(item))
         self._world.queues.append((kind, wire))
+
+    def _add_network_topology(self, item: Located) -> None:
+        kind = topology_kind(item.object["apiVersion"], item.object["kind"])
+        assert kind is not None
+        wire = kind.decode(_encoder.encode(item.object))
+        kind.normalize(wire, self._lost_at(item))
+        self._world.network_topologies.append((kind, wire))
 
     def _make_up_owners(self) -> None:
         """Stand in for owners of unfinished pods that are not in the input, for nothing more will come."""

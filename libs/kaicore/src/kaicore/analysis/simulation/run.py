@@ -140,7 +140,9 @@ class Simulation:
         units += [self._seen(kind, wire) for kind, wire in self._surroundings.recorded(namespaces)]
         units += [self._seen(NODE, wire) for _, wire in world.nodes.values()]
         units += [self._seen(TOPOLOGY, wire) for _, wire in world.topologies.values()]
-        units += [self._seen(kind, wire) for kind, wire in (*world.queues, *world.group_sources)]
+        units += [
+            self._seen(kind, wire) for kind, wire in (*world.queues, *world.network_topologies, *world.group_sources)
+        ]
         units += [self._made_up(source) for source in world.missing_owners]
         await self._append(units)
         if self._kubelets is not None:

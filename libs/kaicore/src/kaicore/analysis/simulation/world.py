@@ -38,6 +38,7 @@ class World:
         topologies: the same.
         group_sources: objects that say how pods belong together, with their kinds.
         queues: of KAI and Kueue, and flavors, with their kinds.
+        network_topologies: objects that define them, with their kinds.
         missing_owners: owners that pods name and that are not there: their pods are taken to start one by one.
         warnings: what was left out, one line each.
         problems: what is wrong with objects; a world with problems is not to be simulated.
@@ -51,6 +52,7 @@ class World:
     pods: list[WorldPod] = field(default_factory=list)
     group_sources: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
     queues: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
+    network_topologies: list[tuple[Kind[Any], KubernetesObject]] = field(default_factory=list)
     missing_owners: list[GroupSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     problems: list[InvalidObject] = field(default_factory=list)

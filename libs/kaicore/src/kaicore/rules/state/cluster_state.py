@@ -9,7 +9,7 @@ entry before and after (`pod_indexes`). An event about anything else is taken ov
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 
@@ -33,6 +33,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_indexes import PodIndexes
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
+from kaicore.rules.topology.book import TopologyBook, TopologyFact
 
 #: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -47,6 +48,7 @@ class ClusterState(PodIndexes):
         priority_classes: by name.
         configs: configurations by digest.
         config_digest: of the configuration of the last recorded cycle.
+        network_topologies: the definitions of topologies, and their trees over the nodes.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -56,6 +58,7 @@ class ClusterState(PodIndexes):
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
         self.configs: dict[str, dict[str, object]] = {}
         self.config_digest = ""
+        self.network_topologies = TopologyBook()
 
     @property
     def position(self) -> int:
@@ -200,6 +203,7 @@ class ClusterState(PodIndexes):
     def _node_observed(self, payload: payloads.NodeObserved) -> None:
         self.columns.set_node(payload.node, self.columns.row(payload.node.name))
         self.charges.node_seen(payload.node.name)
+        self.network_topologies.node_seen(payload.node.name, payload.node.labels)
         self.node_changed(payload.node.name)
 
     def _node_deleted(self, payload: payloads.NodeDeleted) -> None:
@@ -207,6 +211,7 @@ class ClusterState(PodIndexes):
         node = self.columns.facts[row]
         if node is not None and node.uid == payload.uid:
             self.columns.set_node(None, row)
+            self.network_topologies.node_gone(payload.name)
             self.node_changed(payload.name)
             self.rejections.forget_node(payload.name)
             self.counters.forget_node(payload.name)
@@ -220,6 +225,10 @@ class ClusterState(PodIndexes):
             self.columns.zones.set_published(row, topology)
             return
         self.set_topology(topology.node, topology)
+
+    def _network_topology_changed(self, payload: TopologyFact) -> None:
+        self.network_topologies.take(payload)
+        self.revision += 1
 
     def _topology_deleted(self, payload: payloads.TopologyDeleted) -> None:
         self.set_topology(payload.node, None)
@@ -284,6 +293,7 @@ class ClusterState(PodIndexes):
         payloads.NodeDeleted: _node_deleted,
         payloads.TopologyObserved: _topology_observed,
         payloads.TopologyDeleted: _topology_deleted,
+        **dict.fromkeys(get_args(TopologyFact), _network_topology_changed),
         payloads.PodObserved: _pod_observed,
         payloads.PodDeleted: _pod_deleted,
         payloads.PodRejected: None,

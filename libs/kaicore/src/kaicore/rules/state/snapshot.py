@@ -13,6 +13,7 @@ from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityCl
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -27,7 +28,7 @@ from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-11-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-12-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -62,6 +63,8 @@ class _StateRecord(msgspec.Struct):
     config_digest: str
     group_sources: list[GroupSource]
     queue_registry: QueueRegistryRecord
+    topology_definitions: list[TopologyDefinition]
+    hyper_nodes: list[HyperNode]
     namespaces: list[Namespace]
     claims: list[PersistentVolumeClaim]
     volumes: list[PersistentVolume]
@@ -74,6 +77,7 @@ class _StateRecord(msgspec.Struct):
 
 
 _Fact = TypeVar("_Fact")
+_Key = TypeVar("_Key", bound=str | tuple[str, ...])
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_StateRecord)
 
@@ -129,6 +133,8 @@ def encode_state(state: ClusterState) -> bytes:
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
             queue_registry=state.queue_registry.record(),
+            topology_definitions=_sorted(state.network_topologies.definitions),
+            hyper_nodes=_sorted(state.network_topologies.hyper_nodes),
             namespaces=_sorted(state.constraints.namespaces),
             claims=_sorted(state.constraints.volumes.claims),
             volumes=_sorted(state.constraints.volumes.volumes),
@@ -160,6 +166,10 @@ def decode_state(body: bytes) -> ClusterState:
     state.early_releases.ended = record.ended
     state.misses.restore(record.open_misses, record.explained_misses)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
+    for definition in record.topology_definitions:
+        state.network_topologies.definition_seen(definition)
+    for hyper_node in record.hyper_nodes:
+        state.network_topologies.hyper_node_seen(hyper_node)
     for source in record.group_sources:
         state.group_table.source_seen(source)
     for item in record.priority_classes:
@@ -179,6 +189,8 @@ def decode_state(body: bytes) -> ClusterState:
     for node in record.nodes:
         row = columns.row(node.name)
         columns.set_node(node.node, row)
+        if node.node is not None:
+            state.network_topologies.node_seen(node.name, node.node.labels)
         columns.set_topology(node.topology, row)
         for zone, figures in enumerate(node.published):
             for name, figure in zip(record.zone_resources, figures, strict=True):
@@ -191,5 +203,5 @@ def decode_state(body: bytes) -> ClusterState:
     return state
 
 
-def _sorted(facts: dict[str, _Fact]) -> list[_Fact]:
+def _sorted(facts: dict[_Key, _Fact]) -> list[_Fact]:
     return [facts[key] for key in sorted(facts)]

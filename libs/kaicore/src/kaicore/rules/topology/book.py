@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kaicore.rules.events import payloads
 from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode, TopologyDefinition
 from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
 from kaicore.rules.topology.label_paths import LabelPaths
@@ -17,6 +18,15 @@ class TopologyKey(NamedTuple):
 
     kind: str
     name: str
+
+
+#: What is recorded of topologies.
+TopologyFact = (
+    payloads.TopologyDefinitionObserved
+    | payloads.TopologyDefinitionDeleted
+    | payloads.HyperNodeObserved
+    | payloads.HyperNodeDeleted
+)
 
 
 class TopologyBook:
@@ -49,6 +59,29 @@ class TopologyBook:
         self._nodes[name] = labels
         for tree in self._trees.values():
             tree.put(name, labels)
+
+    def take(self, payload: payloads.Payload) -> None:
+        """Take in a fact about a topology; of the end of an object that has a successor of its name nothing."""
+        match payload:
+            case payloads.TopologyDefinitionObserved(definition):
+                self.definition_seen(definition)
+            case payloads.TopologyDefinitionDeleted(kind=kind, uid=uid, name=name):
+                key = TopologyKey(kind, name)
+                if key in self.definitions and self.definitions[key].uid == uid:
+                    del self.definitions[key]
+                    self._trees.pop(key, None)
+            case payloads.HyperNodeObserved(hyper_node):
+                self.hyper_node_seen(hyper_node)
+            case payloads.HyperNodeDeleted(uid=uid, name=name):
+                if name in self.hyper_nodes and self.hyper_nodes[name].uid == uid:
+                    del self.hyper_nodes[name]
+                    self._trees.pop(_HYPER_NODES, None)
+
+    def node_gone(self, name: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(name, None)
+        for tree in self._trees.values():
+            tree.remove(name)
 
     def topologies(self) -> list[TopologyKey]:
         """Return which topologies there are, in order of kind and name."""

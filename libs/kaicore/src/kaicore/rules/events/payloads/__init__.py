@@ -38,6 +38,12 @@ from kaicore.rules.events.payloads.queues import (
     QueueObserved,
     QueuesReported,
 )
+from kaicore.rules.events.payloads.topologies import (
+    HyperNodeDeleted,
+    HyperNodeObserved,
+    TopologyDefinitionDeleted,
+    TopologyDefinitionObserved,
+)
 from kaicore.rules.events.payloads.waiting import (
     AlonePending,
     ClassPending,
@@ -67,6 +73,8 @@ __all__ = [
     "GroupSourceDeleted",
     "GroupSourceObserved",
     "HealRequested",
+    "HyperNodeDeleted",
+    "HyperNodeObserved",
     "NamespaceDeleted",
     "NamespaceObserved",
     "NodeCharged",
@@ -98,6 +106,8 @@ __all__ = [
     "QueuesReported",
     "StorageClassDeleted",
     "StorageClassObserved",
+    "TopologyDefinitionDeleted",
+    "TopologyDefinitionObserved",
     "TopologyDeleted",
     "TopologyObserved",
     "WaitingPod",
