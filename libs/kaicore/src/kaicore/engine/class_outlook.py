@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.engine.doubts import Doubts
 from kaicore.engine.neighbourhood import Neighbourhood
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.node_filters import affine, selected, tolerates
@@ -54,6 +55,7 @@ class ClassOutlook:
         states: RowStates,
         rejecting: Mapping[int, str],
         avoid: Collection[int] = (),
+        doubts: Doubts | None = None,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -64,6 +66,7 @@ class ClassOutlook:
             states: of the rows.
             rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
             avoid: rows that come last.
+            doubts: about the rows; None where pods do not come to them now.
         """
         self._class = pod_class
         self._columns = columns
@@ -74,7 +77,9 @@ class ClassOutlook:
         self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
         self._asked = np.flatnonzero(self._need)
-        self._numa = NumaVerdicts(columns, pod_class, config, states)
+        self._numa = NumaVerdicts(columns, pod_class, config, states, doubts)
+        #: Rows that admit a pod as they are accounted, but not for certain.
+        self._uncertain: set[int] = set()
         self._states = states
         self._places: list[int] = columns.name_order().tolist()
         #: Scores by what a row is like, None for one that cannot take the pod.
@@ -86,10 +91,11 @@ class ClassOutlook:
         self.charges_seen = 0
         self._evaluate(np.flatnonzero(self._eligible))
 
-    def best(self, *, besides: int | None = None) -> int | None:
+    def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
 
         Args:
+            created_at: when the pod was created, seconds since the epoch.
             besides: a row that is not wanted.
         """
         able = self._ranking
@@ -101,7 +107,7 @@ class ClassOutlook:
             row = int(ranking.argmax())
             if ranking[row] == _NO:
                 return None
-            if not self._config.numa or self._numa.admits(row):
+            if not self._config.numa or (self._numa.admits(row) and self._is_certain(row, created_at)):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
             able[row] = self._ranking[row] = _NO
@@ -116,10 +122,23 @@ class ClassOutlook:
         """Tell whether a rule about other pods refuses a row now."""
         return self._neighbourhood.refuses(row)
 
-    def takes(self, row: int) -> bool:
-        """Tell whether a row can take a pod."""
+    def takes(self, row: int, *, created_at: int = 0) -> bool:
+        """Tell whether a row can take a pod.
+
+        Args:
+            row: the row.
+            created_at: when the pod was created, seconds since the epoch; by default before all others.
+        """
         able = self._ranking[row] != _NO and not self.ruled_out(row)
-        return bool(able) and (not self._config.numa or self._numa.admits(row))
+        if not able or not self._config.numa:
+            return bool(able)
+        return self._numa.admits(row) and self._is_certain(row, created_at)
+
+    def _is_certain(self, row: int, created_at: int) -> bool:
+        if self._numa.is_certain(row, created_at=created_at):
+            return True
+        self._uncertain.add(row)
+        return False
 
     @property
     def eligible(self) -> Flags:
@@ -263,6 +282,7 @@ class _Explanation:
         if config.numa:
             self._strike_unaligned(numa.refusal)
             self._strike_stray(Code.OWN_POLICY_NOW)
+            self._strike(self._uncertain(), Code.NOT_OBSERVED_YET)
         self._strike_rules(neighbourhood.refusals())
         return tuple(
             sorted(self._reasons, key=lambda reason: (-reason.nodes, reason.code, reason.resource, reason.detail))
@@ -276,6 +296,11 @@ class _Explanation:
                 Reason(code=code, nodes=int(failing.sum()), example=example, resource=resource, detail=detail)
             )
             self._left &= ~failing
+
+    def _uncertain(self) -> Flags:
+        failing = np.zeros(len(self._left), np.bool_)
+        failing[list(self._outlook._uncertain)] = True  # noqa: SLF001
+        return failing
 
     def _first(self, failing: Flags) -> str:
         rows = np.flatnonzero(failing)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kaicore.engine.accounts import OneQueue, QueueAccounts
 from kaicore.engine.budgets import Budgets
+from kaicore.engine.doubts import OpenMatters
 from kaicore.engine.job_failures import FailuresLeft
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.placer import LeftAlone
@@ -49,6 +50,7 @@ class CycleInput:
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid (`kaicore.engine.pod_marks`).
         left_alone: rows that are not for certain classes.
         stray: pods that are to be placed anew, in order.
+        matters: what is not known for certain of nodes; None where nothing is open.
     """
 
     columns: NodeColumns
@@ -69,3 +71,4 @@ class CycleInput:
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
     left_alone: LeftAlone = field(default_factory=LeftAlone)
     stray: Sequence[StrayPod] = ()
+    matters: OpenMatters | None = None

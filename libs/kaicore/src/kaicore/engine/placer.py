@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 from kaicore.engine.class_outlook import ClassOutlook
 from kaicore.engine.config import EngineConfig
+from kaicore.engine.doubts import Doubts
 from kaicore.engine.pod_class import PodClass
 from kaicore.engine.trail import Tenancy, Trail
 from kaicore.engine.workload import Member
 from kaicore.model.placement import Placement
+from kaicore.numa.arrivals import Arrival
 from kaicore.numa.columns import ZoneCharge
 
 _NOTHING = ZoneCharge()
@@ -61,8 +63,10 @@ class Placer:
         class_of: Callable[[Member], PodClass],
         left_alone: LeftAlone,
         config: EngineConfig,
+        doubts: Doubts | None = None,
     ) -> None:
         self.trail = trail
+        self._doubts = doubts
         #: Returns the class as which a pod is placed.
         self.class_of = class_of
         self._left_alone = left_alone
@@ -82,6 +86,7 @@ class Placer:
                 rejecting=self._left_alone.rejecting.get(class_key, {}),
                 states=self.trail.states,
                 avoid=self._left_alone.avoid.get(class_key, ()),
+                doubts=self._doubts,
             )
         elif outlook.charges_seen < len(touched):
             outlook.refresh(touched[outlook.charges_seen :])
@@ -92,21 +97,31 @@ class Placer:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
         known = self.class_of(member)
         outlook = self.outlook(known)
-        row = outlook.best(besides=besides)
+        row = outlook.best(created_at=member.pod.created_at, besides=besides)
         return None if row is None else self._put(member, row, outlook, known)
 
     def place_on(self, member: Member, row: int) -> Spot | None:
         """Put a pod on a row; None when it cannot take it now."""
         known = self.class_of(member)
         outlook = self.outlook(known)
-        return self._put(member, row, outlook, known) if outlook.takes(row) else None
+        takes = outlook.takes(row, created_at=member.pod.created_at)
+        return self._put(member, row, outlook, known) if takes else None
 
     def _put(self, member: Member, row: int, outlook: ClassOutlook, known: PodClass) -> Spot:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
+        arrival = None
+        if self._doubts is not None and predicted is not None:
+            arrival = Arrival(known.aligned, charge, member.pod.created_at)
         asked = Tenancy(
-            member.pod.uid, row, known.requests, charge, marks=known.marks, volumes=tuple(filter(None, volumes))
+            member.pod.uid,
+            row,
+            known.requests,
+            charge,
+            marks=known.marks,
+            volumes=tuple(filter(None, volumes)),
+            arrival=arrival,
         )
         placement = None if predicted is None else predicted.placement
         return Spot(member, row, self.trail.place(asked).charge, placement, known.marks, volumes)

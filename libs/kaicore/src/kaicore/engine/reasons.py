@@ -27,6 +27,7 @@ class Code(StrEnum):
     UNTOLERATED_TAINT = "UntoleratedTaint"
     REJECTED_HERE = "RejectedByKubelet"
     HISTORY_INCOMPLETE = "HistoryIncomplete"
+    NOT_OBSERVED_YET = "NotObservedYet"
     INSUFFICIENT = "InsufficientResource"
     TOO_SMALL = "NodeTooSmall"
     OWN_POLICY_UNTOLD = "NumaPolicyUntold"
@@ -103,6 +104,8 @@ def render(reason: Reason) -> str:
             return f"{nodes} whose kubelet rejected such a pod ({reason.detail}) and where nothing changed since{where}"
         case Code.HISTORY_INCOMPLETE:
             return f"{nodes} where it is not known what some pods hold: {reason.detail}{where}"
+        case Code.NOT_OBSERVED_YET:
+            return f"{nodes} that may refuse the pod, by what pods there hold that are just starting or ending{where}"
         case Code.TOO_SMALL:
             return f"{nodes} too small: {reason.resource}: {need} needed, {most} in all{where}"
         case Code.INSUFFICIENT:

@@ -17,6 +17,7 @@ from kaicore.engine.decisions import (
     Healing,
     Nominated,
 )
+from kaicore.engine.doubts import Doubts
 from kaicore.engine.eviction_cost import PodSizes
 from kaicore.engine.job_failures import FailureAccounts
 from kaicore.engine.numa_verdicts import configure_kubelets
@@ -57,7 +58,8 @@ class Session:
         for class_key in sorted(self.classes):
             columns.vector(self.classes[class_key].requests)
         self.trail = Trail(columns)
-        self.placer = Placer(self.trail, self.class_of, given.left_alone, config)
+        self._doubts = None if given.matters is None else Doubts(given.matters, self.trail)
+        self.placer = Placer(self.trail, self.class_of, given.left_alone, config, self._doubts)
         #: Uids of pods that this cycle decided to evict, with what is to be recorded.
         self.evicted: dict[str, Eviction] = {}
         #: Of how many of them by group and leaf.
@@ -549,6 +551,8 @@ class Session:
             if of_group:
                 left.append(Left(turn.workload, tuple(of_group), sum(of_group.values()), turn.reasons))
         pending, groups = told(left, pods, self.class_reasons)
+        if self._doubts is not None and self._doubts.due:
+            self.due(self._doubts.due)
         return CycleResult(tuple(self._units), pending, groups, tuple(self.healings), self._due)
 
     def queue_turn(self, turn: Turn) -> tuple[tuple[Any, ...], str]:

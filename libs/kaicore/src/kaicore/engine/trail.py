@@ -10,12 +10,13 @@ has changed, and any other place for it is a real move.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kaicore.engine.node_columns import NodeColumns
 from kaicore.engine.row_states import Before, RowStates
 from kaicore.model.pod import Amounts
+from kaicore.numa.arrivals import Arrival
 from kaicore.numa.columns import ZoneCharge
 
 
@@ -31,6 +32,7 @@ class Tenancy:
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.engine.pod_marks`).
         volumes: names of volumes that this cycle gives it; not those that it has, for they stay with its claims.
+        arrival: it is decided on by this cycle, and what its kubelet gives it is not known for certain.
     """
 
     uid: str
@@ -40,6 +42,7 @@ class Tenancy:
     releasing: bool = False
     marks: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    arrival: Arrival | None = None
 
     def same_place(self, other: "Tenancy") -> bool:
         """Tell whether two tenancies of a pod are one place: the same node, zones and amounts per zone."""
@@ -123,6 +126,11 @@ class Trail:
         if tenancy.volumes:
             self._columns.volumes.give(tenancy.volumes, sign=sign)
 
+    def arrivals(self, row: int) -> tuple[Arrival, ...]:
+        """Return the pods that were put on a row and may get other zones than predicted, in order."""
+        steps = (self._steps[number] for number in self._of_row.get(row, ()))
+        return tuple(step.tenancy.arrival for step in steps if step.kind is _Kind.PLACE and step.tenancy.arrival)
+
     def stays_put(self, tenancy: Tenancy) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 
@@ -184,6 +192,7 @@ class Trail:
             releasing=tenancy.releasing,
             marks=tenancy.marks,
             volumes=tenancy.volumes,
+            arrival=tenancy.arrival and replace(tenancy.arrival, charge=charge),
         )
 
     def _release(self, tenancy: Tenancy) -> None:

@@ -8,6 +8,7 @@ from kaicore.engine.cycle_input import CycleInput, StrayPod
 from kaicore.engine.placer import LeftAlone
 from kaicore.queues.cycle_queues import CycleQueues
 from kaicore.state.cluster_state import ClusterState
+from kaicore.state.doubts import StateDoubts
 from kaicore.state.healing import why_not
 from kaicore.state.pod_entry import PodEntry
 
@@ -55,6 +56,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
         left_alone=LeftAlone(rejecting, avoid),
         stray=_stray(state, config, now=now),
+        matters=StateDoubts(state, now=now) if state.tally.reported else None,
     )
 
 
