@@ -1,16 +1,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Packages of this repository: no index has them, and no lock names them.
+OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no-emit-package kai-ledger-fleet
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check chaos bench fidelity format lock clean
+.PHONY: help install production run test check chaos bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## create .venv and install everything, servers included, from the lock
 
-$(INSTALLED): requirements/dev.lock pyproject.toml scripts/bootstrap.py
+$(INSTALLED): requirements/dev.lock pyproject.toml tools/apiserver/pyproject.toml tools/fleet/pyproject.toml scripts/bootstrap.py
 	@$(PYTHON) scripts/bootstrap.py
 	@touch $@
 
@@ -21,8 +23,8 @@ production:  ## create the environment DIR with what production needs and nothin
 run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once)
 
-test: $(INSTALLED)  ## every test, on real Postgres and NATS
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 2)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
@@ -40,6 +42,9 @@ bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
 
+digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
+	@$(BIN)/python -m tests.digest $(ARGS)
+
 format: $(INSTALLED)  ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
@@ -48,7 +53,7 @@ lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		--all-extras --group dev pyproject.toml -o requirements/dev.lock
+		--all-extras --group dev $(OURS) pyproject.toml -o requirements/dev.lock
 	@echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		- -o requirements/build.lock
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `kaicore.log.migrate` hands over, or on `KAI_DATABASE_URL`.
+"""Alembic's entry: runs on the connection that `kaicore.ledger.log.migrate` hands over, or on `KAI_DATABASE_URL`.
 
 `alembic -c migrations/alembic.ini history` and the like work in a checkout.
 """

@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements"
+#: What a checkout is installed as: the product, and the two tools of its demonstrations and tests.
+EDITABLE = (".", "tools/fleet", "tools/apiserver")
 MINIMUM = (3, 11)
 #: The pip that is fetched where Python brings none, as on a bare Debian.
 PIP_WHEEL = "pip-25.3-py3-none-any.whl"
@@ -99,7 +101,7 @@ def main() -> None:
         install_for_production(Path(sys.argv[1]).absolute())
     else:
         install(VENV, "dev.lock")
-        pip(VENV, "--no-deps", "--no-build-isolation", "--editable", ".")
+        pip(VENV, "--no-deps", "--no-build-isolation", *(part for path in EDITABLE for part in ("--editable", path)))
 
 
 def install(venv: Path, lock: str) -> None:

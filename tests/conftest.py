@@ -17,12 +17,14 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from hypothesis import settings
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
-from kaicore.service.process import allow_open_files
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service.process import allow_open_files
 from psycopg import sql
+from xdist.remote import Producer
 
 from tests.servers import nats_server, postgres_server
+from tests.workers import StacksInTurn
 
 # The gate tries the same examples each time, so that a submission is judged by what it changed; everybody else's runs
 # look for new ones.
@@ -33,6 +35,12 @@ if os.environ.get("CI"):
 
 # Fleets and API servers of many nodes run in the tests' own process too.
 allow_open_files()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInTurn:
+    """See `tests/workers.py`."""
+    return StacksInTurn(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +68,10 @@ def _migrated_template(postgres_url: str) -> Iterator[str]:
     """A migrated database that nobody is connected to, so that it can be copied."""
     with _new_database(postgres_url, template="template1") as name:
         url = _of_database(postgres_url, name)
-        upgrade(url)
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            # Roles belong to the whole server, which may be another worker's too (KAI_TEST_DATABASE_URL).
+            connection.execute("SELECT pg_advisory_lock(hashtext('kai tests: roles'))")
+            upgrade(url)
             for role in ("kai_append", "kai_read"):
                 connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
         asyncio.run(_make_months(url))

@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 import yaml
-from kaicore.events import payloads
-from kaicore.k8s.group_kinds import group_kind
-from kaicore.k8s.losses import Lost, unheard
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS
-from kaicore.model.group import Group, PodSet
-from kaicore.model.group_source import GroupSource
-from kaicore.model.pod import Owner, Pod, PriorityClass
+from kaicore.kube.group_kinds import group_kind
+from kaicore.kube.losses import Lost, unheard
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS
+from kaicore.rules.events import payloads
+from kaicore.rules.model.group import Group, PodSet
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.pod import Owner, Pod, PriorityClass
 
 from tests.factory import Cluster
 from tests.losses import refuse

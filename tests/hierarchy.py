@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.accounts import LeafUse, QueueAccounts
-from kaicore.queues.division import Shares, divide
-from kaicore.queues.tree import QueueTree
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
+from kaicore.rules.queues.division import Shares, divide
+from kaicore.rules.queues.tree import QueueTree
 
 GPU = "gpu"
 

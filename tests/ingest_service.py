@@ -13,15 +13,15 @@ from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, SharedSecret
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload, PlacementObserved
-from kaicore.feed import EventFeed
-from kaicore.log.port import EventLog, Filter
-from kaicore.service import Health
-from kaicore.service.http_limits import HttpLimits
-from kaicore.service.http_server import HttpServer
-from kaicore.service.node_tokens import EVERY_NODE, node_token
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import Payload, PlacementObserved
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_server import HttpServer
+from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 
 SECRET = b"a secret of some length"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
-from kaicore.k8s.access import AccessSource, plain_access
-from kaicore.k8s.client import KubeClient
+from kai_apiserver.server import ApiServer, ApiServerOptions
+from kaicore.kube.access import AccessSource, plain_access
+from kaicore.kube.client import KubeClient
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Api:
         return plain_access(self.server.http_url, token=self.server.admin_token)
 
     def faults(self, **rule: Any) -> None:
-        """Make something go wrong; see `kai_simulator.apiserver.faults`."""
+        """Make something go wrong; see `kai_apiserver.faults`."""
         match = {key: rule.pop(key) for key in ("verb", "resource", "subresource", "name") if key in rule}
         self.server.faults.add({"match": match, "fault": rule})
 

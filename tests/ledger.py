@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from kaicore.events.codec import decode_payload, encode_payload, schema_version
-from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload
-from kaicore.log.chain import GENESIS, event_hash
-from kaicore.state.cluster_state import ClusterState
+from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.rules.events.codec import decode_payload, encode_payload, schema_version
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.state.cluster_state import ClusterState
 
 
 class Ledger:

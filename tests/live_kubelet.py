@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from kaicore.events.envelope import Event
+from kaicore.rules.events.envelope import Event
 
 from tests.shared_data import require_shared
 

@@ -2,8 +2,8 @@
 
 import uuid
 
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.events.payloads import NodeDeleted, Payload
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.payloads import NodeDeleted, Payload
 
 OCCURRED_AT = 1_700_000_000_000_000
 

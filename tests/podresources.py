@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from kaicore.podresources import (
+from kaicore.kube.podresources import (
     ContainerDevices,
     ContainerMemory,
     ContainerResources,

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from kaicore.bus import Bus, StreamState
 from kaicore.errors import BusUnavailable
+from kaicore.ledger.bus import Bus, StreamState
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
-from kaicore.embedded.nats import MAX_PAYLOAD
-from kaicore.embedded.process import EmbeddedServer
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.runtime.embedded.nats import MAX_PAYLOAD
+from kaicore.runtime.embedded.process import EmbeddedServer
 
 POSTGRES_IMAGE = "postgres:18"
 NATS_IMAGE = "nats:2"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kai_cli.manifests import read_located
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code
-from kaicore.simulation import Kubelets, World, read_world, simulate
+from kaicore.analysis.simulation import Kubelets, World, read_world, simulate
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code
 
 GPU = "nvidia.com/gpu"
 #: Codes of what would help a pod that waits.

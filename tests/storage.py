@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
-from kaicore.model.pod_rules import ClaimUse
-from kaicore.model.selector import Requirement
-from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod_rules import ClaimUse
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 from tests.factory import Cluster, node, pod
 

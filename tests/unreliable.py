@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kaicore.bus import Limits, MemoryBus, Message, StreamState, Subscription
-from kaicore.bus.wire import to_message
 from kaicore.errors import LogUnavailable
-from kaicore.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
-from kaicore.events.payloads import PodDeleted
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import Filter, Head
+from kaicore.ledger.bus import Limits, MemoryBus, Message, StreamState, Subscription
+from kaicore.ledger.bus.wire import to_message
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter, Head
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.rules.events.payloads import PodDeleted
 
 LIMITS = Limits()
 

@@ -12,22 +12,22 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from kai_simulator.fleet.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
-from kai_simulator.fleet.kubelet import Kubelet, Pod
-from kai_simulator.fleet.kubelet.bitsets import members
-from kai_simulator.fleet.nodes import NodeSpec, expand
-from kai_simulator.fleet.nrt import NrtBuilder
-from kai_simulator.fleet.profile import parse_profile
-from kai_simulator.fleet.wire import PodObject
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.normalize_topology import normalize_topology
-from kaicore.k8s.objects import PodObject as WatchedPod
-from kaicore.k8s.objects import TopologyObject
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.state.contradiction import contradiction
-from kaicore.state.decide import decide
+from kai_fleet.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
+from kai_fleet.kubelet import Kubelet, Pod
+from kai_fleet.kubelet.bitsets import members
+from kai_fleet.nodes import NodeSpec, expand
+from kai_fleet.nrt import NrtBuilder
+from kai_fleet.profile import parse_profile
+from kai_fleet.wire import PodObject
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.objects import PodObject as WatchedPod
+from kaicore.kube.objects import TopologyObject
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.state.contradiction import contradiction
+from kaicore.rules.state.decide import decide
 
 from tests.factory import Cluster, node
 

@@ -5,7 +5,8 @@ For code that reads no clock but the loop's, and does no input or output.
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,3 +41,13 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+def virtually(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run an asynchronous test in virtual time."""
+
+    @wraps(test)
+    def run() -> None:
+        run_virtually(test())
+
+    return run

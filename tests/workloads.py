@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kaicore.engine.decisions import CycleResult
-from kaicore.events import payloads
-from kaicore.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
-from kaicore.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
-from kaicore.model.group import PodSet
-from kaicore.model.group_source import GroupSource, GroupTemplate
-from kaicore.model.pod import Owner, Pod
-from kaicore.state.pod_entry import Stage
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
+from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.state.pod_entry import Stage
 
 from tests.factory import Cluster, pod
 

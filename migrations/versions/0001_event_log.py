@@ -95,7 +95,7 @@ STATEMENTS = (
     END
     $$
     """,
-    # Row triggers are inherited by partitions, statement triggers are not: `kaicore.log.partitions` adds them.
+    # Row triggers are inherited by partitions, statement triggers are not: `kaicore.ledger.log.partitions` adds them.
     """
     CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_change()
     """,

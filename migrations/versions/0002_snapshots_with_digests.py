@@ -1,6 +1,6 @@
 """Snapshots carry a digest, and those that lead past retired months are kept with them.
 
-The digest is as in `kaicore.log.snapshots`; snapshots from before are taken as they are.
+The digest is as in `kaicore.ledger.log.snapshots`; snapshots from before are taken as they are.
 """
 
 from alembic import op

@@ -64,7 +64,7 @@ STATEMENTS = (
             INSERT INTO event_id (cluster, id, position, fingerprint)
             SELECT
                 _cluster, id, position,
-                -- As in kaicore.log.appending.fingerprint.
+                -- As in kaicore.ledger.log.appending.fingerprint.
                 substring(sha256(convert_to(stream || chr(10) || type, 'UTF8')) FOR 8)
             FROM new
         ), versions AS (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kai_simulator.apiserver.process import ApiServerProcess
+from kai_apiserver.process import ApiServerProcess
 
 from tests.bench.figures import Figure, figure
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import cast
 
 import uvloop
-from kaicore.bus import Limits, Message, NatsBus
-from kaicore.bus.wire import from_message, to_message
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
-from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, FeedOptions, Source
-from kaicore.log.migrate import upgrade
-from kaicore.log.port import Filter
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import Limits, Message, NatsBus
+from kaicore.ledger.bus.wire import from_message, to_message
+from kaicore.ledger.feed import EventFeed, FeedOptions, Source
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
 from tests.bench.figures import Figure, figure
 from tests.bench.log import batch

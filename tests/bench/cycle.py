@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 from kai_scheduler.main import GC_THRESHOLDS
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.decide import decide
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import decide
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, amounts, pod

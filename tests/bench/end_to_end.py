@@ -19,12 +19,12 @@ import aiohttp
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
-from kaicore.events.envelope import Event
-from kaicore.inquiry.folding import events_of
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.log.port import EventLog, Filter
-from kaicore.log.postgres import PostgresLog
+from kaicore.analysis.inquiry.folding import events_of
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Event
 
 from tests.bench.figures import Figure, figure
 from tests.servers import scratch_directory

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 from kai_scheduler.main import GC_THRESHOLDS
-from kaicore.engine import session
-from kaicore.engine.class_outlook import ClassOutlook
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import render
-from kaicore.events import payloads
-from kaicore.groups.membership import SIGS_GROUP_LABEL
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.model.placement import Provenance
-from kaicore.state.decide import Proposal, decide
-from kaicore.state.remedies import StateRemedies
+from kaicore.rules.engine import cycle_record
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.model.placement import Provenance
+from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
@@ -57,7 +57,7 @@ def started(cluster: Workloads) -> None:
 
 
 def observe(cluster: Workloads) -> None:
-    """Exporters report what runs, as predicted: from then on doubts are looked at (`kaicore.engine.doubts`)."""
+    """Exporters report what runs, as predicted: from then on doubts are looked at."""
     for entry in list(cluster.state.pods.values()):
         if entry.predicted is not None and entry.node:
             ids = entry.pod.uid, entry.pod.namespace, entry.pod.name, entry.node
@@ -119,7 +119,7 @@ def figures() -> Iterator[Figure]:
         gc.collect()
         yield figure(f"engine: memory of the process with {count} nodes, {count * 7} pods", [_resident_mib()], "MiB")
         busy.cache_clear()
-    for shape in (_filling, _unschedulable, _whole_nodes, _large_job, _adversarial):
+    for shape in SHAPES:
         name, cluster = shape()
         took, proposal = timed(cluster)
         result = proposal.result
@@ -166,15 +166,15 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
         return call
 
     shares = []
-    original, told = ClassOutlook.reasons, session.told
-    ClassOutlook.reasons, session.told = measured(original), measured(told)  # type: ignore[method-assign]
+    original, told = FeasibleNodes.reasons, cycle_record.told
+    FeasibleNodes.reasons, cycle_record.told = measured(original), measured(told)  # type: ignore[method-assign]
     try:
         for _ in range(3):
             spent[0] = 0.0
             (took,), _ = timed(cluster, runs=1)
             shares.append(spent[0] * 1e5 / took)
     finally:
-        ClassOutlook.reasons, session.told = original, told  # type: ignore[method-assign]
+        FeasibleNodes.reasons, cycle_record.told = original, told  # type: ignore[method-assign]
     return figure(
         "engine: part of a cycle that goes into reasons, 42 classes that fit nowhere, 10000 nodes, 10000 pods alone",
         shares,
@@ -182,21 +182,20 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
     )
 
 
-Shape = Callable[[], tuple[str, Workloads]]
-
-
-def _filling() -> tuple[str, Workloads]:
-    cluster = nodes(500)
-    for number in range(4_000):
+def filling(count: int = 500) -> tuple[str, Workloads]:
+    """That many empty nodes, and a pod for each of their GPUs."""
+    cluster = nodes(count)
+    for number in range(count * 8):
         cluster.add_pod(pod(f"p{number:05}", cpu=2, memory=8, gpu=1, created_at=number // 50))
-    return "fill 500 nodes with 4000 one-GPU jobs (KAI: 398 s end to end)", cluster
+    return f"fill {count} nodes with {count * 8} one-GPU jobs (KAI: 398 s end to end)", cluster
 
 
-def _unschedulable() -> tuple[str, Workloads]:
-    cluster = nodes(500)
+def unschedulable(count: int = 500) -> tuple[str, Workloads]:
+    """A gang of whole nodes, which must not evict what every node is full of."""
+    cluster = nodes(count)
     fill(cluster, gpu=1, priority=5)
     cluster.gang("large", 10, cpu=96, memory=640, gpu=8, priority=1)
-    return "unschedulable 10x8-GPU gang on 500 full nodes (KAI: 249 s)", cluster
+    return f"unschedulable 10x8-GPU gang on {count} full nodes (KAI: 249 s)", cluster
 
 
 def _queues(cluster: Workloads, *, gpus: int) -> None:
@@ -205,29 +204,42 @@ def _queues(cluster: Workloads, *, gpus: int) -> None:
         cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
 
 
-def _whole_nodes() -> tuple[str, Workloads]:
-    cluster = nodes(500)
-    _queues(cluster, gpus=4_000)
+def whole_nodes(count: int = 500) -> tuple[str, Workloads]:
+    """A gang reclaims every node from pods that have whole nodes."""
+    cluster = nodes(count)
+    _queues(cluster, gpus=count * 8)
     fill(cluster, gpu=8, per_node=1, of_queue="greedy")
-    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
-    return "500x8 GPUs from full-node victims (KAI, reclaim: 85 s)", cluster
+    cluster.gang("large", count, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
+    return f"{count}x8 GPUs from full-node victims (KAI, reclaim: 85 s)", cluster
 
 
-def _large_job() -> tuple[str, Workloads]:
-    cluster = nodes(1_000)
-    _queues(cluster, gpus=4_000)
+def large_job(count: int = 1_000) -> tuple[str, Workloads]:
+    """A gang reclaims half of the nodes from pods of one GPU each."""
+    cluster = nodes(count)
+    _queues(cluster, gpus=count * 4)
     fill(cluster, gpu=1, of_queue="greedy")
-    cluster.gang("large", 500, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
-    return "500x8 GPUs from 8000 one-GPU jobs on 1000 nodes (KAI, ReclaimLargeJobs: 76 s)", cluster
+    cluster.gang("large", count // 2, cpu=96, memory=640, gpu=8, labels={KAI_QUEUE_LABEL: "owed"})
+    jobs = f"{count * 8} one-GPU jobs on {count} nodes"
+    return f"{count // 2}x8 GPUs from {jobs} (KAI, ReclaimLargeJobs: 76 s)", cluster
 
 
-def _adversarial() -> tuple[str, Workloads]:
+def adversarial(count: int = 250) -> tuple[str, Workloads]:
     """Victims of 3 GPUs leave one free on each zone, and the preemptor's pods want two of one zone."""
-    cluster = nodes(250)
+    cluster = nodes(count)
     fill(cluster, gpu=3, per_node=2)
-    members = [pod(f"large-{n}", cpu=4, memory=8, gpu=2, priority=9) for n in range(250)]
-    cluster.gang("large", 0, least=250)
+    members = [pod(f"large-{n}", cpu=4, memory=8, gpu=2, priority=9) for n in range(count)]
+    cluster.gang("large", 0, least=count)
     for one in members:
         fields = {name: getattr(one, name) for name in one.__struct_fields__}
         cluster.add_pod(type(one)(**(fields | {"labels": {SIGS_GROUP_LABEL: "large"}})))
-    return "adversarial NUMA preemption, 250 pods x 2 GPUs (KAI: 65 s)", cluster
+    return f"adversarial NUMA preemption, {count} pods x 2 GPUs (KAI: 65 s)", cluster
+
+
+#: What is measured; of so many nodes each.
+SHAPES: tuple[Callable[..., tuple[str, Workloads]], ...] = (
+    filling,
+    unschedulable,
+    whole_nodes,
+    large_job,
+    adversarial,
+)

@@ -22,13 +22,13 @@ from grpclib.server import Server
 from kai_exporter.exporter import Exporter, Pace
 from kai_exporter.ingest_client import FixedToken, IngestClient
 from kai_exporter.metrics import ExporterMetrics
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.events.payloads import PodObserved
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
-from kaicore.podresources import LIST, ListPodResourcesRequest, ListPodResourcesResponse
-from kaicore.service import Health
-from kaicore.service.node_tokens import EVERY_NODE, node_token
+from kaicore.kube.podresources import LIST, ListPodResourcesRequest, ListPodResourcesResponse
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.payloads import PodObserved
+from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 
 from tests.bench.figures import Figure, figure

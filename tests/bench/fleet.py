@@ -13,20 +13,20 @@ from typing import Any
 
 import grpc
 import uvloop
-from kai_simulator.apiserver.process import ApiServerProcess
-from kai_simulator.fleet.fleet import Fleet
-from kai_simulator.fleet.kubelet import Container, Kubelet, Pod
-from kai_simulator.fleet.nodes import expand
-from kai_simulator.fleet.profile import load_profile
-from kai_simulator.fleet.running import running_fleet
-from kai_simulator.fleet.state_files import StateFiles
-from kaicore import podresources as api
-from kaicore.k8s.access import AccessSource, plain_access
-from kaicore.k8s.client import KubeClient
-from kaicore.service import configure_logging
+from kai_apiserver.process import ApiServerProcess
+from kai_fleet.fleet import Fleet
+from kai_fleet.kubelet import Container, Kubelet, Pod
+from kai_fleet.nodes import expand
+from kai_fleet.profile import load_profile
+from kai_fleet.running import running_fleet
+from kai_fleet.state_files import StateFiles
+from kaicore.kube import podresources as api
+from kaicore.kube.access import AccessSource, plain_access
+from kaicore.kube.client import KubeClient
+from kaicore.runtime.service import configure_logging
 
 from tests.bench.figures import Figure, figure
-from tests.simulator.fleet.cluster import eventually
+from tests.tools.fleet.cluster import eventually
 
 NODES, PODS, RUNS, IDLE_S = 1_000, 4_000, 3, 10
 PODS_PATH = "/api/v1/namespaces/default/pods"

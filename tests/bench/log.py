@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.events.codec import encode_payload
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.events.payloads import PodObserved
-from kaicore.log.audit import verify
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import encode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.payloads import PodObserved
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.figures import Figure, figure
 from tests.factory import pod

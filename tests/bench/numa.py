@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.events import payloads
-from kaicore.numa.columns import ZoneCharge
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.events import payloads
+from kaicore.rules.numa.columns import ZoneCharge
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, amounts, pod
@@ -69,12 +69,12 @@ def figures() -> Iterator[Figure]:
             for row in some:
                 fresh.admits(row)
 
-        trail, tenant = Trail(state.columns.copy()), verdicts.predict(0)
+        trail, tenant = Statement(state.columns.copy()), verdicts.predict(0)
         assert tenant is not None
 
-        def simulated(trail: Trail = trail, charge: ZoneCharge = tenant.charge) -> None:
+        def simulated(trail: Statement = trail, charge: ZoneCharge = tenant.charge) -> None:
             for row in range(500):
-                here = Tenancy("pod", row, {"cpu": 1000}, charge)
+                here = PodCharge("pod", row, {"cpu": 1000}, charge)
                 savepoint = trail.savepoint()
                 trail.evict(trail.place(here))
                 trail.rollback(savepoint)

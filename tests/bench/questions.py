@@ -14,11 +14,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.log.migrate import upgrade
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.accounts import QueueAccounts
-from kaicore.queues.division import USAGE_SCALE, divide
-from kaicore.queues.tree import Demand, QueueTree
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.queues.division import USAGE_SCALE, divide
+from kaicore.rules.queues.tree import Demand, QueueTree
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, pod

@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from kai_simulator.fleet.offline import OfflineKubelets
-from kaicore.engine.config import EngineConfig
-from kaicore.simulation import Located, read_world, simulate
+from kai_fleet.offline import OfflineKubelets
+from kaicore.analysis.simulation import Located, read_world, simulate
+from kaicore.rules.engine.config import EngineConfig
 
 from tests.bench.figures import Figure, figure
 

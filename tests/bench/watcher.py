@@ -13,19 +13,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from kai_simulator.apiserver.process import ApiServerProcess
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import PodObserved
-from kaicore.k8s.access import plain_access
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.facts import Facts
-from kaicore.k8s.kinds import POD
-from kaicore.k8s.reflector_core import ListPage, ReflectorCore
-from kaicore.k8s.resources import PODS as POD_RESOURCE
-from kaicore.log.migrate import upgrade
-from kaicore.log.port import Filter
-from kaicore.log.postgres import PostgresLog
+from kai_apiserver.process import ApiServerProcess
+from kaicore.kube.access import plain_access
+from kaicore.kube.client import KubeClient
+from kaicore.kube.facts import Facts
+from kaicore.kube.kinds import POD
+from kaicore.kube.reflector_core import ListPage, ReflectorCore
+from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import PodObserved
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.apiserver import Load, pod
 from tests.bench.figures import Figure, figure

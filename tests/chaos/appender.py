@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from kaicore.errors import LogUnavailable
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Unit, UnitOutcome
 
 from tests.new_events import new_event
 

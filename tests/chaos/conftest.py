@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.servers import scratch_directory
 

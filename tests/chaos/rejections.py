@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
 
 _NEVER = 1 << 60
 

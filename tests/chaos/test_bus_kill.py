@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kaicore.bus import Limits, NatsBus, StreamState
-from kaicore.bus.wire import from_message
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.errors import LogUnavailable
-from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, Fallback, Source
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import Limits, NatsBus, StreamState
+from kaicore.ledger.bus.wire import from_message
+from kaicore.ledger.feed import EventFeed, Fallback, Source
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until

@@ -6,11 +6,11 @@ import signal
 
 import psycopg
 import pytest
-from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import LogUnavailable
-from kaicore.events.envelope import UnitOutcome
-from kaicore.log.audit import verify
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import UnitOutcome
+from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.chaos.appender import SHARED
 from tests.chaos.conftest import Appender, Start

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.log.port import Filter
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, finished, ours, pod_manifest
 from tests.servers import scratch_directory

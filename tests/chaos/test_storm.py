@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from kaicore.analysis.inquiry.promising import promises_of
 from kaicore.errors import ClusterError
-from kaicore.events.codec import decode_payload
-from kaicore.inquiry.promising import promises_of
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Stage
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
 
 from tests.chaos.rejections import rejections_of, story
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, ours, pod_manifest
@@ -231,8 +231,10 @@ class Storm:
         port = json.loads((self._stack.directory.root / "ports.json").read_text())["e2e-fleet"]
         self.told.append(f"{node}: {what} {body}")
         with suppress(aiohttp.ClientError):
-            async with aiohttp.ClientSession() as session:
-                await session.post(f"http://127.0.0.1:{port}/simulator/nodes/{node}/{what}", json=body)
+            async with aiohttp.ClientSession(headers=await self._stack.admin_headers()) as session:
+                url = f"http://127.0.0.1:{port}/simulator/nodes/{node}/{what}"
+                async with session.post(url, json=body) as response:
+                    assert response.status in (200, 503), await response.text()
 
     async def failed_jobs(self) -> list[str]:
         """Jobs that did not complete."""

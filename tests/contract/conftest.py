@@ -4,10 +4,10 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from kaicore.bus import Bus, MemoryBus, NatsBus
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import Bus, MemoryBus, NatsBus
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.relay_process import PATIENCE_S
 

@@ -1,12 +1,12 @@
-"""What `kaicore.bus.port` promises, held against the bus in memory and NATS."""
+"""What `kaicore.ledger.bus.port` promises, held against the bus in memory and NATS."""
 
 import asyncio
 import secrets
 from collections.abc import Callable
 
 import pytest
-from kaicore.bus import Bus, Limits, Message, StreamState
 from kaicore.errors import BusUnavailable, Fenced, InvalidObject
+from kaicore.ledger.bus import Bus, Limits, Message, StreamState
 
 from tests.relay_process import PATIENCE_S
 

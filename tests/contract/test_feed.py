@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from kaicore.bus import Bus, Limits
-from kaicore.bus.wire import to_message
-from kaicore.events.envelope import Event
-from kaicore.events.payloads import NodeDeleted
-from kaicore.feed import EventFeed, Fallback, Source
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import EventLog
+from kaicore.ledger.bus import Bus, Limits
+from kaicore.ledger.bus.wire import to_message
+from kaicore.ledger.feed import EventFeed, Fallback, Source
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import NodeDeleted
 
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S

@@ -21,8 +21,8 @@ from urllib.request import urlopen
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
 
 Json = dict[str, Any]
 
@@ -69,7 +69,7 @@ def real_nodes() -> bool:
 class Child:
     """A process of ours that ends with the tests, whatever happens."""
 
-    def __init__(self, log: Path, *command: str | Path) -> None:
+    def __init__(self, log: Path, *command: str | Path, inherit: tuple[int, ...] = ()) -> None:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -78,6 +78,7 @@ class Child:
                 stderr=output,
                 env={**os.environ, "KAI_PARENT_PID": str(os.getpid())},
                 start_new_session=True,
+                pass_fds=inherit,
             )
 
     def until(self, ready: Callable[[], bool]) -> None:
@@ -92,13 +93,6 @@ class Child:
         """End it, and wait for its end."""
         self._process.terminate()
         assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-5000:]
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(url: str) -> bool:
@@ -126,7 +120,7 @@ class Cluster:
         self.namespace = f"kai-e2e-{secrets.token_hex(4)}"
         self.kubeconfig = given or root / "admin.kubeconfig"
         self._profile = profile
-        self._fleet_port = free_port()
+        self._fleet_listens = socket.create_server(("127.0.0.1", 0))
         self._server: Child | None = None
         self._fleet: Child | None = None
         self._exporters: list[Child] = []
@@ -137,7 +131,7 @@ class Cluster:
         if self.simulated:
             outputs = ["--kubeconfig-out", self.root / "tls.kubeconfig", "--http-kubeconfig-out", self.kubeconfig]
             data = ["--data-dir", self.root / "apiserver"]
-            self._server = Child(self.root / "apiserver.log", "kai_simulator.apiserver.main", *outputs, *data)
+            self._server = Child(self.root / "apiserver.log", "kai_apiserver.main", *outputs, *data)
             self._server.until(self.kubeconfig.exists)
         asyncio.run(self._prepare())
         if not real_nodes():
@@ -145,9 +139,14 @@ class Cluster:
                 self.root / "fleet.log",
                 *("kai_cli.main", "fleet", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
                 *("--data-dir", self.root / "fleet", "--podresources-dir", self._sockets),
-                *("--install-crds", "true", "--http-port", str(self._fleet_port)),
+                *("--install-crds", "--http-fd", str(self._fleet_listens.fileno())),
+                inherit=(self._fleet_listens.fileno(),),
             )
-            self._fleet.until(lambda: answers(f"http://127.0.0.1:{self._fleet_port}/readyz"))
+            self._fleet.until(lambda: answers(f"{self._fleet_address}/readyz"))
+
+    @property
+    def _fleet_address(self) -> str:
+        return f"http://127.0.0.1:{self._fleet_listens.getsockname()[1]}"
 
     @property
     def _sockets(self) -> Path:
@@ -215,7 +214,7 @@ class Cluster:
 
     def fleet_url(self, path: str) -> str:
         """Where the simulated fleet takes its orders."""
-        return f"http://127.0.0.1:{self._fleet_port}/simulator/{path}"
+        return f"{self._fleet_address}/simulator/{path}"
 
     @asynccontextmanager
     async def client(self, service: str = "") -> AsyncIterator[KubeClient]:
@@ -237,6 +236,7 @@ class Cluster:
                 asyncio.run(self._delete_nodes(nodes))
         if self._server is not None:
             self._server.stop()
+        self._fleet_listens.close()
 
     async def _clear(self) -> None:
         """Delete the namespace while the kubelets still end its pods."""

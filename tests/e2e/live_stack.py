@@ -15,17 +15,17 @@ from typing import Any
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kaicore.analysis.inquiry.promising import promises_of
+from kaicore.analysis.inquiry.replaying import replay_log
 from kaicore.errors import LogUnavailable
-from kaicore.inquiry.promising import promises_of
-from kaicore.inquiry.replaying import replay_log
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.log.audit import verify
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.contradiction import MissCause
-from kaicore.state.pod_entry import PodEntry, Stage
+from kaicore.kube.access import AccessSource, configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 
@@ -141,9 +141,17 @@ class LiveStack:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[KubeClient]:
         """A client with the administrator's rights."""
-        kubeconfig = self.cluster.service_kubeconfig if self._on is None else str(self._on.kubeconfig)
-        async with KubeClient(configured_access(kubeconfig)) as client:
+        async with KubeClient(self._admin()) as client:
             yield client
+
+    async def admin_headers(self) -> dict[str, str]:
+        """The headers of a request with the administrator's rights."""
+        access = await self._admin()()
+        return await access.headers()
+
+    def _admin(self) -> AccessSource:
+        kubeconfig = self.cluster.service_kubeconfig if self._on is None else str(self._on.kubeconfig)
+        return configured_access(kubeconfig)
 
     async def create(self, *manifests: dict[str, Any]) -> None:
         """Create objects, in the tests' namespace where theirs is not told."""

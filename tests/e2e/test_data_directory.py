@@ -43,7 +43,7 @@ def test_a_second_kai_on_a_directory_in_use_is_refused_and_the_first_loses_nothi
 
 
 def test_after_kill_minus_9_the_directory_is_free_only_when_servers_and_services_are_gone(stack: LiveStack) -> None:
-    fleet = stack.pid_of("kai_simulator.fleet.main")
+    fleet = stack.pid_of("kai_fleet.main")
     subprocess.run(["kill", "-STOP", str(fleet)], check=True)
     try:
         stack.kill()

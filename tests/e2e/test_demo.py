@@ -1,4 +1,6 @@
-"""The demonstration, as `make run ONCE=1` runs it, on its own manifests with shorter runs."""
+"""The demonstration, as `make run ONCE=1` runs it, on its own manifests; its runs and its Jobs' back-offs are shorter.
+
+Scheduled blind, a Job has a dozen failures in a row, and then waits for sixty times its first back-off: a minute."""
 
 import os
 import re
@@ -36,7 +38,8 @@ def demonstration(root: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith("KAI_")},
+        env={key: value for key, value in os.environ.items() if not key.startswith("KAI_")}
+        | {"KAI_JOB_BACKOFF_S": "0.1"},
     )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kaicore.log.port import Filter
-from kaicore.state.cluster_state import ClusterState
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import TWO_GPU_NODES, Cluster, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running

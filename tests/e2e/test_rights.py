@@ -13,11 +13,11 @@ import msgspec
 import pytest
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
-from kaicore.k8s.queue_kinds import QUEUE_KINDS
-from kaicore.k8s.resources import OptionalResource
+from kaicore.kube.client import KubeClient
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION
+from kaicore.kube.queue_kinds import QUEUE_KINDS
+from kaicore.kube.resources import OptionalResource
 
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from kaicore.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.e2e.live_stack import (

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
-from kaicore.engine.config import Evaluator
+from kaicore.rules.engine.config import Evaluator
 
 from tests.fidelity.format import VectorError
 from tests.fidelity.history import Knowledge

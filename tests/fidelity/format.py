@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-from kaicore.model.node import TopologyPolicy, TopologyScope
-from kaicore.model.pod import ContainerKind, QosClass
+from kaicore.rules.model.node import TopologyPolicy, TopologyScope
+from kaicore.rules.model.pod import ContainerKind, QosClass
 
 _ZoneMap = dict[str, list[int]]
 _Amounts = dict[str, int]

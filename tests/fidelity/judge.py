@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kaicore.model.node import TopologyPolicy
+from kaicore.rules.model.node import TopologyPolicy
 
 from tests.fidelity.history import Knowledge, NodeHistory
 from tests.fidelity.score import Score

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from kaicore.model.quantity import is_memory
-from kaicore.numa.admission import Admitted, Refused
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.admission import Admitted, Refused
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record

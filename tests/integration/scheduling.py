@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import Pace, Scheduler
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload
-from kaicore.feed import EventFeed
-from kaicore.inquiry.folding import restored
-from kaicore.log.port import EventLog, Filter
-from kaicore.service import Health, ServiceContext, get_logger
+from kaicore.analysis.inquiry.folding import restored
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import Payload
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.factory import amounts, node, pod, topology

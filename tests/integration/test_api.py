@@ -11,11 +11,15 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kaicore.inquiry.asking import Inquiry
-from kaicore.log.port import EventLog
-from kaicore.service import Health
-from kaicore.service.http_server import HttpServer
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_server import HttpServer
 
+from tests.factory import amounts, pod
 from tests.integration.scheduling import Facts, placed, scheduling
 
 
@@ -82,14 +86,14 @@ async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
     assert len(cycles["items"]) == 1
     assert cycles["items"][0]["inputPosition"] < cycles["items"][0]["position"]
     assert (await api.get(f"{here}/why/Node/n0"))["verdict"] == "Ready, holds 2 pods"
-    assert "knows of no Job" in (await api.get(f"{here}/why/Job/none?namespace=x", status=404))["detail"]
-    assert "there are: pods" in (await api.get(f"{here}/nosuch", status=404))["detail"]
+    assert "knows of no Job" in (await api.get(f"{here}/why/Job/none?namespace=x", status=404))["error"]
+    assert "there are: pods" in (await api.get(f"{here}/nosuch", status=404))["error"]
     position = (await api.get(f"{here}/position"))["position"]
     assert (await api.get(f"{here}/position?beyond={position - 1}&wait=30"))["position"] == position
 
 
 async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line(api: Api, cluster_name: str) -> None:
-    wrong = (await api.get(f"/v1/clusters/{cluster_name}/nodes?pending=true", status=400))["detail"]
+    wrong = (await api.get(f"/v1/clusters/{cluster_name}/nodes?pending=true", status=400))["error"]
     assert wrong == "nodes cannot be filtered by pending"
     for question, problem in (
         (("why", "a\tb"), "kai: path and query: only UTF-8 without control characters\n"),
@@ -146,7 +150,60 @@ async def _ended(*arguments: str) -> tuple[int, bytes, bytes]:
 
 
 async def test_says_what_it_does_not_know(api: Api, cluster_name: str) -> None:
-    assert "no cluster 'other'" in (await api.get("/v1/clusters/other", status=404))["detail"]
+    assert "no cluster 'other'" in (await api.get("/v1/clusters/other", status=404))["error"]
     gone = await api.get(f"/v1/clusters/{cluster_name}/pods/default/none/why", status=404)
-    assert "never heard of" in gone["detail"]
+    assert "never heard of" in gone["error"]
     await api.get(f"/v1/clusters/{cluster_name}/events?limit=0", status=422)
+
+
+async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(api: Api, cluster_name: str) -> None:
+    """A filter that was misspelled was left out, and all pods were answered."""
+    refused = await api.get(f"/v1/clusters/{cluster_name}/pods?quue=a&limit=1&colour=red", status=400)
+    assert refused == {
+        "error": "unknown query parameter 'colour'; 'quue'; did you mean 'queue'? "
+        "(there are: limit, name, namespace, node, pending, queue, rejected)"
+    }
+    for path in ("/v1/clusters", f"/v1/clusters/{cluster_name}/audit", f"/v1/clusters/{cluster_name}/events"):
+        assert "'chain'" in (await api.get(f"{path}?chain=1", status=400))["error"]
+
+
+async def test_every_error_has_one_shape(api: Api, cluster_name: str) -> None:
+    here = f"/v1/clusters/{cluster_name}"
+    for path, status, told in (
+        ("/nowhere", 404, "Not Found"),
+        ("/v1/clusters/other/pods", 404, "no cluster 'other' in the log"),
+        (f"{here}/events?limit=0&after=x", 422, "after: Input should be a valid integer"),
+        (f"{here}/pods?name=%00", 400, "path and query: only UTF-8 without control characters"),
+        (f"{here}/nodes?pending=true", 400, "nodes cannot be filtered by pending"),
+    ):
+        refused = await api.get(path, status=status)
+        assert refused.keys() == {"error"}
+        assert refused["error"].startswith(told)
+
+
+async def test_the_audit_holds_decisions_to_the_account_as_the_command_line_does(
+    api: Api, postgres_log: EventLog, cluster_name: str, database_url: str
+) -> None:
+    """The API verified the chain only, and said `ok` of a log in which a zone is promised twice."""
+    verify = ("audit", "verify", "-o", "json", "--database-url", database_url, "--cluster", cluster_name)
+    for name, ok, code in (("", True, 0), ("first", True, 0), ("second", False, 1)):
+        if name:
+            await promise(postgres_log, cluster_name, name, gpu=2 if ok else 4)
+        answer = await api.get(f"/v1/clusters/{cluster_name}/audit")
+        ended, said, _ = await _ended(*verify)
+        assert (answer["ok"], ended) == (ok, code)
+        assert msgspec.json.decode(said) == answer
+    assert [(item["pod"], item["zone"], item["resource"]) for item in answer["promises"]["twice"]] == [
+        ("default/second", "node-1", "nvidia.com/gpu")
+    ]
+
+
+async def promise(log: EventLog, cluster: str, name: str, *, gpu: int) -> None:
+    """Record that a pod was placed on zone node-1 of n0, which no cycle decided."""
+    held = (ZoneAmount("node-1", amounts(gpu=gpu)),)
+    placement = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-1",), held),))
+    placed_event = payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", placement)
+    facts = (payloads.PodObserved(pod(name, cpu=1, gpu=gpu)), placed_event)
+    for number, payload in enumerate(facts):
+        event = NewEvent(derived_id(name, str(number)), f"pod/uid-{name}", payload, "x", 0, f"default/{name}")
+        await log.append(cluster, [Unit((event,))])

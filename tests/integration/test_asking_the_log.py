@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from kai_cli.log_answers import open_log_answers
 from kai_cli.source import Source
-from kaicore.inquiry.answers import Selection
-from kaicore.log.port import EventLog
+from kaicore.analysis.inquiry.answers import Selection
+from kaicore.ledger.log.port import EventLog
 
 from tests.integration.scheduling import Facts, placed, scheduling
 

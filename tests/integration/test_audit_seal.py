@@ -12,13 +12,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from kai_cli.main import main
-from kaicore.log.chain import event_hash
-from kaicore.log.migrate import upgrade
-from kaicore.log.partitions import Month
-from kaicore.log.port import Snapshot
-from kaicore.log.postgres import PostgresLog
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.ledger.log.chain import event_hash
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.integration.scheduling import Facts
 
@@ -281,9 +281,9 @@ def test_what_was_promised_twice_is_named(kai: Run, url: str) -> None:
 
 
 async def _promise_twice(url: str) -> None:
-    from kaicore.events import payloads
-    from kaicore.events.envelope import NewEvent, Unit, derived_id
-    from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+    from kaicore.rules.events import payloads
+    from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+    from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
     async with await PostgresLog.open(url) as log:
         facts = Facts(log, C)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from kaicore.bus import Limits, Message, NatsBus, pull
-from kaicore.bus import connection as connection_module
-from kaicore.bus.connection import Connection, Outgoing
 from kaicore.errors import BusUnavailable
+from kaicore.ledger.bus import Limits, Message, NatsBus, pull
+from kaicore.ledger.bus import connection as connection_module
+from kaicore.ledger.bus.connection import Connection, Outgoing
 
 from tests.relay_process import PATIENCE_S
 

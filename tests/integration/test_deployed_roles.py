@@ -8,10 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from kaicore.embedded import EmbeddedPostgres
-from kaicore.embedded.places import unprivileged_user
-from kaicore.embedded.postgres import _programs
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.embedded.places import unprivileged_user
+from kaicore.runtime.embedded.postgres import _programs
 
 from tests.servers import scratch_directory
 

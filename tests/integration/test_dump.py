@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kai_cli.dump import Dump
 from kai_cli.manifests import read_located
-from kaicore.engine.config import EngineConfig
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.k8s.access import plain_access
-from kaicore.k8s.client import KubeClient
-from kaicore.simulation import read_world, simulate
+from kaicore.analysis.simulation import read_world, simulate
+from kaicore.kube.access import plain_access
+from kaicore.kube.client import KubeClient
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 
 from tests.kube import PODS, Api, simulated
 

@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.main import export
 from kai_exporter.settings import ExporterSettings
-from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
-from kaicore.events import payloads
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.placement import SpanAmount, ZoneAmount
-from kaicore.service import Health, ServiceContext, get_logger
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import SpanAmount, ZoneAmount
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import REGISTRY
 
 from tests.factory import GI
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
 from tests.service_process import service_process
-from tests.simulator.fleet.cluster import Cluster
-from tests.simulator.fleet.objects import GROUP, NO_LAG
+from tests.tools.fleet.cluster import Cluster
+from tests.tools.fleet.objects import GROUP, NO_LAG
 
 PROFILE = "groups:" + GROUP.format(
     count=3, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing="", lag=NO_LAG
@@ -78,10 +78,9 @@ async def _fleet(server: ApiServer, sockets: Path, directory: Path) -> AsyncIter
         "--profile": directory / "profile.yaml",
         "--data-dir": directory / "data",
         "--podresources-dir": sockets,
-        "--install-crds": "true",
     }
     flags = [str(part) for flag in arguments.items() for part in flag]
-    async with service_process("kai_simulator.fleet.main", {}, *flags):
+    async with service_process("kai_fleet.main", {}, "--install-crds", *flags):
         yield
 
 

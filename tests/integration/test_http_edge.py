@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import psycopg
 import pytest
-from kaicore.log.postgres import PostgresLog
-from kaicore.service import Health
-from kaicore.service.health import with_health
-from kaicore.service.http_limits import HttpLimits
-from kaicore.service.http_server import HttpServer
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import with_health
+from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts
 from tests.service_process import ready, service_process
@@ -324,7 +324,7 @@ async def test_a_replay_that_takes_too_long_is_given_up(database_url: str, super
     async with api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api, Locked(superuser_url):
         status, said = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert status == 504
-        assert "took more than" in json.loads(said.partition(b"\r\n\r\n")[2])["detail"]
+        assert "took more than" in json.loads(said.partition(b"\r\n\r\n")[2])["error"]
 
 
 async def _is(number: Awaitable[int], right: Callable[[int], bool]) -> bool:

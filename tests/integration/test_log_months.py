@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, EventsRetired, LogUnavailable
-from kaicore.events.envelope import UnitOutcome
-from kaicore.log.audit import verify
-from kaicore.log.partitions import Month
-from kaicore.log.port import Filter, Snapshot
-from kaicore.log.postgres import PostgresLog
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Filter, Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import UnitOutcome
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.new_events import unit
 
@@ -38,7 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def log(empty_database_url: str, clock: Clock) -> AsyncIterator[PostgresLog]:
-    from kaicore.log.migrate import upgrade
+    from kaicore.ledger.log.migrate import upgrade
 
     await asyncio.to_thread(upgrade, empty_database_url)
     async with await PostgresLog.open(empty_database_url, clock=clock) as opened:

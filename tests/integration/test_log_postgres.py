@@ -7,11 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
-from kaicore.events.envelope import UnitOutcome
-from kaicore.log.audit import verify
-from kaicore.log.postgres import PostgresLog
-from kaicore.log.postgres.append import Appender
-from kaicore.log.postgres.connections import Connections, end
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres.append import Appender
+from kaicore.ledger.log.postgres.connections import Connections, end
+from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.new_events import new_event, unit
 

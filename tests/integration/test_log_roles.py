@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError
-from kaicore.events.envelope import UnitOutcome
-from kaicore.log.audit import verify
-from kaicore.log.port import Snapshot
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.conftest import as_role
 from tests.new_events import new_event, unit
@@ -95,6 +95,41 @@ async def test_who_appends_cannot_move_the_head_back_leave_a_gap_or_lower_a_vers
         assert code == "23514", (rows, position)
     assert await log.head(C) == head
     assert (await verify(log, C)).ok
+
+
+async def test_functions_use_the_logs_own_names_whatever_path_the_caller_sets(
+    log: PostgresLog, superuser_url: str, database_url: str
+) -> None:
+    with psycopg.connect(superuser_url) as connection:
+        connection.execute("CREATE SCHEMA foreign_names")
+        connection.execute("GRANT USAGE ON SCHEMA foreign_names TO PUBLIC")
+        for kind in ("text", "bigint"):
+            for operator, procedure in (("=", "equal"), ("<", "less"), ("<=", "no_more")):
+                connection.execute(
+                    f"CREATE FUNCTION foreign_names.{procedure}({kind}, {kind}) RETURNS boolean LANGUAGE plpgsql AS "
+                    "$$ BEGIN RAISE EXCEPTION 'not ours'; END $$"
+                )
+                connection.execute(
+                    f"CREATE OPERATOR foreign_names.{operator} "
+                    f"(LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = foreign_names.{procedure})"
+                )
+        connection.execute(
+            "CREATE FUNCTION foreign_names.decode(text, text) RETURNS bytea LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'not ours'; END $$"
+        )
+    row = (
+        '[{"stream":"node/n1","version":1,"type":"x","schema":1,"id":"00000000-0000-0000-0000-000000000001",'
+        '"actor":"a","occurred_at":0,"subject":"","correlation":"","body":"{}","hash":"AAAA"}]'
+    )
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET search_path = pg_temp, foreign_names, pg_catalog, public")
+        for table in ("log_head", "event", "event_id", "stream"):
+            connection.execute(f"CREATE TEMPORARY TABLE {table} AS SELECT * FROM public.{table} WITH NO DATA")
+        assert connection.execute("SELECT _position FROM public.kai_lock_head(%s)", [C]).fetchall() == [(0,)]
+        connection.execute("SELECT public.kai_append(%s, %s::json, 1, %s, 1)", [C, row, b"\0" * 32])
+        assert connection.execute("SELECT * FROM pg_temp.event").fetchall() == []
+        assert connection.execute("SELECT public.kai_make_month(2031, 1)").fetchall() == [(True,)]
+    assert [event.stream for event in await log.read(C)] == ["node/n1"]
 
 
 async def test_who_reads_reads_audits_and_writes_nothing(log: PostgresLog, reader_url: str) -> None:

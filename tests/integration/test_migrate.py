@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, LogUnavailable
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
 
 
 def test_several_at_once_migrate_once(empty_database_url: str) -> None:

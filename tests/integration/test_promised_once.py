@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import NewEvent, Stale, Unit, derived_id
-from kaicore.inquiry.folding import events_of
-from kaicore.log.port import Filter
-from kaicore.log.postgres import PostgresLog
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.decide import Proposal, decide
-from kaicore.state.promises import PromiseCheck
+from kaicore.analysis.inquiry.folding import events_of
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Stale, Unit, derived_id
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.promises import PromiseCheck
 
 from tests.factory import amounts, node, pod, topology
 from tests.ingest_service import Facts, RunningIngest, running_ingest

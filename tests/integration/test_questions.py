@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from kai_cli.main import main
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.integration.scheduling import Facts, placed, scheduling
 
@@ -119,6 +119,46 @@ def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: As
     assert "default/a: recorded n1, replayed n0" in said
 
 
-def test_a_pod_that_nobody_has_heard_of_is_a_bad_question(url: str, ask: Ask) -> None:
+def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask) -> None:
     code, said = ask("why", "ml/nobody", "--database-url", url)
-    assert (code, said) == (2, "kai: the log has never heard of a pod ml/nobody\n")
+    assert (code, said) == (1, "kai: the log has never heard of a pod ml/nobody\n")
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        (("pods", "aa"), "pod 'aa' not found; did you mean 'a'?"),
+        (("pods", "other/a"), "pod 'a' not found in namespace 'other'"),
+        (("pods", "--node", "n11"), "node 'n11' not found; did you mean 'n1'?"),
+        (("pods", "--queue", "defautl", "--pending"), "queue 'defautl' not found; did you mean 'default'?"),
+        (("queues", "nosuch"), "queue 'nosuch' not found"),
+        (("nodes", "n00", "--watch"), "node 'n00' not found; did you mean 'n0'?"),
+        (("clusters", "nosuch"), "no cluster 'nosuch' in the log"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_name_that_nothing_has_is_told_and_is_no_success(
+    url: str, ask: Ask, question: tuple[str, ...], told: str
+) -> None:
+    """It was an empty list and success, as if there were such a queue, with nothing in it."""
+    assert ask("get", *question, "--database-url", url) == (1, f"kai: {told}\n")
+
+
+def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Ask) -> None:
+    for question in (
+        ("pods", "a", "--pending"),
+        ("pods", "default/a", "--rejected"),
+        ("pods", "--queue", "default", "--pending"),
+        ("pods", "--node", "n1"),
+    ):
+        assert ask("get", *question, "--database-url", url) == (0, "no pods\n")
+
+
+def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues(url: str, ask: Ask) -> None:
+    """Pods were said to be of queue `default`, and the list of queues was empty."""
+    code, said = ask("get", "queues", "-o", "json", "--database-url", url)
+    (row,) = json.loads(said)["items"]
+    assert (code, row["name"], row["kind"], row["running"], row["waiting"]) == (0, "default", "", 1, 0)
+    code, said = ask("why", "queue/default", "--database-url", url)
+    assert code == 0
+    assert "default/a" in said or " a " in said

@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from kaicore.bus import Limits, NatsBus, StreamState
-from kaicore.bus.nkeys import new_seed
-from kaicore.bus.wire import from_message
-from kaicore.embedded import EmbeddedNats
 from kaicore.errors import BusUnavailable, ConfigurationError, NoRoom
-from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, Source
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import Limits, NatsBus, StreamState
+from kaicore.ledger.bus.nkeys import new_seed
+from kaicore.ledger.bus.wire import from_message
+from kaicore.ledger.feed import EventFeed, Source
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.embedded import EmbeddedNats
 
 from tests.new_events import new_event, unit
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until

@@ -1,7 +1,7 @@
 """The relay needs no right but to read the log: deploy/ gives it the role kai_read."""
 
-from kaicore.bus import NatsBus
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.conftest import as_role
 from tests.new_events import new_event, unit

@@ -6,18 +6,18 @@ from collections import Counter
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import Pace
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.groups.kinds import SIGS_POD_GROUP
-from kaicore.groups.membership import SIGS_GROUP_LABEL
-from kaicore.inquiry.folding import restored
-from kaicore.log.port import EventLog, Filter
-from kaicore.model.group_source import GroupSource
-from kaicore.queues.config import FairShareConfig
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import encode_state
+from kaicore.analysis.inquiry.folding import restored
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.factory import node, pod

@@ -35,7 +35,7 @@ def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
 
 
 def test_the_same_bytes_in_every_process() -> None:
-    runs = [kai(EXAMPLES, "--fleet", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "1", "7")]
+    runs = [kai(EXAMPLES, "--profile", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "1", "7")]
     assert {run.stdout for run in runs} == {runs[0].stdout}
     assert not any(run.stderr for run in runs)
     pods = json.loads(runs[0].stdout)["pods"]
@@ -45,11 +45,11 @@ def test_the_same_bytes_in_every_process() -> None:
 
 def test_the_examples_on_24_nodes_from_files(tmp_path: Path) -> None:
     """Nodes in a folder of files give what the fleet's profile gives, with the files in any order."""
-    from kai_simulator.fleet.offline import OfflineKubelets
+    from kai_fleet.offline import OfflineKubelets
 
     for number, item in enumerate(OfflineKubelets("demo24").objects()):
         (tmp_path / f"{number:02}.json").write_text(json.dumps(item))
-    assert document(EXAMPLES, tmp_path) == document(tmp_path, EXAMPLES) == document(EXAMPLES, "--fleet", "demo24")
+    assert document(EXAMPLES, tmp_path) == document(tmp_path, EXAMPLES) == document(EXAMPLES, "--profile", "demo24")
 
 
 def test_what_kubectl_prints_is_understood() -> None:
@@ -115,8 +115,10 @@ def test_flags_and_settings_file(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(node("n1") + node("n2") + pod("a") + pod("b"))
     assert brief(document(tmp_path, "--strategy", "spread"))["b"] == "n2 node-0"
     (tmp_path / "settings").write_text("placement_strategy: spread\n")
-    assert brief(document(tmp_path, "--config", tmp_path / "settings"))["b"] == "n2 node-0"
-    both = document(tmp_path, "--config", tmp_path / "settings", "--strategy", "binpack", "--no-numa", "--cycles", "1")
+    assert brief(document(tmp_path, "--scheduler-config", tmp_path / "settings"))["b"] == "n2 node-0"
+    both = document(
+        tmp_path, "--scheduler-config", tmp_path / "settings", "--strategy", "binpack", "--no-numa", "--cycles", "1"
+    )
     assert brief(both) == {"a": "n1", "b": "n1"}
     assert both["cycles"] == 1
     ignoring = document(tmp_path, "--ignore", GPU, "--ignore", "cpu", "--scheduler-name", "mine")
@@ -138,9 +140,9 @@ def test_flags_and_settings_file(tmp_path: Path) -> None:
             (),
             "m.yaml, document 4: Pod default/a: metadata.name: is there",
         ),
-        (pod("a"), ("--config", "/nowhere"), "/nowhere: "),
+        (pod("a"), ("--scheduler-config", "/nowhere"), "/nowhere: "),
         (pod("a"), ("--cycles", "-1"), "--cycles: must be 0 or more: -1"),
-        (pod("a"), ("--fleet", "nowhere"), "profile nowhere: neither one of"),
+        (pod("a"), ("--profile", "nowhere"), "profile nowhere: neither one of"),
         (pod("a"), ("--nope",), "no such option: --nope"),
         (pod("a"), ("/nowhere",), "/nowhere: no such file or folder"),
         ("&a [*a]", (), "m.yaml"),

@@ -7,17 +7,17 @@ import msgspec
 import psycopg
 import pytest
 from kai_ingest.projection import SCHEMA
+from kaicore.analysis.inquiry.folding import first_state, folded, restored
+from kaicore.analysis.inquiry.replaying import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
-from kaicore.inquiry.folding import first_state, folded, restored
-from kaicore.inquiry.replaying import replay_log
-from kaicore.log.metrics import DISCARDED
-from kaicore.log.migrate import upgrade
-from kaicore.log.partitions import Month
-from kaicore.log.port import Filter, Snapshot
-from kaicore.log.postgres import PostgresLog
-from kaicore.log.snapshots import newest
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
+from kaicore.ledger.log.metrics import DISCARDED
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Filter, Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.snapshots import newest
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 
 from tests.ingest_service import running_ingest
 from tests.integration.scheduling import Facts, placed, scheduling

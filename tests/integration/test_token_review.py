@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
+from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_ingest.authentication import AuthenticationUnavailable, KubernetesTokens, NotAllowed, NotAuthenticated
 from kai_ingest.token_review import KubernetesReviewer
-from kai_simulator.apiserver.server import ApiServer, ApiServerOptions
-from kaicore.k8s.access import plain_access
-from kaicore.k8s.client import KubeClient
+from kaicore.kube.access import plain_access
+from kaicore.kube.client import KubeClient
 
 CORE = "/api/v1"
 NAMESPACE = f"{CORE}/namespaces/kai-system"

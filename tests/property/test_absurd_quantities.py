@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.pod_class import node_requests
+from kaicore.analysis.simulation import Located, read_world
+from kaicore.analysis.simulation.run import Simulation
 from kaicore.errors import InvalidObject
-from kaicore.events.codec import encode_payload
-from kaicore.k8s import kinds
-from kaicore.k8s.facts import Facts
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.queue_kinds import QUEUE_KINDS
-from kaicore.k8s.reflector_core import Seen
-from kaicore.k8s.resources import (
+from kaicore.kube import kinds
+from kaicore.kube.facts import Facts
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.queue_kinds import QUEUE_KINDS
+from kaicore.kube.reflector_core import Seen
+from kaicore.kube.resources import (
     BUDGETS,
     CLAIMS,
     NODES,
@@ -29,12 +27,14 @@ from kaicore.k8s.resources import (
     TOPOLOGIES,
     VOLUMES,
 )
-from kaicore.model.quantity import MAX_AMOUNT
-from kaicore.simulation import Located, read_world
-from kaicore.simulation.run import Simulation
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.queue_shares import _ready as ready_totals
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.events.codec import encode_payload
+from kaicore.rules.model.quantity import MAX_AMOUNT
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.queue_shares import _ready as ready_totals
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests import wire
 from tests.factory import node as node_of
@@ -65,7 +65,7 @@ def containers(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
+def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for each kind
     found: list[dict[str, Any]] = []
     for name in ("n0", "n1"):
         allocatable = {"cpu": draw(quantities), "memory": draw(quantities), GPU: draw(whole), "pods": draw(whole)}

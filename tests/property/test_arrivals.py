@@ -6,12 +6,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.model.pod import ContainerKind, Pod
-from kaicore.numa.admission import Admitted, admit
-from kaicore.numa.arrivals import Arrival, is_certain
-from kaicore.numa.columns import ZoneCharge
-from kaicore.numa.prediction import predicted_placement
-from kaicore.numa.requests import AlignedRequest, aligned_request
+from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.rules.numa.admission import Admitted, admit
+from kaicore.rules.numa.arrivals import Arrival, is_certain
+from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.numa.requests import AlignedRequest, aligned_request
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_early_release import REQUEST, ZONES

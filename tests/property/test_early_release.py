@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance
-from kaicore.model.pod import ContainerKind, Pod
-from kaicore.numa.admission import Admitted, admit
-from kaicore.numa.prediction import predicted_placement
-from kaicore.state.contradiction import MissCause, contradiction
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance
+from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.rules.numa.admission import Admitted, admit
+from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.state.contradiction import MissCause, contradiction
 
 from tests.factory import Cluster, amounts, container, pod
 

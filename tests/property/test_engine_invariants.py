@@ -8,19 +8,19 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import ClearReason, CycleResult, Eviction, EvictionReason
-from kaicore.engine.eviction_cost import PodSizes
-from kaicore.events import payloads
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.pod_rules import PodRules, PodTerm, SpreadConstraint
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.queues.tree import UNLIMITED
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Stage
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import ClearReason, CycleResult, Eviction, EvictionReason
+from kaicore.rules.engine.victims.eviction_cost import PodSizes
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.pod_rules import PodRules, PodTerm, SpreadConstraint
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import amounts, pod
 from tests.groups import job

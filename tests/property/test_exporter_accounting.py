@@ -11,8 +11,8 @@ from kai_exporter.node_pods import NodePods
 from kai_exporter.report import encode_report
 from kai_ingest.observation import reported_placement
 from kai_ingest.reports import decode_report, read_pod
-from kaicore.model.placement import Placement
-from kaicore.podresources import PodResources
+from kaicore.kube.podresources import PodResources
+from kaicore.rules.model.placement import Placement
 
 from tests.podresources import GPU, answer, container, pod, shuffled
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.queues.config import FairShareConfig
-from kaicore.queues.tree import UNLIMITED
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.tree import UNLIMITED
 
 from tests.factory import pod
 from tests.hierarchy import number, queue

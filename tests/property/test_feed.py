@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kaicore.bus.wire import message_hash, to_message
-from kaicore.events.envelope import Event
-from kaicore.feed import EventFeed, FeedOptions
-from kaicore.log.chain import event_hash
+from kaicore.ledger.bus.wire import message_hash, to_message
+from kaicore.ledger.feed import EventFeed, FeedOptions
+from kaicore.ledger.log.chain import event_hash
+from kaicore.rules.events.envelope import Event
 
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import VirtualTimeLoop

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, REQUEST

@@ -4,13 +4,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.model.pod import ContainerKind
-from kaicore.model.quantity import is_memory
-from kaicore.numa.admission import Admitted, admit
-from kaicore.numa.init_remains import init_remains
-from kaicore.numa.prediction import predicted_placement
-from kaicore.numa.requests import aligned_request
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.admission import Admitted, admit
+from kaicore.rules.numa.init_remains import init_remains
+from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.numa.requests import aligned_request
 
 from tests.factory import Cluster, amounts, container, pod
 

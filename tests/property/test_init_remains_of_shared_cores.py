@@ -9,9 +9,9 @@ import random
 from collections import Counter
 from typing import Any
 
-from kai_simulator.fleet.kubelet import Kubelet
-from kai_simulator.fleet.kubelet.inventory import allocatable, available
-from kaicore.numa.admission import Admitted
+from kai_fleet.kubelet import Kubelet
+from kai_fleet.kubelet.inventory import allocatable, available
+from kaicore.rules.numa.admission import Admitted
 
 from tests.fidelity.history import Knowledge, NodeHistory
 from tests.property.test_two_models import admitted, build, node_of

@@ -7,20 +7,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_ingest.projection import Projection
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.node_charged import charging
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import ContainerKind, QosClass
-from kaicore.model.quantity import is_memory
-from kaicore.numa.masks import zones_of
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.decide import decide
-from kaicore.state.pod_entry import Stage
-from kaicore.state.promises import PromiseCheck
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.node_charged import charging
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind, QosClass
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import decide
+from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.promises import PromiseCheck
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, amounts, container, pod, topology
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.errors import IdempotencyConflict, StaleExpectation
-from kaicore.events.envelope import Event, NewEvent, Unit, UnitOutcome
-from kaicore.events.payloads import NodeDeleted, Payload, TopologyDeleted
-from kaicore.log.chain import GENESIS, event_hash
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome
+from kaicore.rules.events.payloads import NodeDeleted, Payload, TopologyDeleted
 
 from tests.new_events import new_event
 

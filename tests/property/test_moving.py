@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.decisions import EvictionReason
-from kaicore.model.pod import Owner
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.model.pod import Owner
 
 from tests.factory import pod
 from tests.groups import job

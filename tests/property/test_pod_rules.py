@@ -5,17 +5,17 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.neighbourhood import Neighbourhood
-from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.node_filters import affine, selected, tolerates
-from kaicore.engine.pod_marks import PodMarks
-from kaicore.events import payloads
-from kaicore.model.node import Node, Taint
-from kaicore.model.pod import Pod, Toleration
-from kaicore.model.pod_rules import HostPort, PodRules, PodTerm, PreferredPods, SpreadConstraint
-from kaicore.model.selector import PodSelector, Requirement, meets
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
+from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
+from kaicore.rules.engine.constraints.pod_marks import PodMarks
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import Node, Taint
+from kaicore.rules.model.pod import Pod, Toleration
+from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, PreferredPods, SpreadConstraint
+from kaicore.rules.model.selector import PodSelector, Requirement, meets
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, node, pod
 
@@ -182,7 +182,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
     known, columns = state.class_of(entry), state.columns.copy()
     fitting = selected(columns, known.node_selector) & affine(columns, known.node_affinity)
     tolerated = columns.taints_where(lambda taint: tolerates(known.tolerations, taint))[0]
-    rules = Neighbourhood(known, columns, fitting=fitting, tolerated=tolerated)
+    rules = ConstraintEvaluator(known, columns, fitting=fitting, tolerated=tolerated)
     return {name for name, row in columns.rows.items() if not rules.refuses(row)}
 
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.k8s.objects import NodeObject
-from kaicore.k8s.reflector_core import Change, Gone, ListPage, ObjectKey, ReflectorCore, Refused, Seen, Watch
-from kaicore.k8s.resources import NODES
+from kaicore.kube.objects import NodeObject
+from kaicore.kube.reflector_core import Change, Gone, ListPage, ObjectKey, ReflectorCore, Refused, Seen, Watch
+from kaicore.kube.resources import NODES
 
 from tests import wire
 

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.engine.remedies import Remedies
-from kaicore.engine.smaller_pods import with_at_most
-from kaicore.events.payloads import Reason
-from kaicore.state.cycle_input import cycle_input
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.engine.explain.remedies import Remedies
+from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cycle_input import cycle_input
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 from tests.workloads import Workloads

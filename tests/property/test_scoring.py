@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.numa.scoring import NumaScoring, ScoringStrategy
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
 from tests.factory import GPU, Cluster, pod
 from tests.property.test_ledger_invariants import asked, nodes

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.model.pod import ContainerKind, QosClass
-from kaicore.numa.screen import may_admit
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.model.pod import ContainerKind, QosClass
+from kaicore.rules.numa.screen import may_admit
 
 from tests.factory import Cluster, amounts, container, pod
 

@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_simulator.apiserver.kinds.metadata import validate_metadata
-from kai_simulator.apiserver.kinds.table import NO_RULES, RULES
-from kai_simulator.apiserver.types import Mismatch, decode
-from kai_simulator.fleet.offline import OfflineKubelets
-from kaicore.engine.config import EngineConfig
-from kaicore.simulation import Located, read_world, simulate
+from kai_apiserver.kinds.metadata import validate_metadata
+from kai_apiserver.kinds.table import NO_RULES, RULES
+from kai_apiserver.types import Mismatch, decode
+from kai_fleet.offline import OfflineKubelets
+from kaicore.analysis.simulation import Located, read_world, simulate
+from kaicore.rules.engine.config import EngineConfig
 
 from tests.simulating import node, pod, record
 

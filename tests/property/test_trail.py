@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.node_columns import NodeColumns
-from kaicore.engine.numa_verdicts import NumaVerdicts
-from kaicore.engine.pod_class import PodClass, class_identity, pod_class
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.numa.columns import ZoneCharge
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.numa.columns import ZoneCharge
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, POLICY, REQUEST
@@ -44,11 +44,11 @@ class Simulation:
     def __init__(self, columns: NodeColumns) -> None:
         self.columns = columns
         self.start = columns.copy()
-        self.trail = Trail(columns)
-        self.there: list[Tenancy] = []
-        self.gone: list[Tenancy] = []
+        self.statement = Statement(columns)
+        self.there: list[PodCharge] = []
+        self.gone: list[PodCharge] = []
         #: What truly happened: placements and evictions.
-        self.story: list[tuple[str, Tenancy]] = []
+        self.story: list[tuple[str, PodCharge]] = []
         self.saved: list[tuple[int, Figures, Any]] = []
         self.count = 0
         #: By pod spec, as a cycle has them: pods of a class share what they ask for, and what they get on like nodes.
@@ -59,15 +59,15 @@ class Simulation:
             containers = [container(f"c{n}", kind, **request) for n, (kind, request) in enumerate(sorted_spec(spec))]
             one = pod("any", *containers)
             pods_class = pod_class(one, class_identity(one))
-            numa = NumaVerdicts(self.columns, pods_class, EngineConfig(), self.trail.states)
+            numa = NumaVerdicts(self.columns, pods_class, EngineConfig(), self.statement.states)
             self.classes[repr(spec)] = pods_class, numa
         known, verdicts = self.classes[repr(spec)]
         if not self.columns.fits(row, known.requests) or not verdicts.admits(row):
             return
         predicted = verdicts.predict(row)
         self.count += 1
-        asked = Tenancy(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
-        placed = self.trail.place(asked)
+        asked = PodCharge(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
+        placed = self.statement.place(asked)
         assert placed.same_place(asked), "what is predicted is what is charged"
         self.there.append(placed)
         self.story.append(("place", placed))
@@ -76,7 +76,7 @@ class Simulation:
     def evict(self, pick: int) -> None:
         if self.there:
             one = self.there.pop(pick % len(self.there))
-            self.trail.evict(one)
+            self.statement.evict(one)
             self.gone.append(one)
             self.story.append(("evict", one))
 
@@ -86,7 +86,7 @@ class Simulation:
         one = self.gone[pick % len(self.gone)]
         before = figures(self.columns)
         never = [step for step in self.story if step != ("evict", one)]
-        if self.trail.stays_put(one):
+        if self.statement.stays_put(one):
             self.story = never
             self.gone.remove(one)
             self.there.append(one)
@@ -97,28 +97,28 @@ class Simulation:
 
     def truth(self) -> NodeColumns:
         columns = self.start.copy()
-        for what, tenancy in self.story:
-            row, zones = tenancy.row, columns.zones
+        for what, pod_charge in self.story:
+            row, zones = pod_charge.row, columns.zones
             if what == "place":
-                columns.charge(row, tenancy.requests)
-                charge = zones.charge(row, tenancy.charge)
-                assert charge.split == tenancy.charge.split
+                columns.charge(row, pod_charge.requests)
+                charge = zones.charge(row, pod_charge.charge)
+                assert charge.split == pod_charge.charge.split
                 zones.assume(row, charge)
             else:
-                columns.charge(row, tenancy.requests, sign=-1)
-                zones.release(row, tenancy.charge)
-                zones.assume(row, tenancy.charge, sign=-1)
+                columns.charge(row, pod_charge.requests, sign=-1)
+                zones.release(row, pod_charge.charge)
+                zones.assume(row, pod_charge.charge, sign=-1)
         return columns
 
     def save(self) -> None:
         memory = (list(self.there), list(self.gone), list(self.story))
-        self.saved.append((self.trail.savepoint(), figures(self.columns), memory))
+        self.saved.append((self.statement.savepoint(), figures(self.columns), memory))
 
     def rollback(self, pick: int) -> None:
         if self.saved:
             del self.saved[pick % len(self.saved) + 1 :]
             savepoint, before, memory = self.saved.pop()
-            self.trail.rollback(savepoint)
+            self.statement.rollback(savepoint)
             assert same(figures(self.columns), before)
             self.there, self.gone, self.story = memory
 
@@ -143,7 +143,7 @@ def test_any_nesting_is_taken_back_exactly(layout: Any, pods: Any, steps: Any) -
         else:
             getattr(simulation, what)(pick)
         assert same(figures(simulation.columns), figures(simulation.truth()))
-    simulation.trail.rollback(0)
+    simulation.statement.rollback(0)
     assert same(figures(simulation.columns), first)
 
 
@@ -154,12 +154,12 @@ def test_a_victim_whose_zone_is_taken_moves() -> None:
     small = [("app", {"cpu": 2, "gpu": 1})]
     simulation.place(small, 0)
     (victim,) = simulation.there
-    simulation.trail.evict(victim)
-    nested = simulation.trail.savepoint()
-    big = simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((0, "cpu", 5000),))))
-    assert not simulation.trail.stays_put(victim), "zone 0 has one CPU left"
-    simulation.trail.rollback(nested)
-    simulation.trail.place(Tenancy("big", 0, amounts(cpu=5), ZoneCharge(((1, "cpu", 5000),))))
-    assert simulation.trail.stays_put(victim)
+    simulation.statement.evict(victim)
+    nested = simulation.statement.savepoint()
+    big = simulation.statement.place(PodCharge("big", 0, amounts(cpu=5), ZoneCharge(((0, "cpu", 5000),))))
+    assert not simulation.statement.stays_put(victim), "zone 0 has one CPU left"
+    simulation.statement.rollback(nested)
+    simulation.statement.place(PodCharge("big", 0, amounts(cpu=5), ZoneCharge(((1, "cpu", 5000),))))
+    assert simulation.statement.stays_put(victim)
     assert not big.same_place(victim)
     assert np.array_equal(simulation.columns.zones.used[0, :, simulation.columns.zones.resources["cpu"]], [2000, 5000])

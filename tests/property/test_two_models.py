@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_simulator.fleet.kubelet import Kubelet
-from kai_simulator.fleet.kubelet.bitsets import members
-from kai_simulator.fleet.kubelet.inventory import allocatable, available
+from kai_fleet.kubelet import Kubelet
+from kai_fleet.kubelet.bitsets import members
+from kai_fleet.kubelet.inventory import allocatable, available
 
 from tests.fidelity.judge import Judge
-from tests.simulator.fleet.vectors import build, pod_of
+from tests.tools.fleet.vectors import build, pod_of
 
 GI = 2**30
 GPU, NIC = "nvidia.com/gpu", "rdma/hca"

@@ -4,11 +4,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
-from kaicore.model.selector import Requirement
-from kaicore.state.pod_entry import Stage
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.storage import claim, storage, using, volume
 

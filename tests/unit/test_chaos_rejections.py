@@ -1,8 +1,8 @@
 """The chaos tests' judgement of rejections: which of them the log could have avoided."""
 
 import pytest
-from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 from tests.chaos.rejections import rejections_of
 from tests.factory import Cluster, amounts, pod

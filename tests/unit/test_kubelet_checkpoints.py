@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kubelet_checkpoints import (
+from kaicore.kube.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,

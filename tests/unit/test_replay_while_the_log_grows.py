@@ -1,14 +1,14 @@
 """A replay of a cluster that goes on: what is appended between its passes is no difference."""
 
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.events.envelope import Event
-from kaicore.inquiry.replaying import replay_log
-from kaicore.log.memory import MemoryLog
-from kaicore.log.port import Filter
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.decide import decide
-from kaicore.state.replay import KNOWN_BEFOREHAND
+from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import decide
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND
 
 from tests.factory import pod
 from tests.integration.scheduling import Facts

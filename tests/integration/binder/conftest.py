@@ -11,14 +11,14 @@ import pytest
 from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
 from kaicore.errors import KaiError
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event, NewEvent, Unit, derived_id
-from kaicore.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
-from kaicore.k8s.client import KubeClient
-from kaicore.log.port import EventLog, Filter
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.service import Health, ServiceContext, get_logger
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.kube import PODS, Api, Json, simulated

@@ -13,11 +13,11 @@ import pytest
 from kai_binder.outcomes import outcome_unit
 from kai_binder.projection import SNAPSHOT_SCHEMA, Projection
 from kaicore.errors import LogUnavailable
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.events.payloads import BindFailed, PodBound
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene, placement
 from tests.kube import PODS, Api, Json, simulated

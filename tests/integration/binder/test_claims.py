@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from kai_apiserver.controllers.running import ControllerOptions
 from kai_binder.claims import Next, what_next, what_next_with
-from kai_simulator.apiserver.controllers.running import ControllerOptions
-from kaicore.events.payloads import BindFailed, PodBound
-from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION
-from kaicore.log.postgres import PostgresLog
-from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import CLAIMS, PODS, VOLUMES, Json, simulated

@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import (
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import (
     EvictionDecided,
     EvictionFailed,
     HealRequested,
@@ -13,7 +14,6 @@ from kaicore.events.payloads import (
     PodEvicted,
     PodNominated,
 )
-from kaicore.log.port import Filter
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import PODS, Json

@@ -7,8 +7,12 @@ from collections.abc import Callable
 import aiohttp
 import msgspec
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.events.payloads import (
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.losses import unheard
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.payloads import (
     AlonePending,
     ClassPending,
     ConfigRecorded,
@@ -17,13 +21,9 @@ from kaicore.events.payloads import (
     GroupSourceObserved,
     PodObserved,
     PodsLeftWaiting,
-    Reason,
     WaitingPod,
 )
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.losses import unheard
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS as POD_RESOURCE
+from kaicore.rules.reasons.reason import Reason
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import PODS, Json

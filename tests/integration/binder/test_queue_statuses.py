@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kaicore.events.payloads import QueueDeleted, QueueFigures, QueuesReported
+from kaicore.rules.events.payloads import QueueDeleted, QueueFigures, QueuesReported
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import Json

@@ -3,16 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from kaicore.events.payloads import (
-    ClassPending,
-    CycleCompleted,
-    PodObserved,
-    PodsLeftWaiting,
-    Reason,
-    WaitingPod,
-)
-from kaicore.k8s.normalize_pod import normalize_pod
-from kaicore.k8s.resources import PODS as POD_RESOURCE
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.rules.events.payloads import ClassPending, CycleCompleted, PodObserved, PodsLeftWaiting, WaitingPod
+from kaicore.rules.reasons.reason import Reason
 from msgspec import json
 
 from tests.integration.binder.conftest import PATIENCE_S, RunningBinder, Scene

@@ -11,12 +11,10 @@ import pytest
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 from kaicore.errors import ApiStatus, KaiError
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.facts import Facts
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.kinds import (
+from kaicore.kube.client import KubeClient
+from kaicore.kube.facts import Facts
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.kinds import (
     BUDGET,
     CLAIM,
     NAMESPACE,
@@ -31,11 +29,11 @@ from kaicore.k8s.kinds import (
     subject_of_fact,
     without_version,
 )
-from kaicore.k8s.losses import unheard
-from kaicore.k8s.queue_kinds import QUEUE_KINDS
-from kaicore.k8s.reflector import ReflectorOptions
-from kaicore.k8s.reflector_core import Backoff, ObjectKey
-from kaicore.k8s.resources import (
+from kaicore.kube.losses import unheard
+from kaicore.kube.queue_kinds import QUEUE_KINDS
+from kaicore.kube.reflector import ReflectorOptions
+from kaicore.kube.reflector_core import Backoff, ObjectKey
+from kaicore.kube.resources import (
     BUDGETS,
     CLAIMS,
     NAMESPACES,
@@ -47,10 +45,12 @@ from kaicore.k8s.resources import (
     Resource,
     topologies,
 )
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
-from kaicore.service import Health, ServiceContext, get_logger
-from kaicore.state.cluster_state import ClusterState
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.kube import Api, simulated

@@ -13,9 +13,9 @@ import pytest
 from kai_watcher.memory import SNAPSHOT_SCHEMA
 from kai_watcher.watcher import API, LOG
 from kaicore.errors import LogUnavailable, StaleExpectation
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import Unit, UnitOutcome
 
 from tests import wire
 from tests.integration.watcher.conftest import PATIENCE_S, World

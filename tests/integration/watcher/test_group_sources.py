@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kaicore.events.payloads import Reason
-from kaicore.groups.problems import GroupProblem
-from kaicore.state.cluster_state import ClusterState
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.groups import shape
 from tests.integration.watcher.conftest import World

@@ -1,6 +1,6 @@
 """Queues of KAI and Kueue, of which a cluster may serve any or none, become the queues of the state."""
 
-from kaicore.state.cluster_state import ClusterState
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.integration.watcher.conftest import World
 from tests.kube import Json

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import uuid4
 
 from kai_watcher.claim import STREAM
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.events.payloads import BindFailed, Payload, PodObserved, PodPlaced, PodRejected
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.payloads import BindFailed, Payload, PodObserved, PodPlaced, PodRejected
 
 from tests import wire
 from tests.integration.watcher.conftest import PATIENCE_S, World

@@ -7,9 +7,9 @@ import pytest
 from kai_binder.attempt import LAST_DELAY_S, Ask, Attempt, binding_document, binding_path
 from kai_binder.projection import Decision
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.events.payloads import BindFailed, PodBound
-from kaicore.k8s.objects import PodObject
-from kaicore.k8s.resources import PODS
+from kaicore.kube.objects import PodObject
+from kaicore.kube.resources import PODS
+from kaicore.rules.events.payloads import BindFailed, PodBound
 
 from tests import wire
 

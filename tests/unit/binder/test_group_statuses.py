@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from kai_binder.projection import Projection
-from kaicore.events import payloads
-from kaicore.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.queues.tree import UNLIMITED
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.queues.tree import UNLIMITED
 
 from tests.factory import pod
 from tests.groups import World

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 from kai_binder.projection import SNAPSHOT_SCHEMA, Decision, Observation, Projection
-from kaicore.events.envelope import Event
-from kaicore.events.payloads import (
+from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionDecided,
     PlacementObserved,
@@ -13,8 +14,7 @@ from kaicore.events.payloads import (
     PodObserved,
     PodPlaced,
 )
-from kaicore.log.port import Snapshot
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 from tests.factory import pod
 from tests.ledger import Ledger

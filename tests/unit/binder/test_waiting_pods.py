@@ -2,13 +2,14 @@
 
 import pytest
 from kai_binder.projection import Projection
-from kaicore.engine.reasons import Code
-from kaicore.engine.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting, Reason
-from kaicore.groups.problems import GroupProblem
-from kaicore.queues.refusals import QueueRefusal
-from kaicore.state.why import pending_reasons
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.explain.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.why import pending_reasons
 
 from tests.factory import pod
 from tests.groups import World

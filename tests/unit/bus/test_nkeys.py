@@ -1,8 +1,8 @@
 """NATS' keys: what nats.go would make of the same seed."""
 
 import pytest
-from kaicore.bus.nkeys import Nkey, key_of, new_seed
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.bus.nkeys import Nkey, key_of, new_seed
 
 #: From the example of docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth.
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"

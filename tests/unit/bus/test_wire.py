@@ -1,12 +1,12 @@
 """How events travel."""
 
 import pytest
-from kaicore.bus import Message
-from kaicore.bus.names import stream_name, subject_prefix
-from kaicore.bus.wire import from_message, message_hash, to_message
 from kaicore.errors import CorruptLog, InvalidObject
-from kaicore.events.codec import encode_event
-from kaicore.events.envelope import Event
+from kaicore.ledger.bus import Message
+from kaicore.ledger.bus.names import stream_name, subject_prefix
+from kaicore.ledger.bus.wire import from_message, message_hash, to_message
+from kaicore.rules.events.codec import encode_event
+from kaicore.rules.events.envelope import Event
 
 from tests.unreliable import UnreliableLog, append
 

@@ -7,7 +7,7 @@ import pytest
 from kai_cli.catching_up import ListedPod, has_caught_up
 from kai_cli.expectations import NEVER_FITS, Group, groups_of
 from kai_cli.report import ClusterReport, Report, render
-from kaicore.state.replay import Difference, ReplayReport
+from kaicore.rules.state.replay import Difference, ReplayReport
 
 from tests.factory import Cluster, pod
 

@@ -1,10 +1,10 @@
 """Answers as people read them in a terminal."""
 
 from kai_cli.tables import why_text
-from kaicore.engine.reasons import Code
-from kaicore.events.payloads import Reason
-from kaicore.inquiry.answers import Why
-from kaicore.inquiry.listing import reason_answer
+from kaicore.analysis.inquiry.answers import Why
+from kaicore.analysis.inquiry.listing import reason_answer
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.reasons.reason import Reason
 
 GI = 2**30
 GPU = "nvidia.com/gpu"

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from kai_cli.main import app
 from kai_exporter.settings import ExporterSettings
-from kaicore.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
-from kaicore.service import ServiceSettings
-from kaicore.service.settings import read_settings
+from kaicore.kube.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
+from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.settings import read_settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())

@@ -3,23 +3,64 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_demonstrations_manifests_fleets_and_definitions_travel_with_the_wheel(tmp_path: Path) -> None:
+def build(project: Path, into: Path) -> Path:
+    """Build a project's wheel and unpack it."""
+    dist = into.with_suffix(".dist")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"],
-        cwd=ROOT,
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist],
+        cwd=project,
         check=True,
         capture_output=True,
     )
-    installed = tmp_path / "site"
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
-        files.extractall(installed)
+        files.extractall(into)
+    return into
+
+
+def run(*command: str, path: list[Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with what was unpacked and with the libraries, but without this checkout (`-S`)."""
+    places = [*path, Path(sysconfig.get_path("purelib"))]
+    return subprocess.run(
+        [sys.executable, "-S", *command],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: Path) -> None:
+    installed = build(ROOT, tmp_path / "site")
+    assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == [
+        "kai_api",
+        "kai_binder",
+        "kai_cli",
+        "kai_exporter",
+        "kai_ingest",
+        "kai_relay",
+        "kai_scheduler",
+        "kai_watcher",
+        "kaicore",
+    ]
+    version = run("-m", "kai_cli.main", "--version", path=[installed], cwd=tmp_path)
+    assert version.returncode == 0, version.stderr
+    done = run("-m", "kai_cli.main", "up", "--data-dir", str(tmp_path / "data"), path=[installed], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is not installed: pip install 'kai-ledger[demo]'" in done.stderr
+
+
+def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(tmp_path: Path) -> None:
+    installed = build(ROOT, tmp_path / "site")
+    tools = [build(ROOT / "tools" / name, tmp_path / name) for name in ("fleet", "apiserver")]
     examples = installed / "kai_cli" / "_examples"
     assert {path.name for path in examples.iterdir()} == {path.name for path in (ROOT / "examples").iterdir()}
     migrations = {path.name for path in (ROOT / "migrations" / "versions").glob("*.py")}
@@ -27,15 +68,10 @@ def test_the_demonstrations_manifests_fleets_and_definitions_travel_with_the_whe
     for definition in (ROOT / "deploy" / "k8s" / "crds").rglob("*.yaml"):
         assert (installed / "kaicore" / "_crds" / definition.relative_to(ROOT / "deploy" / "k8s" / "crds")).exists()
     where = (
-        "import kai_cli; from kai_cli.example_manifests import example_manifests; "
-        "from kai_simulator.fleet import profile; print(profile.__file__); print(example_manifests())"
+        "from kai_cli.example_manifests import example_manifests; from kai_fleet import profile; "
+        "import kai_apiserver.main; print(profile.__file__); print(kai_apiserver.main.__file__); "
+        "print(example_manifests())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", where],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert all(line.startswith(str(installed)) for line in done.stdout.splitlines()), done.stdout
+    done = run("-c", where, path=[installed, *tools], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(line.startswith(str(tmp_path)) for line in done.stdout.splitlines()), done.stdout

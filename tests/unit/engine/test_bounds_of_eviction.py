@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import Action, EngineConfig, PlacementStrategy
-from kaicore.engine.decisions import EvictionReason
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.pod import Pod
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import pod
 from tests.hierarchy import queue

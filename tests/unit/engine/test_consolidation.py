@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import CycleResult, EvictionReason
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.events.payloads import Reason
-from kaicore.model.pod import Owner, Pod
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import pending_reasons
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import CycleResult, EvictionReason
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import pending_reasons
 
 from tests.factory import pod
 from tests.workloads import OWNER, Workloads

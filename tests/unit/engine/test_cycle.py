@@ -1,18 +1,19 @@
 """What a cycle decides, and the reasons that it gives."""
 
 import pytest
-from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import Taint
-from kaicore.model.pod import QosClass, Toleration
-from kaicore.model.selector import Requirement
-from kaicore.numa.explain import NumaRefusal
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import QosClass, Toleration
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.numa.explain import NumaRefusal
+from kaicore.rules.reasons.reason import Reason
 
 from tests.factory import GPU, Cluster, amounts, node, pod
 
 
-def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, payloads.Reason]:
+def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, Reason]:
     """Run a cycle that must leave one class pending; its reasons by code."""
     (pending,) = cluster.cycle(config).pending
     return {reason.code: reason for reason in pending.reasons}
@@ -27,7 +28,7 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
     result = cluster.cycle()
     assert [decision.name for decision in result.decisions] == ["a", "b"]
     reason = result.pending[0].reasons[0]
-    assert reason == payloads.Reason(
+    assert reason == Reason(
         code=NumaRefusal.ZONE_SHORT,
         nodes=1,
         example="n1",

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import Taint
-from kaicore.model.pod import Toleration
-from kaicore.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import Toleration
+from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod
 from tests.workloads import Workloads

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import ClearReason, CycleResult
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import pending_reasons, tell
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import ClearReason, CycleResult
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import pending_reasons, tell
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.decisions import EvictionReason
-from kaicore.events import payloads
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.group import MatchPolicy
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.events import payloads
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.group import MatchPolicy
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import pod
 from tests.workloads import Workloads

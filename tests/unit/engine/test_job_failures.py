@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import Eviction
-from kaicore.engine.reasons import Code, render
-from kaicore.model.pod import Owner, Pod
-from kaicore.state.why import pending_reasons, tell
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import Eviction
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.state.why import pending_reasons, tell
 
 from tests.factory import pod
 from tests.groups import job

@@ -3,22 +3,23 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig, Evaluator, KubeletOverride
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import TopologyPolicy
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import ContainerKind, Pod, QosClass
-from kaicore.numa.explain import NumaRefusal
-from kaicore.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings, kubelet_minor
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig, Evaluator, KubeletOverride
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
+from kaicore.rules.numa.explain import NumaRefusal
+from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings, kubelet_minor
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, amounts, container, node, pod, topology
 
 SMT = {MULTITHREADING_LABEL: "true", "pool": "hpc"}
 
 
-def reason_of(cluster: Cluster, config: EngineConfig) -> payloads.Reason:
+def reason_of(cluster: Cluster, config: EngineConfig) -> Reason:
     (pending,) = cluster.cycle(config).pending
     return pending.reasons[0]
 

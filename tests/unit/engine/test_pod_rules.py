@@ -5,16 +5,16 @@ from math import log
 
 import numpy as np
 import pytest
-from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.engine.neighbourhood import Neighbourhood
-from kaicore.engine.preferences import ln_fixed
-from kaicore.engine.reasons import Code, render
-from kaicore.engine.trail import Tenancy, Trail
-from kaicore.events import payloads
-from kaicore.model.namespace import Namespace
-from kaicore.model.node import Taint
-from kaicore.model.pod import Pod, Toleration
-from kaicore.model.pod_rules import (
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
+from kaicore.rules.engine.constraints.preferences import ln_fixed
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.events import payloads
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import Pod, Toleration
+from kaicore.rules.model.pod_rules import (
     HostPort,
     PodRules,
     PodTerm,
@@ -22,7 +22,7 @@ from kaicore.model.pod_rules import (
     PreferredPods,
     SpreadConstraint,
 )
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import Cluster, node, pod
 
@@ -369,24 +369,24 @@ def test_a_trail_takes_marks_back_with_the_charges() -> None:
     cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=away("web")))
     state = cluster.state
     columns, known = state.columns.copy(), state.class_of(state.pods["uid-p"])
-    trail, every = Trail(columns), np.ones(len(columns.present), np.bool_)
-    rules = Neighbourhood(known, columns, fitting=every, tolerated=every)
+    statement, every = Statement(columns), np.ones(len(columns.present), np.bool_)
+    rules = ConstraintEvaluator(known, columns, fitting=every, tolerated=every)
 
     def allowed() -> str:
         return " ".join(name for name, row in sorted(columns.rows.items()) if not rules.refuses(row))
 
     assert allowed() == "b1"
-    begun = trail.savepoint()
+    begun = statement.savepoint()
     held = state.class_of(state.pods[victim.uid])
-    tenancy = Tenancy(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
-    trail.evict(tenancy)
+    pod_charge = PodCharge(victim.uid, columns.rows["a1"], held.requests, marks=held.marks)
+    statement.evict(pod_charge)
     assert allowed() == "a1 a2 b1"
-    evicted = trail.savepoint()
-    trail.place(Tenancy("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
+    evicted = statement.savepoint()
+    statement.place(PodCharge("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
     assert allowed() == "a1 a2"
-    assert trail.stays_put(tenancy)
+    assert statement.stays_put(pod_charge)
     assert allowed() == ""
-    trail.rollback(evicted)
+    statement.rollback(evicted)
     assert allowed() == "a1 a2 b1"
-    trail.rollback(begun)
+    statement.rollback(begun)
     assert allowed() == "b1"

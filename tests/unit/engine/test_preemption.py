@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
-from kaicore.engine.config import Action, EngineConfig
-from kaicore.engine.decisions import ClearReason, EvictionReason
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.model.pod_rules import PodRules, PodTerm
-from kaicore.model.selector import PodSelector, Requirement
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.decisions import ClearReason, EvictionReason
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod_rules import PodRules, PodTerm
+from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import amounts, pod
 from tests.workloads import OWNER, Workloads

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import Action, EngineConfig
-from kaicore.engine.decisions import EvictionReason
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
-from kaicore.model.queue import QueueShare
-from kaicore.queues.refusals import QueueRefusal
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.queue import QueueShare
+from kaicore.rules.queues.refusals import QueueRefusal
 
 from tests.factory import pod
 from tests.hierarchy import queue

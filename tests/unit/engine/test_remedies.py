@@ -3,17 +3,17 @@
 from collections.abc import Callable
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.engine.remedies import MOST_ENDS, remedies
-from kaicore.engine.smaller_pods import Sizes, with_at_most
-from kaicore.events.payloads import Reason
-from kaicore.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
-from kaicore.model.group import PodSet
-from kaicore.model.pod import ContainerKind, Owner, Pod, QosClass
-from kaicore.model.pod_rules import PodRules, PodTerm
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.state.cycle_input import cycle_input
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
+from kaicore.rules.engine.explain.smaller_pods import Sizes, with_at_most
+from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.pod import ContainerKind, Owner, Pod, QosClass
+from kaicore.rules.model.pod_rules import PodRules, PodTerm
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cycle_input import cycle_input
 
 from tests.factory import GI, GPU, amounts, container, pod
 from tests.hierarchy import queue

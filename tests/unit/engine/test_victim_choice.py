@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import pytest
-from kaicore.engine.config import Action, EngineConfig
-from kaicore.engine.eviction_cost import Ending, PodSizes, cost_of
-from kaicore.events import payloads
-from kaicore.model.pod import Pod
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue

@@ -1,17 +1,17 @@
 """Why pods wait that start one by one: nothing of what stands in their way is lost, and nothing is told pod by pod."""
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.events.payloads import Reason
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.pod import Pod
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.queues.refusals import QueueRefusal
-from kaicore.state.cycle_input import next_retry
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import pending_reasons
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cycle_input import next_retry
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import pending_reasons
 
 from tests.factory import pod
 from tests.hierarchy import queue

@@ -2,7 +2,7 @@
 
 import pytest
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, UnknownCpus, ZoneHolding, pod_holdings
-from kaicore.podresources import ContainerDevices, ContainerResources, PodResources
+from kaicore.kube.podresources import ContainerDevices, ContainerResources, PodResources
 
 from tests.podresources import GPU, container, numa, pod
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from kai_exporter.node_pods import NodePods, Outgoing
 from kaicore.errors import InvalidObject
-from kaicore.podresources import PodResources
+from kaicore.kube.podresources import PodResources
 
 from tests.podresources import answer, container, pod, shuffled
 

@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 from kai_exporter.node_pods import NodePods
-from kai_simulator.fleet.kubelet.bitsets import members
-from kai_simulator.fleet.podresources_server import list_pods
+from kai_fleet.kubelet.bitsets import members
+from kai_fleet.podresources_server import list_pods
 
 from tests.shared_data import require_shared
-from tests.simulator.fleet.vectors import Json, build, pod_of, scenarios
+from tests.tools.fleet.vectors import Json, build, pod_of, scenarios
 
 _Account = dict[str, list[int]]
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.groups.membership import membership
-from kaicore.groups.tree import leaves, min_pods, satisfied
-from kaicore.k8s.group_kinds import GROUP_KINDS
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.rules.groups.membership import membership
+from kaicore.rules.groups.tree import leaves, min_pods, satisfied
 
 from tests.groups import documents, read_pod, source_of
 from tests.spoiling import places, spoiled

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.groups.kinds import NATIVE_POD_GROUP, WORKLOAD
-from kaicore.groups.status import Disruption, census, initially_scheduled, native_conditions, status_document
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.model.group import Group, PodSet
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, WORKLOAD
+from kaicore.rules.groups.status import Disruption, census, initially_scheduled, native_conditions, status_document
+from kaicore.rules.model.group import Group, PodSet
 from kubernetes_asyncio.client import models
 
 from tests.groups import World, shape, source

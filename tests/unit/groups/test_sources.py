@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.model.group import MatchPolicy, TopologyConstraint
+from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
 
 from tests.groups import shape, source
 

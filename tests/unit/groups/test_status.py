@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from kaicore.groups.kinds import (
+from kaicore.rules.groups.kinds import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
     VOLCANO_POD_GROUP,
     X_POD_GROUP,
 )
-from kaicore.groups.status import PodState, census, status_document, verdict
-from kaicore.model.group import Group, PodSet
+from kaicore.rules.groups.status import PodState, census, status_document, verdict
+from kaicore.rules.model.group import Group, PodSet
 
 SINCE = "2026-01-01T00:00:00Z"
 GANG = (PodSet(min_pods=2),)

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.groups.tree import children, leaves, min_pods, satisfied
-from kaicore.model.group import PodSet
+from kaicore.rules.groups.tree import children, leaves, min_pods, satisfied
+from kaicore.rules.model.group import PodSet
 
 GANG = (PodSet(min_pods=3),)
 #: A leader and workers, and two kinds of helpers of which one is enough; eight pods at least.

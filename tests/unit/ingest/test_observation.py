@@ -7,10 +7,10 @@ import pytest
 from kai_ingest.observation import is_empty, reported_placement
 from kai_ingest.reports import read_pod
 from kaicore.errors import InvalidObject
-from kaicore.events.envelope import NewEvent
-from kaicore.events.observation import annotated_placement, observation, zones_of
-from kaicore.events.payloads import PlacementObserved
-from kaicore.model.placement import (
+from kaicore.rules.events.envelope import NewEvent
+from kaicore.rules.events.observation import annotated_placement, observation, zones_of
+from kaicore.rules.events.payloads import PlacementObserved
+from kaicore.rules.model.placement import (
     ContainerPlacement,
     Placement,
     Provenance,

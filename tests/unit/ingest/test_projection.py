@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from kai_ingest.projection import Miss, Projection, Unresolved
-from kaicore.events import payloads
-from kaicore.events.envelope import Event
-from kaicore.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import MIRROR_ANNOTATION, Pod
+from kai_ingest.known_pod import Miss, Unresolved
+from kai_ingest.projection import Projection
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import MIRROR_ANNOTATION, Pod
 
 from tests.factory import Cluster, amounts, pod
 

@@ -3,15 +3,15 @@
 import asyncio
 
 import pytest
+from kaicore.analysis.inquiry import listing
+from kaicore.analysis.inquiry.answers import CycleRow, Selection
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.following import KeptState
 from kaicore.errors import LogUnavailable
-from kaicore.events import payloads
-from kaicore.events.envelope import Event
-from kaicore.inquiry import listing
-from kaicore.inquiry.answers import CycleRow, Selection
-from kaicore.inquiry.asking import Inquiry
-from kaicore.inquiry.following import KeptState
-from kaicore.log.memory import MemoryLog
-from kaicore.state.cluster_state import ClusterState
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.factory import pod
 from tests.integration.scheduling import Facts

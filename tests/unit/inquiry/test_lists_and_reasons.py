@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.events import payloads
-from kaicore.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection, inapplicable_filters
-from kaicore.inquiry.explaining import why_node, why_owner, why_queue
-from kaicore.inquiry.listing import list_rows, summary
-from kaicore.inquiry.spelling import spelled
-from kaicore.model.pod import Owner
-from kaicore.model.queue import Queue, QueueShare
+from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection, inapplicable_filters
+from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_queue
+from kaicore.analysis.inquiry.listing import list_rows, summary
+from kaicore.analysis.inquiry.spelling import spelled
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Owner
+from kaicore.rules.model.queue import Queue, QueueShare
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from kaicore.errors import KaiError, LogUnavailable, StaleExpectation
-from kaicore.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
-from kaicore.events.payloads import NodeDeleted, PodDeleted
-from kaicore.log.memory import MemoryLog
-from kaicore.log.outbox import Outbox
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.outbox import Outbox
+from kaicore.rules.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.rules.events.payloads import NodeDeleted, PodDeleted
 
 from tests.unreliable import UnreliableLog
 

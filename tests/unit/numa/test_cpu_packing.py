@@ -1,7 +1,7 @@
 """Which of a zone's CPUs containers take over from init containers, two CPUs to a core."""
 
 import pytest
-from kaicore.numa.cpu_packing import CoreCounts
+from kaicore.rules.numa.cpu_packing import CoreCounts
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.node import TopologyPolicy
-from kaicore.model.pod import Pod, QosClass
-from kaicore.numa.pod_policy import malformed_annotations, wants_healing
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.pod import Pod, QosClass
+from kaicore.rules.numa.pod_policy import malformed_annotations, wants_healing
+from kaicore.rules.reasons.reason import Reason
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod
 
@@ -91,7 +91,7 @@ def test_containers_may_be_on_different_zones_unless_the_node_looks_at_pods() ->
         assert bool(cluster.cycle().decisions) == taken, scope
 
 
-def reason_of(cluster: Cluster, one: Pod, config: EngineConfig | None = None) -> payloads.Reason:
+def reason_of(cluster: Cluster, one: Pod, config: EngineConfig | None = None) -> Reason:
     """The only reason for which a pod is not placed."""
     cluster.add_pod(one)
     (pending,) = cluster.cycle(config).pending

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.model.pod import QosClass
-from kaicore.numa.columns import ZoneCharge
-from kaicore.numa.requests import aligned_request
-from kaicore.numa.scoring import UNKNOWN, NumaScoring, ScoringStrategy, score, span_score
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.model.pod import QosClass
+from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.requests import aligned_request
+from kaicore.rules.numa.scoring import UNKNOWN, NumaScoring, ScoringStrategy, score, span_score
 
 from tests.factory import GPU, Cluster, amounts, container, pod
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kaicore.model.pod import ContainerKind, Pod, QosClass
+from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
 
 from tests.factory import GPU, Cluster, amounts, container, pod
 

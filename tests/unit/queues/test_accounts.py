@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.events.payloads import Reason
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.accounts import QueueAccounts
-from kaicore.queues.config import FairShareConfig
-from kaicore.queues.cycle_queues import CycleQueues
-from kaicore.queues.division import divide
-from kaicore.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
-from kaicore.queues.refusals import QueueRefusal, render_refusal
-from kaicore.queues.tree import Demand, QueueTree
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.division import divide
+from kaicore.rules.queues.reclaim import Claim, is_victim, may_reclaim, reclaim_refusals
+from kaicore.rules.queues.refusals import QueueRefusal, render_refusal
+from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.reasons.reason import Reason
 
 from tests.hierarchy import accounts, number, queue, table, tree
 
@@ -168,7 +168,7 @@ def order_of(of: QueueAccounts, heads: dict[str, int]) -> list[str]:
     """The order in which the queues' only pieces of work would start, each charged before the next is chosen."""
     queues, left, names = CycleQueues(of, FairShareConfig()), dict(heads), []
     while left:
-        name = min(left, key=lambda name: queues.turn(name, {"nvidia.com/gpu": left[name]}))
+        name = min(left, key=lambda name: queues.order_key(name, {"nvidia.com/gpu": left[name]}))
         of.charge(number(of.tree, name), ask(left.pop(name)), preemptible=True)
         names.append(name)
     return names

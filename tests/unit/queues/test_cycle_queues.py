@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.model.group import Group
-from kaicore.queues.config import FairShareConfig
-from kaicore.queues.cycle_queues import CycleQueues
-from kaicore.queues.refusals import QueueRefusal
+from kaicore.rules.model.group import Group
+from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.refusals import QueueRefusal
 
 from tests.hierarchy import accounts, queue, tree
 
@@ -96,10 +96,10 @@ def test_how_long_a_victim_must_have_run(queues: CycleQueues) -> None:
 
 
 def test_turns_get_worse_with_every_charge(queues: CycleQueues) -> None:
-    assert queues.turn("a", gpus(1)) < queues.turn("b", gpus(1))
-    before = queues.turn("a", gpus(1))
+    assert queues.order_key("a", gpus(1)) < queues.order_key("b", gpus(1))
+    before = queues.order_key("a", gpus(1))
     queues.charge(group("a"), gpus(1))
-    assert queues.turn("a", gpus(1)) > before
+    assert queues.order_key("a", gpus(1)) > before
 
 
 @settings(deadline=None)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.division import USAGE_SCALE, divide
-from kaicore.queues.tree import UNLIMITED, QueueTree
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.division import USAGE_SCALE, divide
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 
 from tests.hierarchy import fair, queue, table, tree
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.errors import ConfigurationError
-from kaicore.model.pod import Amounts
-from kaicore.queues.config import HOUR_US, FairShareConfig
-from kaicore.queues.division import USAGE_SCALE
-from kaicore.queues.usage import UsageReader, UseHistory, halved
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.config import HOUR_US, FairShareConfig
+from kaicore.rules.queues.division import USAGE_SCALE
+from kaicore.rules.queues.usage import UsageReader, UseHistory, halved
 
 START = 500_000 * HOUR_US
 A, B = ("a", ""), ("b", "")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kaicore.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig
 
 TABLE = (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("### The scheduler's settings")[2]
 

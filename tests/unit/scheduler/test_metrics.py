@@ -1,8 +1,8 @@
 """What a scheduler's state tells Prometheus of predictions."""
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
 from prometheus_client import CollectorRegistry
 
 from tests.factory import Cluster, amounts, node, pod

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import structlog
-from kaicore.service.logs import SameLines
-from kaicore.service.rate_limit import RateLimit, RateLimits
+from kaicore.runtime.service.logs import SameLines
+from kaicore.runtime.service.rate_limit import RateLimit, RateLimits
 
 
 class Clock:
@@ -71,7 +71,8 @@ def test_a_flood_of_a_librarys_lines_is_cut_whatever_they_are_filled_with() -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux'")
 def test_a_full_disk_under_the_log_costs_lines_and_no_service() -> None:
     code = (
-        "import logging, sys; from kaicore.service import configure_logging, get_logger; configure_logging('x');"
+        "import logging, sys; from kaicore.runtime.service import configure_logging, get_logger;"
+        "configure_logging('x');"
         "get_logger().warning('one'); logging.warning('two'); sys.stdout.write('alive')"
     )
     with Path("/dev/full").open("w") as full:

@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.errors import ConfigurationError
-from kaicore.service.settings import ServiceSettings, read_settings
+from kaicore.runtime.service.settings import ServiceSettings, read_settings
 from pydantic import Field
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kaicore.engine.reasons import Code
+from kaicore.rules.engine.explain.reasons import Code
 
 from tests.simulating import brief, document_of, node, pod, world_of
 

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.groups.tree import min_pods, satisfied
-from kaicore.simulation.run import Simulation
-from kaicore.state.cluster_state import ClusterState
+from kaicore.analysis.simulation.run import Simulation
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.groups.tree import min_pods, satisfied
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.groups import shape
 from tests.simulating import brief, document_of, node, pod, world_of

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kai_simulator.fleet.offline import OfflineKubelets
-from kaicore.model.quantity import MAX_AMOUNT
+from kai_fleet.offline import OfflineKubelets
+from kaicore.rules.model.quantity import MAX_AMOUNT
 
 from tests.simulating import brief, document_of, node, pod, record, world_of
 

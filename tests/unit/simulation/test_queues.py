@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from kaicore.engine.config import EngineConfig
-from kaicore.simulation.run import Simulation
+from kaicore.analysis.simulation.run import Simulation
+from kaicore.rules.engine.config import EngineConfig
 
 from tests.simulating import node, pod, world_of
 

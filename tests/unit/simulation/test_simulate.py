@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from kai_cli.manifests import read_located
-from kaicore.engine.config import EngineConfig, PlacementStrategy
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import PodPlaced
-from kaicore.simulation import read_world
-from kaicore.simulation.run import CLUSTER, Simulation
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.decide import decide
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.analysis.simulation import read_world
+from kaicore.analysis.simulation.run import CLUSTER, Simulation
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import PodPlaced
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import decide
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 
 from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
 

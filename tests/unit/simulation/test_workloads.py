@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.k8s.workloads import derived_uid, expand, successor
+from kaicore.kube.workloads import derived_uid, expand, successor
 
 POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
 

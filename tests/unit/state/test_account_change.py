@@ -1,10 +1,10 @@
 """Which observations change what a node is accounted to hold."""
 
 import pytest
-from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.model.pod import Amounts, ContainerKind
-from kaicore.state.account_change import observation_charges
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.model.pod import Amounts, ContainerKind
+from kaicore.rules.state.account_change import observation_charges
 
 from tests.factory import GI, Cluster, amounts, container, pod, topology
 

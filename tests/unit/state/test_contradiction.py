@@ -1,8 +1,8 @@
 """When an observed placement contradicts its prediction."""
 
 import pytest
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.state.contradiction import contradiction
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.state.contradiction import contradiction
 
 
 def held(

@@ -1,12 +1,12 @@
 """Pods that wait a moment, because nobody has observed yet what others hold, or because others may end."""
 
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.model.pod import ContainerKind, Pod
-from kaicore.state.cycle_input import next_retry
-from kaicore.state.decide import decide
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.rules.state.cycle_input import next_retry
+from kaicore.rules.state.decide import decide
 
 from tests.factory import Cluster, amounts, container, pod
 

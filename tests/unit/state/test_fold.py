@@ -1,12 +1,12 @@
 """How events change the state: stages of a pod, charges, rejections, back-off, snapshots."""
 
 import pytest
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code
 from kaicore.errors import CorruptLog
-from kaicore.events import payloads
-from kaicore.events.observation import annotated_placement
-from kaicore.model.placement import (
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.events.observation import annotated_placement
+from kaicore.rules.model.placement import (
     ContainerPlacement,
     Placement,
     Provenance,
@@ -15,11 +15,11 @@ from kaicore.model.placement import (
     decode_annotation,
     encode_annotation,
 )
-from kaicore.model.pod import ContainerKind
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.cycle_input import next_retry
-from kaicore.state.pod_entry import Agreement, Stage, compare
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import next_retry
+from kaicore.rules.state.pod_entry import Agreement, Stage, compare
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GI, GPU, Cluster, amounts, container, pod
 

@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
-from kaicore.events.codec import decode_payload, encode_payload
-from kaicore.events.envelope import Event
-from kaicore.events.payloads import PlacementObserved, PodRejected
-from kaicore.model.placement import ContainerPlacement, ZoneAmount
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.contradiction import MissCause
+from kaicore.rules.events.codec import decode_payload, encode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import PlacementObserved, PodRejected
+from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.contradiction import MissCause
 
 from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events
 

@@ -1,10 +1,10 @@
 """What a log says of its decisions: whether anything was promised twice, and what facts brought instead."""
 
 import msgspec
-from kaicore.events import payloads
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.promises import Origin, PromiseCheck, PromiseReport
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.promises import Origin, PromiseCheck, PromiseReport
 
 from tests.factory import Cluster, amounts, pod, topology
 

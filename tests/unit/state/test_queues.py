@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.engine.config import EngineConfig
-from kaicore.events import payloads
-from kaicore.model.pod import Amounts, Pod
-from kaicore.model.queue import Queue, QueueShare
-from kaicore.queues.config import HOUR_US, FairShareConfig
-from kaicore.queues.resources import counted
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.queue_book import Account
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.queues.config import HOUR_US, FairShareConfig
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.queue_book import Account
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, pod
 from tests.hierarchy import queue

@@ -1,8 +1,8 @@
 """What would help the pods of a state: worked out once for groups that are alike, and told to whom it concerns."""
 
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code
-from kaicore.state.remedies import MOST_SHAPES, StateRemedies
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.state.remedies import MOST_SHAPES, StateRemedies
 
 from tests.factory import pod
 from tests.workloads import Workloads

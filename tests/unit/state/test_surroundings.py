@@ -4,16 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.model.disruption import PodDisruptionBudget
-from kaicore.model.namespace import Namespace
-from kaicore.model.pod_rules import ClaimUse, PodRules, PodTerm
-from kaicore.model.selector import PodSelector, Requirement
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.pod_rules import ClaimUse, PodRules, PodTerm
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume
@@ -106,9 +107,7 @@ def test_a_claim_for_one_pod_at_a_time() -> None:
     using(cluster, "c", name="2")
     result = cluster.cycle()
     assert [decision.name for decision in result.decisions] == ["1"]
-    assert result.pending[0].reasons[0] == payloads.Reason(
-        code=Code.VOLUME_IN_USE, nodes=4, example="a1", detail="default/c"
-    )
+    assert result.pending[0].reasons[0] == Reason(code=Code.VOLUME_IN_USE, nodes=4, example="a1", detail="default/c")
     cluster.delete_pod(first)
     assert [decision.name for decision in cluster.cycle().decisions] == ["2"]
 

@@ -1,13 +1,13 @@
 """Pods that nobody has observed: nodes that are left alone until then, and exporters that do not report."""
 
 import msgspec
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import Code
-from kaicore.events import payloads
-from kaicore.model.placement import Placement, Provenance
-from kaicore.model.pod import Pod, QosClass
-from kaicore.state.cycle_input import is_unobserved
-from kaicore.state.why import notes
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import Placement, Provenance
+from kaicore.rules.model.pod import Pod, QosClass
+from kaicore.rules.state.cycle_input import is_unobserved
+from kaicore.rules.state.why import notes
 
 from tests.factory import Cluster, amounts, pod
 

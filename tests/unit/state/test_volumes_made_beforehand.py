@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.engine.reasons import Code, render
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.model.pod_rules import ClaimUse
-from kaicore.model.selector import Requirement
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.state.snapshot import decode_state, encode_state
-from kaicore.state.why import tell
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.model.pod_rules import ClaimUse
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import tell
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume
@@ -256,3 +256,23 @@ def test_a_decision_of_before_gave_no_volume() -> None:
     assert decode_payload(older) == msgspec.structs.replace(decode_payload(event), volumes={})
     told = tell([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
     assert told[-1].text.endswith("placed it on a2, claim c gets volume v")
+
+
+@pytest.mark.parametrize("storage_class", ["local", "late"])
+def test_claim_of_two_pods_nominated_together_gets_its_volume_when_they_start(storage_class: str) -> None:
+    cluster = storage()
+    for name in ("v1", "v2"):
+        local(cluster, name, storage_class=storage_class)
+    wanting(cluster, storage_class=storage_class)
+    large = using(cluster, "c", name="large", cpu=8)
+    cluster.cycle()
+    using(cluster, "c", name="small")
+    cluster.cycle()
+    using(cluster, "c", name="urgent", priority=1)
+    nominated = cluster.cycle().nominations
+    assert {one.name for one in nominated} == {"small", "urgent"}
+    failed = payloads.BindFailed(large.uid, "default", "large", nominated[0].node, 0, "VolumeNotBound")
+    cluster.record(f"pod/{large.uid}", failed)
+    cluster.cycle()
+    found = placed(cluster)
+    assert found["urgent"][1:] == found["small"][1:] == ({"c": "v1"}, ())

@@ -3,11 +3,11 @@
 from typing import Any
 
 from kai_watcher.first_lists import FirstLists
-from kaicore.events.envelope import Unit
-from kaicore.k8s.facts import Facts
-from kaicore.k8s.kinds import NODE, POD
-from kaicore.k8s.reflector_core import Gone, ObjectKey, Seen
-from kaicore.k8s.resources import NODES, PODS
+from kaicore.kube.facts import Facts
+from kaicore.kube.kinds import NODE, POD
+from kaicore.kube.reflector_core import Gone, ObjectKey, Seen
+from kaicore.kube.resources import NODES, PODS
+from kaicore.rules.events.envelope import Unit
 
 from tests import wire
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.topology_lag import TopologyLag
-from kaicore.model.pod import Pod, QosClass
+from kaicore.rules.model.pod import Pod, QosClass
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 

@@ -5,12 +5,12 @@ import os
 import sys
 
 import msgspec
+from kaicore.analysis.inquiry.auditing import audit_log
+from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
 from kaicore.errors import EventsRetired, KaiError, LogUnavailable
-from kaicore.inquiry.replaying import replay_log
-from kaicore.inquiry.reports import audit_answer, replay_answer
-from kaicore.log.audit import verify
-from kaicore.log.postgres import PostgresLog
-from kaicore.service.process import bound_to_parent
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service.process import bound_to_parent
 
 from kai_api.long_answers import Failure, Question
 
@@ -28,7 +28,7 @@ async def _answer(question: Question, cluster: str) -> object:
             case Question.REPLAY:
                 return replay_answer(await replay_log(log, cluster))
             case Question.AUDIT:
-                return audit_answer(await verify(log, cluster))
+                return audit_answer(await audit_log(log, cluster))
 
 
 def main() -> int:

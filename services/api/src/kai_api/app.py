@@ -3,12 +3,13 @@
 import time
 from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import Response
+from kaicore.analysis.inquiry.asking import Inquiry
 from kaicore.errors import EventsRetired, LogUnavailable
-from kaicore.inquiry.asking import Inquiry
-from kaicore.service import Health
-from kaicore.service.health import Asgi, with_health
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import Asgi, with_health
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
 from prometheus_client import Histogram
 
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
@@ -25,7 +26,8 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
     """Make the application that answers from a log, what takes long by way of `long_answers`."""
     log = inquiry.log
     # No interactive pages: they would load their scripts from somebody else's server.
-    app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None)
+    app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])
+    add_error_handlers(app)
 
     @app.middleware("http")
     async def timed(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -33,9 +35,9 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
         try:
             return await call(request)
         except LogUnavailable as error:
-            return PlainTextResponse(f"{error}\n", status_code=503)
+            return error_response(503, str(error))
         except EventsRetired as error:
-            return PlainTextResponse(f"{error}\n", status_code=410)
+            return error_response(410, str(error))
         finally:
             route = request.scope.get("route")
             _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)

@@ -3,11 +3,11 @@
 import gc
 import sys
 
-from kaicore.inquiry.asking import Inquiry
-from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.health import Later
-from kaicore.service.http_server import HttpServer
-from kaicore.service.log_access import LOG, open_log
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service.health import Later
+from kaicore.runtime.service.http_server import HttpServer
+from kaicore.runtime.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY
 from pydantic import Field
 

@@ -1,17 +1,17 @@
-"""Routes of the questions that are answered from a kept state (`kaicore.inquiry`)."""
+"""Routes of the questions that are answered from a kept state (`kaicore.analysis.inquiry`)."""
 
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
+from kaicore.analysis.inquiry.answers import ROWS, Selection, inapplicable_filters
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.spelling import spelled, time_text
 from kaicore.errors import UnknownEvent, UnknownSubject
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.inquiry.answers import ROWS, Selection, inapplicable_filters
-from kaicore.inquiry.asking import Inquiry
-from kaicore.inquiry.spelling import spelled, time_text
-from kaicore.log.port import Filter
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
 
 #: Most events in one answer, and most rows.
 _MOST_EVENTS, _MOST_ROWS = 1000, 100_000
@@ -21,7 +21,7 @@ _LARGEST_POSITION = 2**63 - 1
 _MOST_WAIT_S = 60.0
 
 
-def make_router(inquiry: Inquiry) -> APIRouter:
+def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each route
     """Make the routes that answer from kept states."""
     router = APIRouter()
     log = inquiry.log

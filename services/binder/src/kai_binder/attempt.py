@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.events.payloads import BindFailed, PodBound
-from kaicore.k8s.objects import PodObject
-from kaicore.model.placement import PREDICTED_ANNOTATION
+from kaicore.kube.objects import PodObject
+from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.model.placement import PREDICTED_ANNOTATION
 
 from kai_binder.projection import Decision
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from kaicore.bus.port import Bus
 from kaicore.errors import (
     ApiStatus,
     ClusterUnavailable,
@@ -25,17 +24,18 @@ from kaicore.errors import (
     KaiError,
     LogUnavailable,
 )
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
-from kaicore.feed import EventFeed
-from kaicore.feed.observer import FeedObserver
-from kaicore.k8s.client import STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.k8s.resources import PODS
-from kaicore.log.outbox import Outbox
-from kaicore.log.port import EventLog, Filter
-from kaicore.log.snapshots import newest
-from kaicore.service import ServiceContext
-from kaicore.service.together import run_together
+from kaicore.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.resources import PODS
+from kaicore.ledger.bus.port import Bus
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.feed.observer import FeedObserver
+from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.snapshots import newest
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
+from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.together import run_together
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
 from kai_binder.claims import Claims

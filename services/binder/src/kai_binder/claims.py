@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
-from kaicore.events.payloads import BindFailed
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
-from kaicore.k8s.resources import CLAIMS, VOLUMES
-from kaicore.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.kube.client import KubeClient
+from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
+from kaicore.kube.resources import CLAIMS, VOLUMES
+from kaicore.rules.events.payloads import BindFailed
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from kai_binder.projection import Decision
 

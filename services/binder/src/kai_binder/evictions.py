@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.events.payloads import EvictionFailed, PodEvicted
+from kaicore.rules.events.payloads import EvictionFailed, PodEvicted
 
 from kai_binder.attempt import pod_path
 from kai_binder.projection import Eviction

@@ -10,17 +10,26 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import msgspec
-from kaicore.engine.reasons import render
-from kaicore.engine.waiting_reasons import reasons_in_short
-from kaicore.events import payloads
-from kaicore.events.payloads import Payload, Reason
-from kaicore.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS
-from kaicore.groups.membership import named_membership
-from kaicore.groups.status import Disruption, PodState, Verdict, census, initially_scheduled, status_document, verdict
-from kaicore.groups.table import GroupTable
-from kaicore.model.group import Group
-from kaicore.model.group_source import GroupSource, source_key
-from kaicore.model.pod import Pod
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS
+from kaicore.rules.groups.membership import named_membership
+from kaicore.rules.groups.status import (
+    Disruption,
+    PodState,
+    Verdict,
+    census,
+    initially_scheduled,
+    status_document,
+    verdict,
+)
+from kaicore.rules.groups.table import GroupTable
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.group_source import GroupSource, source_key
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
 
 from kai_binder.kai_explanations import explanations
 

@@ -6,13 +6,13 @@ Source: KAI-Scheduler 0.17, `UnschedulableExplanation` of PodGroup v2alpha2 (`fa
 from collections.abc import Iterable
 from typing import Any
 
-from kaicore.engine.reasons import Code, render
-from kaicore.events.payloads import Reason
-from kaicore.groups.status import POD_SCHEDULING_ERRORS
-from kaicore.model.pod import Amounts
-from kaicore.model.quantity import canonical_quantity
-from kaicore.queues.refusals import QueueRefusal
-from kaicore.queues.resources import GPU
+from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.groups.status import POD_SCHEDULING_ERRORS
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.queues.resources import GPU
+from kaicore.rules.reasons.reason import Reason
 
 Document = dict[str, Any]
 

@@ -4,12 +4,12 @@ import gc
 import sys
 import time
 
-from kaicore.bus import NatsBus
-from kaicore.feed import FeedMetrics
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.service import ServiceContext, run_service
-from kaicore.service.log_access import open_log
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.feed import FeedMetrics
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.log_access import open_log
 
 from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics

@@ -1,7 +1,7 @@
 """What became of a decision, as the event that records it."""
 
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
 
 from kai_binder.projection import Decision, Eviction
 

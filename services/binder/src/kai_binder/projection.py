@@ -7,12 +7,13 @@ from typing import Self
 from uuid import UUID
 
 import msgspec
-from kaicore.engine.job_failures import failures_text
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.log.port import Snapshot
-from kaicore.model.placement import encode_annotation
+from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.placement import encode_annotation
+from kaicore.rules.reasons.reason import Reason
 
 from kai_binder import group_statuses, queue_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
@@ -232,7 +233,7 @@ class Projection:
         elif self.is_last(written):
             del self.observations[written.uid]
 
-    def _reasons_of_group(self, group: str) -> list[payloads.Reason]:
+    def _reasons_of_group(self, group: str) -> list[Reason]:
         return self.waiting.reasons_of_group(group)
 
     def snapshot(self) -> Snapshot:

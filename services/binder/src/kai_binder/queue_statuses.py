@@ -6,12 +6,12 @@ The queues of Kueue have statuses of their own controllers, which are left to th
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kaicore.events import payloads
-from kaicore.events.payloads import Payload, QueueFigures
-from kaicore.model.pod import Amounts
-from kaicore.model.quantity import canonical_quantity
-from kaicore.model.queue import queue_kind_of
-from kaicore.queues.resources import GPU
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload, QueueFigures
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.model.queue import queue_kind_of
+from kaicore.rules.queues.resources import GPU
 
 #: The events that matter here.
 EVENT_TYPES = ("QueueDeleted", "QueuesReported")

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.events.payloads import QueueFigures, WaitingPod
-from kaicore.groups.kinds import NATIVE_POD_GROUP
-from kaicore.groups.status import native_conditions
-from kaicore.k8s.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.queue_kinds import KAI_QUEUES
-from kaicore.model.placement import OBSERVED_ANNOTATION
+from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.queue_kinds import KAI_QUEUES
+from kaicore.rules.events.payloads import QueueFigures, WaitingPod
+from kaicore.rules.groups.kinds import NATIVE_POD_GROUP
+from kaicore.rules.groups.status import native_conditions
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus

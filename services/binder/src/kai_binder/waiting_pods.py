@@ -8,9 +8,10 @@ from hashlib import blake2b
 from typing import Self
 
 import msgspec
-from kaicore.engine.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
-from kaicore.events import payloads
-from kaicore.events.payloads import ClassPending, GroupPending, Payload, Reason, WaitingPod
+from kaicore.rules.engine.explain.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import ClassPending, GroupPending, Payload, WaitingPod
+from kaicore.rules.reasons.reason import Reason
 
 #: The events that matter here.
 EVENT_TYPES = ("CycleCompleted", "PodDeleted", "PodObserved", "PodPlaced", "PodsLeftWaiting")

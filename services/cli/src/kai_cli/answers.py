@@ -10,11 +10,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
+from kaicore.analysis.inquiry.answers import ClusterRow, Listing, Selection, Why
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
-from kaicore.inquiry.answers import ClusterRow, Listing, Selection, Why
 
 from kai_cli.source import Source
 
@@ -30,7 +30,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.inquiry.asking.Inquiry`, which is one."""
+    """See `kaicore.analysis.inquiry.asking.Inquiry`, which is one."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
@@ -54,15 +54,9 @@ class ApiUnreachable(KaiError):
 
 
 class _Problem(msgspec.Struct):
-    """What an API says is wrong: the questions' own answers in `detail`, the HTTP edge's in `error`."""
+    """What an API says is wrong."""
 
-    detail: str | list[dict[str, Any]] = ""
-    error: str = ""
-
-    def __str__(self) -> str:
-        if isinstance(self.detail, str):
-            return self.detail or self.error
-        return "; ".join(f"{fault.get('loc', ['?'])[-1]}: {fault.get('msg', '')}" for fault in self.detail)
+    error: str
 
 
 class ApiAnswers:
@@ -107,7 +101,7 @@ def _read(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         said = error.read()
         try:
-            detail = str(msgspec.json.decode(said, type=_Problem))
+            detail = msgspec.json.decode(said, type=_Problem).error
         except msgspec.DecodeError:
             detail = said.decode(errors="replace").strip()
         if error.code == 404:

@@ -5,37 +5,22 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.inquiry.auditing import audit_log
+from kaicore.analysis.inquiry.reports import audit_answer
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.inquiry.promising import promises_of
-from kaicore.inquiry.reports import audit_answer
-from kaicore.inquiry.spelling import spelled
-from kaicore.log.anchors import Key, anchor_line, hashes_of, read_anchors
-from kaicore.log.audit import AuditReport, verify
-from kaicore.log.port import EventLog
-from kaicore.state.promises import PromiseReport
+from kaicore.ledger.log.anchors import Key, anchor_line, hashes_of, read_anchors
+from kaicore.ledger.log.audit import verify
+from kaicore.rules.state.promises import PromiseReport
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_answers
 from kai_cli.source import LogSource, LogSourceFlags
 
 Anchors = Mapping[str, Mapping[int, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Audit:
-    """What was found of one cluster; promises are only looked at where the chain holds."""
-
-    report: AuditReport
-    promises: PromiseReport | None
-
-    @property
-    def ok(self) -> bool:
-        return self.report.ok and (self.promises is None or self.promises.ok)
 
 
 def audit_verify(
@@ -63,12 +48,11 @@ async def _audit_verify(source: LogSource, anchors: Anchors, output: Output, *, 
     async with open_log(source) as log:
         there_are = sorted({*await log.clusters(), *anchors})
         audits = [
-            await _audit(log, cluster, anchors.get(cluster, {}), chain_only=chain_only)
+            await audit_log(log, cluster, anchors=anchors.get(cluster, {}), chain_only=chain_only)
             for cluster in source.clusters(there_are)
         ]
     if output != "table":
-        answers = [{**_mapping(audit_answer(one.report)), "promises": spelled(one.promises)} for one in audits]
-        print_answers([{**answer, "ok": one.ok} for answer, one in zip(answers, audits, strict=True)], output)
+        print_answers([audit_answer(one) for one in audits], output)
     else:
         if not audits:
             print("the log is empty")
@@ -77,14 +61,6 @@ async def _audit_verify(source: LogSource, anchors: Anchors, output: Output, *, 
             if one.promises is not None:
                 print(_told(one.promises))
     return 0 if all(one.ok for one in audits) else 1
-
-
-async def _audit(log: EventLog, cluster: str, anchors: Mapping[int, bytes], *, chain_only: bool) -> _Audit:
-    report = await verify(log, cluster, anchors=anchors)
-    promises = None
-    if report.ok and not chain_only:
-        promises = await promises_of(log, cluster, upto=report.head.position)
-    return _Audit(report, promises)
 
 
 def _told(promises: PromiseReport) -> str:
@@ -174,8 +150,3 @@ def _bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
-
-
-def _mapping(answer: object) -> dict[str, object]:
-    assert isinstance(answer, dict)
-    return answer

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-from kaicore.k8s.client import KubeClient
-from kaicore.state.cluster_state import ClusterState
+from kaicore.kube.client import KubeClient
+from kaicore.rules.state.cluster_state import ClusterState
 
 _PODS_PATH = "/api/v1/pods"
 

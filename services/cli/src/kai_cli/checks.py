@@ -2,8 +2,8 @@
 
 import asyncio
 
-from kaicore.inquiry.replaying import replay_log
-from kaicore.inquiry.reports import replay_answer
+from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.reports import replay_answer
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_answers

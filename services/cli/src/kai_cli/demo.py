@@ -12,16 +12,16 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from kaicore.analysis.inquiry.replaying import replay_log
 from kaicore.errors import KaiError, LogUnavailable
-from kaicore.feed import EventFeed
-from kaicore.inquiry.replaying import replay_log
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.log.audit import verify
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.pod_entry import Stage
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.example_manifests import example_manifests

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 from cyclopts import Parameter
+from kaicore.analysis.simulation import is_read
 from kaicore.errors import ApiStatus, ConfigurationError
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.simulation import is_read
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
 
 from kai_cli.load import service_kubeconfig
 

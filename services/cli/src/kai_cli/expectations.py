@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kaicore.engine.config import EngineConfig
-from kaicore.state.cluster_state import ClusterState
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.state.cluster_state import ClusterState
 
 from kai_cli.manifests import Manifest
 

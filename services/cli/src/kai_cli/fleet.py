@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kai_cli.installed_tools import check_tool
+
 
 def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
     """Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.
@@ -13,5 +15,6 @@ def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> i
     Args:
         arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.
     """
+    check_tool("kai_fleet", purpose="simulates kubelets")
     # Another program, not an import: services know nothing of each other.
-    os.execv(sys.executable, [sys.executable, "-m", "kai_simulator.fleet.main", *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "kai_fleet.main", *arguments])  # noqa: S606

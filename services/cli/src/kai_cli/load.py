@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.model.spelling import did_you_mean
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory

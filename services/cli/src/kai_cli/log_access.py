@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from kaicore.embedded import EmbeddedPostgres
 from kaicore.errors import ConfigurationError
-from kaicore.log.migrate import upgrade
-from kaicore.log.port import EventLog
-from kaicore.log.postgres import PostgresLog
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded import EmbeddedPostgres, embedded_url_of
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 from kai_cli.paths import DataDirectory, data_directory
@@ -17,21 +17,39 @@ from kai_cli.source import LogSource
 
 @asynccontextmanager
 async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
-    """Open the log that `source` means.
+    """Open the log that `source` means, to read it and to leave snapshots.
 
     Raises:
         ConfigurationError: there is none.
         LogUnavailable: its server does not answer.
     """
+    async with _open(source, role="kai_append") as log:
+        yield log
+
+
+@asynccontextmanager
+async def open_log_as_owner(source: LogSource) -> AsyncIterator[PostgresLog]:
+    """Open the log that `source` means as the role that owns it; where a database is named, as the role named with it.
+
+    Raises:
+        ConfigurationError: there is none.
+        LogUnavailable: its server does not answer.
+    """
+    async with _open(source, role="kai_migrate") as log:
+        yield log
+
+
+@asynccontextmanager
+async def _open(source: LogSource, *, role: str) -> AsyncIterator[PostgresLog]:
     async with AsyncExitStack() as stack:
         url = source.database()
         if url is None:
-            url = await _log_in(data_directory(source.data_dir), stack)
+            url = await _log_in(data_directory(source.data_dir), stack, role=role)
         log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))
         yield log
 
 
-async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
+async def _log_in(directory: DataDirectory, stack: AsyncExitStack, *, role: str) -> str:
     """Return the database of what runs in a directory, or is starting there; else start the one that rests there.
 
     Raises:
@@ -42,7 +60,7 @@ async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
     while loop.time() < deadline:
         running = directory.running()
         if running is not None and running.database_url:
-            return running.database_url
+            return embedded_url_of(directory.postgres, running.database_url, role)
         if running is None and not (directory.postgres / "data").exists():
             raise ConfigurationError(
                 f"no log: nothing runs in {directory.root} and it holds no data; "
@@ -53,6 +71,6 @@ async def _log_in(directory: DataDirectory, stack: AsyncExitStack) -> str:
             server = EmbeddedPostgres(directory.postgres, inherit=(held.fd,))
             await stack.enter_async_context(server)
             upgrade(server.url_of("kai_migrate"))
-            return server.url_of("kai_append")
+            return server.url_of(role)
         await asyncio.sleep(LOOK_S)
     raise ConfigurationError(f"{directory.root}: another kai is using it, and does not get ready")

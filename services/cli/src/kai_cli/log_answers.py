@@ -4,12 +4,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.following import KeptState
 from kaicore.errors import KaiError
-from kaicore.inquiry.asking import Inquiry
-from kaicore.inquiry.following import KeptState
-from kaicore.log.port import Snapshot
-from kaicore.log.snapshots import STATE_SNAPSHOT
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_cli.log_access import open_log
 from kai_cli.progress import Progress

@@ -7,8 +7,8 @@ here as well (a test holds the two together).
 import os
 import sys
 
-from cyclopts import App, Group
-from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
+from cyclopts import App, Group, Parameter
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.version import version
 
 _NO_COLOUR = "--no-color"
@@ -18,6 +18,8 @@ app = App(
     help="kai-ledger: a Kubernetes scheduler for GPU clusters that can explain and replay itself.",
     help_epilogue=f"All commands take {_NO_COLOUR} (or $NO_COLOR). kai COMMAND --help says more.",
     version=lambda: f"kai {version()}",
+    # No `--empty-x` for what may be given several times.
+    default_parameter=Parameter(negative_iterable=()),
 )
 _RUN, _ASK, _FILES, _UPKEEP = (
     Group(name, sort_key=place)
@@ -111,6 +113,12 @@ app.command(
     help="Migrate a database; harmless when it is migrated already.",
 )
 app.command(
+    "kai_cli.retire:retire",
+    name="retire",
+    group=_UPKEEP,
+    help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
+)
+app.command(
     "kai_cli.completion:completion",
     name="completion",
     group=_UPKEEP,
@@ -126,7 +134,7 @@ def main() -> None:
         os.environ["NO_COLOR"] = "1"
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)
-    except (ConfigurationError, UnknownSubject) as error:
+    except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)
     except KaiError as error:

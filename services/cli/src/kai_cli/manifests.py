@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
+from kaicore.analysis.simulation import Located
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.simulation import Located
 
 if TYPE_CHECKING:
     from yaml import SafeLoader

@@ -3,7 +3,7 @@
 import os
 
 from kaicore.errors import ConfigurationError
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
 
 
 def migrate(*, database_url: str | None = None) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from kaicore.embedded import usable_directory
-from kaicore.embedded.process import alive
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.embedded import usable_directory
+from kaicore.runtime.embedded.process import alive
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, DirectoryLock, try_lock
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
-from kaicore.embedded.nats import greeting
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.access import configured_access
-from kaicore.shard_settings import read_shard_settings
+from kaicore.kube.access import configured_access
+from kaicore.runtime.embedded.nats import greeting
+from kaicore.runtime.shard_settings import read_shard_settings
 
+from kai_cli.installed_tools import check_tool
 from kai_cli.simulate import find_kubelets
 from kai_cli.stack import ClusterSpec
 
@@ -32,8 +33,11 @@ def check_cluster(spec: ClusterSpec) -> None:
     check_cluster_name(spec.name)
     read_shard_settings(spec.scheduler_config)
     if spec.profile is not None:
+        check_tool("kai_fleet", purpose="simulates kubelets")
         find_kubelets(spec.profile)
-    if spec.kubeconfigs is not None:
+    if spec.kubeconfigs is None:
+        check_tool("kai_apiserver", purpose="without --kubeconfig simulates an API server")
+    else:
         used = {spec.kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")}
         for path in sorted(used):
             asyncio.run(_check_kubeconfig(path))

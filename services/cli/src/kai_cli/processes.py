@@ -3,7 +3,7 @@
 A process is healthy while its readiness URL answers 200. One that ends is started again after a pause that doubles with
 each failure and is forgotten after a while of good health. One that says that its settings cannot work is tried again,
 too, for that may pass, as when its port is taken; but only so many times in a row. Nothing outlives the supervisor: its
-children are told to die with it (`KAI_PARENT_PID`, see `kaicore.service.process`).
+children are told to die with it (`KAI_PARENT_PID`, see `kaicore.runtime.service.process`).
 """
 
 import asyncio

@@ -5,19 +5,24 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from kaicore.analysis.inquiry.answers import Listing, Selection, Why, inapplicable_filters
 from kaicore.errors import ConfigurationError, UnknownSubject
-from kaicore.inquiry.answers import Listing, Selection, Why, inapplicable_filters
+from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import Source, SourceFlags
+from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import listing_text, rows_text, why_text
 from kai_cli.watching import watch_listings
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
-WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"], negative="")]
+WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
 Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
+
+#: Kinds whose rows are in a namespace.
+_NAMESPACED = frozenset({"pods", "groups"})
 
 #: Cycles that are listed where no limit is given.
 _CYCLES = 20
@@ -67,8 +72,8 @@ def get(
     namespace: NamespaceFlag = None,
     queue: str = "",
     node: str = "",
-    pending: Annotated[bool, Parameter(negative="")] = False,
-    rejected: Annotated[bool, Parameter(negative="")] = False,
+    pending: bool = False,
+    rejected: bool = False,
     limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     watch: WatchFlag = False,
     source: SourceFlags | None = None,
@@ -78,7 +83,7 @@ def get(
 
     Args:
         kind: what to list.
-        name: only the one of this name.
+        name: only the one of this name; of a pod or a group also NAMESPACE/NAME.
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.
         node: only pods on this node.
@@ -89,6 +94,11 @@ def get(
         source: where to ask; without --cluster in all clusters of the log.
         output: table, json or yaml.
     """
+    if kind in _NAMESPACED and "/" in name:
+        there, _, name = name.partition("/")
+        if namespace not in (None, there):
+            raise ConfigurationError(f"{there}/{name}: is in namespace {there!r}, and --namespace says {namespace!r}")
+        namespace = there
     wanted = Selection(
         namespace=namespace or "",
         name=name,
@@ -107,11 +117,14 @@ async def _get(source: Source, kind: Kind, wanted: Selection, *, watch: bool, ou
     async with open_answers(source) as (answers, clusters):
         if kind == "clusters":
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
+            if wanted.name and not rows:
+                raise UnknownSubject(f"no cluster {wanted.name!r} in the log{did_you_mean(wanted.name, clusters)}")
             if output == "table":
                 print(rows_text(kind, rows))
             else:
                 print_data(rows, output)
             return 0
+        await check_subjects(answers, clusters, kind, wanted)
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
         listings = [await answers.listing(cluster, kind, wanted) for cluster in clusters]

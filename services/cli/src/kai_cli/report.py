@@ -3,13 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.reasons import render as render_reason
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.contradiction import MissCause, contradiction
-from kaicore.state.pod_entry import Agreement, Stage
-from kaicore.state.replay import ReplayReport
-from kaicore.state.why import pending_reasons, zones_text
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.reasons import render as render_reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.pod_entry import Agreement, Stage
+from kaicore.rules.state.replay import ReplayReport
+from kaicore.rules.state.why import pending_reasons, zones_text
 
 from kai_cli.expectations import Group
 

@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.model.spelling import did_you_mean
+from kaicore.spelling import did_you_mean
 
 from kai_cli.paths import DataDirectory, data_directory
 from kai_cli.printing import Output, OutputFlag
@@ -27,7 +27,7 @@ def logs(
     service: str,
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
     tail: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
     data_dir: Path | None = None,
     output: OutputFlag = "table",

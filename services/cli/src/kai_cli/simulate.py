@@ -1,6 +1,7 @@
 """`kai simulate`: cycles over plain manifests, without a server and without a database (docs/simulate.md)."""
 
 import asyncio
+import inspect
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Annotated, Literal, Protocol
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.engine.config import EngineConfig, PlacementStrategy
+from kaicore.analysis.simulation import Kubelets, Located, Outcome, read_world, simulate
 from kaicore.errors import ConfigurationError
-from kaicore.k8s.workloads import Object
-from kaicore.shard_settings import read_shard_settings
-from kaicore.simulation import Kubelets, Located, Outcome, read_world, simulate
+from kaicore.kube.workloads import Object
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.runtime.shard_settings import read_shard_settings
+from kaicore.spelling import did_you_mean
 
 from kai_cli.manifests import STDIN, read_files
 from kai_cli.printing import print_data
@@ -27,13 +29,13 @@ def simulate_command(
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     cycles: int | None = None,
-    wait: Annotated[bool, Parameter(negative="")] = False,
+    wait: bool = False,
     kubelet: bool = False,
-    fleet: str | None = None,
-    scheduler_config: Annotated[Path | None, Parameter(name=["--scheduler-config", "--config"])] = None,
+    profile: str | None = None,
+    scheduler_config: Path | None = None,
     scheduler_name: str | None = None,
     strategy: PlacementStrategy | None = None,
-    ignore: Annotated[list[str] | None, Parameter(negative="")] = None,
+    ignore: list[str] | None = None,
     numa: bool | None = None,
     output: Annotated[Literal["table", "wide", "json", "yaml"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
@@ -44,7 +46,7 @@ def simulate_command(
         cycles: how many scheduling cycles to run, a second apart; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time: graces, delays, minimum runtimes.
         kubelet: let a model of the nodes' kubelets answer each bind.
-        fleet: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
+        profile: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
         scheduler_config: the scheduler's settings, the same YAML file that kai-scheduler takes.
         scheduler_name: whose pods are scheduled; also of pods that name no scheduler.
         strategy: binpack or spread.
@@ -52,11 +54,11 @@ def simulate_command(
         numa: look at NUMA zones, or not.
         output: table, wide (also pods that ran before), json or yaml.
     """
-    if not files and fleet is None:
+    if not files and profile is None:
         raise ConfigurationError("simulate what? Name files or folders, or - for standard input")
     for file in files:
         if str(file).startswith("-") and file != STDIN:
-            raise ConfigurationError(f"no such option: {file}")
+            raise ConfigurationError(f"no such option: {file}{did_you_mean(str(file), _options())}")
     if cycles is not None and cycles < 0:
         raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
     settings = _settings(
@@ -66,11 +68,11 @@ def simulate_command(
         ignore=ignore,
         numa=numa,
     )
-    model = find_kubelets(fleet) if kubelet or fleet is not None else None
+    model = find_kubelets(profile) if kubelet or profile is not None else None
     reading = read_files(list(files))
     found = reading.objects
-    if model is not None and fleet is not None:
-        found += [Located(f"fleet {fleet}", item) for item in model.objects()]
+    if model is not None and profile is not None:
+        found += [Located(f"profile {profile}", item) for item in model.objects()]
     world = read_world(found, scheduler_name=settings.scheduler_name)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))
@@ -101,7 +103,13 @@ def find_kubelets(profile: str | None) -> _FleetKubelets:
     for entry in entry_points(group=_KUBELETS):
         model: _FleetKubelets = entry.load()(profile)
         return model
-    raise ConfigurationError(f"no model of kubelets is installed (entry point {_KUBELETS}); try `make install`")
+    raise ConfigurationError(
+        f"no model of kubelets is installed (entry point {_KUBELETS}): pip install 'kai-ledger[demo]'"
+    )
+
+
+def _options() -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in inspect.signature(simulate_command).parameters]
 
 
 def _settings(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from kaicore.model.pod import Amounts
-from kaicore.model.quantity import format_amount
-from kaicore.simulation import Outcome, PodOutcome
-from kaicore.simulation.outcome import Phase
+from kaicore.analysis.simulation import Outcome, PodOutcome
+from kaicore.analysis.simulation.outcome import Phase
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import format_amount
 
 _HEADER = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicore.embedded import EmbeddedNats, EmbeddedPostgres
-from kaicore.embedded.process import EmbeddedServer
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.log.migrate import upgrade
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.runtime.embedded.process import EmbeddedServer
 
 from kai_cli.directory_lock import DirectoryLock
 from kai_cli.hints import kubectl
@@ -153,7 +153,7 @@ class Stack:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster))
         specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", access("watcher"))]
-        config = {} if spec.scheduler_config is None else {"KAI_CONFIG": str(spec.scheduler_config)}
+        config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
         specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))
         if spec.exporter:
@@ -267,7 +267,7 @@ class Stack:
             "KAI_DEFAULT_SCHEDULER": "true",
             "KAI_DEMONSTRATION": "true",
         }
-        return self._service(name, "kai_simulator.apiserver.main", environment)
+        return self._service(name, "kai_apiserver.main", environment)
 
     def _fleet(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:
         environment = {
@@ -277,4 +277,4 @@ class Stack:
             "KAI_PODRESOURCES_DIR": str(home / "podresources"),
             "KAI_INSTALL_CRDS": "true",
         }
-        return self._service(f"{spec.name}-fleet", "kai_simulator.fleet.main", environment)
+        return self._service(f"{spec.name}-fleet", "kai_fleet.main", environment)

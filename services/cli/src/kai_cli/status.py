@@ -8,8 +8,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from kaicore.analysis.inquiry.answers import Answer, ClusterRow
 from kaicore.errors import KaiError
-from kaicore.inquiry.answers import Answer, ClusterRow
 
 from kai_cli.answers import ApiAnswers
 from kai_cli.paths import RunningStack, data_directory

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.errors import ConfigurationError
-from kaicore.model.spelling import did_you_mean
+from kaicore.spelling import did_you_mean
 
 #: Kinds by the words that kubectl and people have for them, in lower case.
 _WORDS: dict[str, tuple[str, ...]] = {

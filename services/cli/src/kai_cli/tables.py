@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kaicore.inquiry.answers import (
+from kaicore.analysis.inquiry.answers import (
     ClusterRow,
     CycleRow,
     GroupRow,

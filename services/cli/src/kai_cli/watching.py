@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from kaicore.inquiry.answers import CycleRow, GroupRow, Listing, PodRow, Row, Selection
+from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, Listing, PodRow, Row, Selection
 
 from kai_cli.answers import Answers
 from kai_cli.printing import Output, print_data

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kaicore.podresources import ContainerResources
+from kaicore.kube.podresources import ContainerResources
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """What a kubelet's state files tell beyond podresources: pod uids, and what ordinary init containers keep.
 
-podresources names pods and shows their long-running containers. The state files (`kaicore.kubelet_checkpoints`) have
-every container, by pod uid, but no names. Both tell which CPUs and devices a container has, and no two pods have the
-same: by that they are put together. Pods that have ended stay in the files for a while; they are in no podresources
+podresources names pods and shows their long-running containers. The state files (`kaicore.kube.kubelet_checkpoints`)
+have every container, by pod uid, but no names. Both tell which CPUs and devices a container has, and no two pods have
+the same: by that they are put together. Pods that have ended stay in the files for a while; they are in no podresources
 answer, and so in no report.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kaicore.errors import InvalidObject
-from kaicore.kubelet_checkpoints import (
+from kaicore.kube.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,
     MEMORY_STATE,

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.service import Health
-from kaicore.service.logs import Logger
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.logs import Logger
 
 from kai_exporter.checkpoints import Allocations, Checkpoints
 from kai_exporter.cpu_topology import read_cpu_topology

@@ -18,7 +18,7 @@ Zones are named as NodeResourceTopology names them, `node-<NUMA node id>`.
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from kaicore.podresources import PodResources
+from kaicore.kube.podresources import PodResources
 
 from kai_exporter.allocation import Allocation, PodAllocations, shown_by
 

@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 from kaicore.errors import KaiError
-from kaicore.podresources import LIST
+from kaicore.kube.podresources import LIST
 
 #: Seconds that a kubelet may take to answer.
 ANSWER_S = 10.0

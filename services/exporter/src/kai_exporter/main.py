@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from kaicore.service import ServiceContext, run_service
-from kaicore.service.node_tokens import EVERY_NODE, node_token, read_secret
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token, read_secret
 
 from kai_exporter.exporter import Exporter, Pace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens

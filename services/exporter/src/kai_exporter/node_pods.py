@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.errors import InvalidObject
-from kaicore.podresources import PodResources
+from kaicore.kube.podresources import PodResources
 
 from kai_exporter.allocation import PodAllocations, shown_by
 from kai_exporter.checkpoints import Allocations
@@ -73,6 +73,23 @@ class Outgoing:
     full: bool
     pods: tuple[PodHoldings, ...]
     versions: Mapping[PodKey, int]
+
+
+def _by_name(
+    messages: list[bytes], pods: Mapping[bytes, tuple[PodResources, PodAllocations]]
+) -> tuple[dict[PodKey, tuple[bytes, PodResources, PodAllocations]], set[PodKey]]:
+    """Return the pods of an answer by name, and the names that two of them have; of those, no pod."""
+    listed: dict[PodKey, tuple[bytes, PodResources, PodAllocations]] = {}
+    twice: set[PodKey] = set()
+    for message in messages:
+        pod, shown = pods[message]
+        key = pod.namespace, pod.name
+        if key in listed:
+            twice.add(key)
+        listed[key] = message, pod, shown
+    for key in twice:
+        del listed[key]
+    return listed, twice
 
 
 @dataclass(slots=True)
@@ -156,19 +173,9 @@ class NodePods:
         self._answer, self._observed_at, self._unsettled, self._quiet = answer, observed_at, False, False
         self._allocations = allocations
         problems: list[InvalidObject] = []
-        listed: dict[PodKey, tuple[bytes, PodResources, PodAllocations]] = {}
-        twice: set[PodKey] = set()
-        for message in messages:
-            if (key := known.get(message)) is not None:
-                pod, shown = before[key].pod, before[key].shown
-            else:
-                pod = news[message]
-                key, shown = (pod.namespace, pod.name), shown_by(pod.containers)
-            if key in listed:
-                twice.add(key)
-            listed[key] = message, pod, shown
-        for key in twice:
-            del listed[key]
+        pods = {message: (before[key].pod, before[key].shown) for message, key in known.items()}
+        pods |= {message: (pod, shown_by(pod.containers)) for message, pod in news.items()}
+        listed, twice = _by_name(messages, pods)
         uids = allocations.uids({key: shown for key, (_, _, shown) in listed.items()}) if allocations else {}
         for key, (message, pod, shown) in listed.items():
             try:

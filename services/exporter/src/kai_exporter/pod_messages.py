@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from kaicore.errors import InvalidObject
-from kaicore.podresources import ListPodResourcesResponse, PodResources
+from kaicore.kube.podresources import ListPodResourcesResponse, PodResources
 
 
 def _undecoded_list() -> Any:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import msgspec
 from fastapi import FastAPI, Request, Response
 from kaicore.errors import InvalidObject, KaiError, LogError
-from kaicore.service import Health
-from kaicore.service.health import Asgi, with_health
-from kaicore.service.logs import Logger
-from kaicore.service.node_tokens import EVERY_NODE
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import Asgi, with_health
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response
+from kaicore.runtime.service.logs import Logger
+from kaicore.runtime.service.node_tokens import EVERY_NODE
 from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.requests import ClientDisconnect
 
@@ -40,10 +41,6 @@ PROJECTION = "projection"
 
 class _Answers(msgspec.Struct, frozen=True):
     answers: Sequence[Answer]
-
-
-class _Error(msgspec.Struct, frozen=True):
-    error: str
 
 
 class _WrongCluster(KaiError):
@@ -113,10 +110,10 @@ class ReportRoutes:
             self._logger.warning(
                 "report refused", node=shown(node), client=_client(request), status=status, error=str(error)
             )
-            response = _json(_Error(str(error)), status=status, headers=_HEADERS.get(status))
+            response = error_response(status, str(error), _HEADERS.get(status))
         except (LogError, AuthenticationUnavailable) as error:
             self._logger.warning("report not taken", node=shown(node), error=str(error))
-            response = _json(_Error(str(error)), status=503, headers=_RETRY_AFTER)
+            response = error_response(503, str(error), _RETRY_AFTER)
         self._metrics.requests.labels(str(response.status_code)).inc()
         return response
 
@@ -127,7 +124,7 @@ class ReportRoutes:
         body = await request.body()
         _check_text(body)
         if why := self._health.conditions.get(PROJECTION):
-            return _json(_Error(f"the log is still being read: {why}"), status=503, headers=_RETRY_AFTER)
+            return error_response(503, f"the log is still being read: {why}", _RETRY_AFTER)
         if node == EVERY_NODE:
             return _json(_Answers(await self._take_several(body)))
         (answer,) = await self._ingest.take([decode_report(body, node=node)])
@@ -165,6 +162,7 @@ class ReportRoutes:
 def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegistry = REGISTRY) -> Asgi:
     """Return the ASGI application."""
     app = FastAPI(title="kai-ingest", docs_url=None, redoc_url=None, openapi_url=None)
+    add_error_handlers(app)
     app.add_api_route(
         "/v1/clusters/{cluster}/nodes/{node}/placements", routes.one, methods=["POST"], response_class=Response
     )
@@ -177,8 +175,8 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else "?"
 
 
-def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encoder.encode(value), status_code=status, headers=headers, media_type="application/json")
+def _json(value: object, *, status: int = 200) -> Response:
+    return Response(_encoder.encode(value), status_code=status, media_type="application/json")
 
 
 def _check_text(body: bytes) -> None:

@@ -5,24 +5,25 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from kaicore.errors import InvalidObject, LogError
-from kaicore.events.envelope import Event, NewEvent, Unit, UnitOutcome
-from kaicore.events.observation import (
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog, Filter, Snapshot
+from kaicore.ledger.log.snapshots import newest
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome
+from kaicore.rules.events.observation import (
     annotated_placement,
     content_digest,
     prediction_missed,
     zones_of,
 )
-from kaicore.events.payloads import PlacementObserved, PredictionMissed
-from kaicore.feed import EventFeed
-from kaicore.log.port import EventLog, Filter, Snapshot
-from kaicore.log.snapshots import newest
-from kaicore.model.placement import OBSERVED_ANNOTATION, decode_annotation
-from kaicore.service.logs import Logger
+from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, decode_annotation
+from kaicore.runtime.service.logs import Logger
 
 from kai_ingest.answer import Answer, Unaccepted
 from kai_ingest.judging import Judge, Judged, News
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, KnownPod, Miss, Projection, Unresolved
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, Projection
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name
 from kai_ingest.said_before import SaidBefore

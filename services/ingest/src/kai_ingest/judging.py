@@ -3,17 +3,18 @@
 from dataclasses import dataclass, field
 
 from kaicore.errors import InvalidObject
-from kaicore.events.envelope import NewEvent, Unit
-from kaicore.events.node_charged import charging
-from kaicore.events.observation import content_digest, observation, prediction_missed, zones_of
-from kaicore.events.payloads import PlacementObserved, PredictionMissed
-from kaicore.model.placement import Placement, Provenance
-from kaicore.state.contradiction import MissCause, contradiction, falls_short
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.observation import content_digest, observation, prediction_missed, zones_of
+from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
+from kaicore.rules.model.placement import Placement, Provenance
+from kaicore.rules.state.contradiction import MissCause, contradiction, falls_short
 
 from kai_ingest.answer import Unaccepted
 from kai_ingest.equal_reads import EqualReads
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import KnownPod, Miss, Projection, Unresolved
+from kai_ingest.projection import Projection
 from kai_ingest.reports import Report, read_pod
 
 _NOTHING_PREDICTED = Placement(Provenance.PREDICTED)

@@ -5,17 +5,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kaicore.bus import NatsBus
-from kaicore.feed import EventFeed, FeedMetrics
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.log.postgres import PostgresLog
-from kaicore.service import ServiceContext, run_service
-from kaicore.service.health import Later
-from kaicore.service.http_limits import HttpLimits
-from kaicore.service.http_server import HttpServer
-from kaicore.service.log_access import LOG, open_log
-from kaicore.service.node_tokens import read_secret
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.feed import EventFeed, FeedMetrics
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.health import Later
+from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_server import HttpServer
+from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.node_tokens import read_secret
 
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, KubernetesTokens, SharedSecret

@@ -1,7 +1,7 @@
 """Reports of exporters as placements."""
 
-from kaicore.events.observation import held
-from kaicore.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.events.observation import held
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 
 from kai_ingest.reports import ContainerReport, PodReport
 

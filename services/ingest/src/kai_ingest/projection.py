@@ -8,21 +8,19 @@ could be meant, none is.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 from uuid import UUID
 
 import msgspec
-from kaicore.errors import KaiError
-from kaicore.events import payloads
-from kaicore.events.codec import decode_payload
-from kaicore.events.envelope import Event
-from kaicore.events.observation import content_digest
-from kaicore.model.node import NodeTopology
-from kaicore.model.placement import OBSERVED_ANNOTATION, Placement
-from kaicore.model.pod import MIRROR_ANNOTATION, Pod
-from kaicore.numa.held import Limits, impossible_holding, most_held, zone_limits
-from kaicore.state.account_change import observation_charges
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.numa.held import impossible_holding, zone_limits
+from kaicore.rules.state.account_change import observation_charges
 
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved, record_of
 from kai_ingest.observation import is_empty
 
 #: The types of the events that matter here.
@@ -48,100 +46,6 @@ _REMEMBERED_US = 600_000_000
 
 #: How far a node's clock may be behind, microseconds, where no pod of the same name was on the node before.
 _CLOCK_SKEW_US = 5_000_000
-
-
-class Record(msgspec.Struct, frozen=True):
-    """The observation of a pod that was recorded last.
-
-    Attributes:
-        position: in the log.
-        id: of the event.
-        content: digest of the placement.
-        exporter: it came from an exporter.
-        empty: nothing was bound to a zone.
-    """
-
-    position: int
-    id: UUID
-    content: bytes
-    exporter: bool
-    empty: bool
-
-
-class KnownPod(msgspec.Struct):
-    """A pod that has a node.
-
-    Attributes:
-        node: where it was decided to go, or is.
-        since: its node's kubelet cannot have known of it earlier.
-        succeeds: another pod of that name was on that node before.
-        version: of its stream, as far as is known here.
-        pod: as it was seen last; None if it never was.
-        live: it has not reached a terminal phase.
-        on_node: Kubernetes said that it is there; else a decision did.
-        bound_at: when its binding was recorded, 0 if it was not.
-        placed: it was decided to go there.
-        predicted: the zones that were predicted for it.
-        observed: the zones on which it was observed, by the last record of that.
-        missed: a prediction of it is recorded to have been wrong.
-        annotation: what its annotation says of its placement; empty without one.
-        cause: the event that brought the annotation.
-        annotated_at: when that was.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    since: int
-    succeeds: bool
-    pod: Pod | None = None
-    version: int = 0
-    live: bool = True
-    on_node: bool = False
-    bound_at: int = 0
-    placed: bool = False
-    predicted: Placement | None = None
-    observed: Placement | None = None
-    missed: bool = False
-    annotation: str = ""
-    cause: UUID | None = None
-    annotated_at: int = 0
-    record: Record | None = None
-
-    @property
-    def subject(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def uid_on_node(self) -> str:
-        """The uid by which the kubelet's state files know it: a static pod's is not that of its mirror in the API."""
-        return self.uid if self.pod is None else self.pod.annotations.get(MIRROR_ANNOTATION, self.uid)
-
-    @property
-    def most(self) -> Limits:
-        """What each of its containers can hold."""
-        return {} if self.pod is None else most_held(self.pod)
-
-
-class Miss(StrEnum):
-    """Why a report's pod is no pod of ours yet."""
-
-    UNKNOWN = "unknown"
-    ELSEWHERE = "elsewhere"
-    FINISHED = "finished"
-    AMBIGUOUS = "ambiguous"
-    ZONE = "zone"
-    HALF = "half"
-
-
-class Unresolved(KaiError):
-    """A report's pod cannot be told; names the field and the value."""
-
-    def __init__(self, miss: Miss, message: str) -> None:
-        super().__init__(message)
-        self.miss = miss
 
 
 class _Snapshot(msgspec.Struct):
@@ -426,14 +330,3 @@ class Projection:
 
     def _look_again(self, pods: Iterable[KnownPod]) -> None:
         self.annotated.update(pod.uid for pod in pods if pod.annotation)
-
-
-def record_of(payload: payloads.PlacementObserved, *, position: int, event_id: UUID) -> Record:
-    """Return what is kept of a recorded observation."""
-    return Record(
-        position,
-        event_id,
-        content_digest(payload.placement),
-        payload.source == "exporter",
-        is_empty(payload.placement),
-    )

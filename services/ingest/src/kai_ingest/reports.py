@@ -7,7 +7,7 @@ every pod is checked by itself, so that one impossible pod does not keep the oth
 from typing import Annotated, Any, Literal, Self
 
 from kaicore.errors import InvalidObject
-from kaicore.model.quantity import MAX_AMOUNT
+from kaicore.rules.model.quantity import MAX_AMOUNT
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 #: Pods in one report at most: far more than kubelets run.

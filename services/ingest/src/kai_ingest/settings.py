@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Self
 
-from kaicore.service import ServiceSettings
+from kaicore.runtime.service import ServiceSettings
 from pydantic import Field, model_validator
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 from kaicore.errors import ClusterUnavailable
-from kaicore.k8s.client import KubeClient
+from kaicore.kube.client import KubeClient
 
 from kai_ingest.authentication import ReviewedToken
 

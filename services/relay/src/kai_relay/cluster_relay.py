@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from kaicore.bus import Bus, Limits, StreamState
-from kaicore.bus.wire import message_hash, to_message
 from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, Fenced, LogError, LogUnavailable, NoRoom
-from kaicore.events.envelope import Event
-from kaicore.feed.cursor import Cursor, find_cursor
-from kaicore.feed.retry import Retry
-from kaicore.log.port import EventLog
-from kaicore.service.log_access import LOG
-from kaicore.service.logs import Logger
+from kaicore.ledger.bus import Bus, Limits, StreamState
+from kaicore.ledger.bus.wire import message_hash, to_message
+from kaicore.ledger.feed.cursor import Cursor, find_cursor
+from kaicore.ledger.feed.retry import Retry
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.service.log_access import LOG
+from kaicore.runtime.service.logs import Logger
 
 from kai_relay.metrics import RelayMetrics
 from kai_relay.readiness import BUS, Readiness

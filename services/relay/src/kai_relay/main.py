@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from kaicore.bus import Limits, NatsBus
-from kaicore.bus.port import stream_bytes
-from kaicore.service import ServiceContext, run_service
-from kaicore.service.log_access import LOG, open_log
+from kaicore.ledger.bus import Limits, NatsBus
+from kaicore.ledger.bus.port import stream_bytes
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.log_access import LOG, open_log
 
 from kai_relay.cluster_relay import RelayOptions
 from kai_relay.metrics import RelayMetrics

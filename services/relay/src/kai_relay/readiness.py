@@ -1,7 +1,7 @@
 """Whether log and bus work for all clusters."""
 
-from kaicore.service import Health
-from kaicore.service.log_access import LOG
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.log_access import LOG
 
 BUS = "bus"
 

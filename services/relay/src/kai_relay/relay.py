@@ -2,11 +2,11 @@
 
 import asyncio
 
-from kaicore.bus import Bus
 from kaicore.errors import InvalidObject, LogUnavailable
-from kaicore.log.port import EventLog
-from kaicore.service.log_access import LOG
-from kaicore.service.logs import Logger
+from kaicore.ledger.bus import Bus
+from kaicore.ledger.log.port import EventLog
+from kaicore.runtime.service.log_access import LOG
+from kaicore.runtime.service.logs import Logger
 
 from kai_relay.cluster_relay import ClusterRelay, RelayOptions
 from kai_relay.metrics import RelayMetrics

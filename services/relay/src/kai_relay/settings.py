@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from kaicore.service import ServiceSettings
+from kaicore.runtime.service import ServiceSettings
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from kaicore.bus.jetstream import NatsBus
-from kaicore.engine.config import EngineConfig
-from kaicore.feed import EventFeed, FeedMetrics
-from kaicore.inquiry.folding import restored
-from kaicore.log.port import EventLog
-from kaicore.service import ServiceContext, ServiceSettings, run_service
-from kaicore.service.log_access import LOG, open_log
-from kaicore.shard_settings import read_shard_settings
+from kaicore.analysis.inquiry.folding import restored
+from kaicore.ledger.bus.jetstream import NatsBus
+from kaicore.ledger.feed import EventFeed, FeedMetrics
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -26,7 +26,7 @@ class SchedulerSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     shard: str = Field("default", description="the shard's name")
-    config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
+    scheduler_config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
     period_ms: int = Field(200, ge=0, description="least time between two cycles")
     standby_ms: int = Field(3000, ge=0, description="how long to leave the shard to another scheduler of it")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
@@ -38,7 +38,7 @@ GC_THRESHOLDS = (50_000, 20, 100)
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
-    config = read_shard_settings(settings.config)
+    config = read_shard_settings(settings.scheduler_config)
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return

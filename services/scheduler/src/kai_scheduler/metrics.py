@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from kaicore.engine.config import EngineConfig
-from kaicore.engine.decisions import CycleResult
-from kaicore.events.envelope import Stale
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.cycle_input import is_unobserved
-from kaicore.state.pod_entry import Agreement, Stage
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.envelope import Stale
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import is_unobserved
+from kaicore.rules.state.pod_entry import Agreement, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -61,8 +61,15 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        state, tally = self._state, self._state.tally
-        yield GaugeMetricFamily("kai_state_position", "Position that is folded", state.position)
+        yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
+        yield from self._stages()
+        yield from self._contradictions()
+        yield self._overdue()
+        yield from self._outcomes()
+
+    def _stages(self) -> Iterator[Metric]:
+        """How far pods have come, and of how many no record tells all."""
+        state = self._state
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
         counts = dict.fromkeys(Stage, 0)
         unobserved = 0
@@ -81,6 +88,10 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
         )
+
+    def _contradictions(self) -> Iterator[Metric]:
+        """What kubelets did otherwise than predicted, and reports that cannot be."""
+        tally = self._state.tally
         misses = CounterMetricFamily(
             "kai_predictions_missed",
             "Kubelets did otherwise than was predicted, by node that exists",
@@ -98,6 +109,10 @@ class _StateCollector(Collector):
         for node, count in sorted(tally.disbelieved.items()):
             disbelieved.add_metric([node], count)
         yield disbelieved
+
+    def _overdue(self) -> Metric:
+        """Pods that run for long unobserved."""
+        state = self._state
         now = max(self._clock(), state.recorded_at)
         late: dict[str, int] = {}
         for entry in state.pods.values():
@@ -110,7 +125,11 @@ class _StateCollector(Collector):
         )
         for node, count in sorted(late.items()):
             overdue.add_metric([node], count)
-        yield overdue
+        return overdue
+
+    def _outcomes(self) -> Iterator[Metric]:
+        """What decisions came to, counted over the whole log."""
+        state, tally = self._state, self._state.tally
         yield GaugeMetricFamily(
             "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.missed)
         )

@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kaicore.engine.config import EngineConfig
 from kaicore.errors import LogUnavailable, StaleExpectation
-from kaicore.events.envelope import Event, UnitOutcome
-from kaicore.feed import EventFeed
-from kaicore.log.port import EventLog, Snapshot
-from kaicore.log.snapshots import STATE_SNAPSHOT
-from kaicore.service import ServiceContext
-from kaicore.state.cluster_state import ClusterState
-from kaicore.state.cycle_input import idle, next_retry
-from kaicore.state.decide import Proposal, decide
-from kaicore.state.queue_report import may_report, queue_report
-from kaicore.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog, Snapshot
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.envelope import Event, UnitOutcome
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import idle, next_retry
+from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.queue_report import may_report, queue_report
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
 

@@ -7,10 +7,10 @@ a watcher begins with an event on a stream of its own, and makes every append co
 from dataclasses import dataclass
 
 from kaicore.errors import StaleExpectation
-from kaicore.events.envelope import NewEvent, Unit, derived_id
-from kaicore.events.payloads import WatcherStarted
-from kaicore.k8s.facts import ACTOR
-from kaicore.log.port import EventLog
+from kaicore.kube.facts import ACTOR
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import WatcherStarted
 
 STREAM = "watcher"
 

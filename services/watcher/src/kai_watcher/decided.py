@@ -6,9 +6,9 @@ log says when a pod is first seen on a node is all that there will be.
 
 from collections.abc import Iterable, Mapping
 
-from kaicore.events.codec import decode_payload
-from kaicore.events.payloads import BindFailed, PodPlaced
-from kaicore.log.port import EventLog, Filter
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import BindFailed, PodPlaced
 
 _TYPES = ("BindFailed", "PodPlaced")
 

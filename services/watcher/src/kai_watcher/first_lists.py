@@ -6,8 +6,8 @@ that it has not been told of yet.
 
 from collections.abc import Iterable, Sequence
 
-from kaicore.events.envelope import Unit
-from kaicore.events.payloads import PodObserved
+from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.payloads import PodObserved
 
 
 class FirstLists:

@@ -7,11 +7,11 @@ import sys
 import time
 from uuid import uuid4
 
-from kaicore.k8s.access import configured_access
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.reflector import ReflectorOptions
-from kaicore.service import ServiceContext, run_service
-from kaicore.service.log_access import open_log
+from kaicore.kube.access import configured_access
+from kaicore.kube.client import KubeClient
+from kaicore.kube.reflector import ReflectorOptions
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.log_access import open_log
 
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings

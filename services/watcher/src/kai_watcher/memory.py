@@ -4,12 +4,12 @@ The log is the memory; a snapshot only spares reading it from the beginning, and
 """
 
 import msgspec
-from kaicore.events.codec import decode_payload
-from kaicore.k8s.facts import Facts, KnownFact
-from kaicore.k8s.kinds import FACT_TYPES
-from kaicore.k8s.reflector_core import ObjectKey
-from kaicore.log.port import EventLog, Filter, Snapshot
-from kaicore.log.snapshots import newest
+from kaicore.kube.facts import Facts, KnownFact
+from kaicore.kube.kinds import FACT_TYPES
+from kaicore.kube.reflector_core import ObjectKey
+from kaicore.ledger.log.port import EventLog, Filter, Snapshot
+from kaicore.ledger.log.snapshots import newest
+from kaicore.rules.events.codec import decode_payload
 
 SNAPSHOT_NAME = "watcher"
 

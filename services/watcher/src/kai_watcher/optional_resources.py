@@ -6,10 +6,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.objects import ApiGroup, ApiResources
-from kaicore.k8s.reflector import ReflectorObserver
-from kaicore.k8s.resources import ObjectT, OptionalResource, Resource
+from kaicore.kube.client import KubeClient
+from kaicore.kube.objects import ApiGroup, ApiResources
+from kaicore.kube.reflector import ReflectorObserver
+from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 
 _NOT_FOUND = 404
 _FIRST_DELAY_S = 0.25

@@ -1,6 +1,6 @@
 """What was said of each object already, so that it is said again only when it is something else."""
 
-from kaicore.k8s.reflector_core import ObjectKey
+from kaicore.kube.reflector_core import ObjectKey
 
 
 class SaidOnce:

@@ -1,6 +1,6 @@
 """Settings of `kai-watcher`."""
 
-from kaicore.service import ServiceSettings
+from kaicore.runtime.service import ServiceSettings
 from pydantic import Field
 
 

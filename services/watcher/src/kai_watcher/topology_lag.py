@@ -7,7 +7,7 @@ zones have come or gone without any new version of its object.
 
 from collections.abc import Callable, Iterable
 
-from kaicore.model.pod import Pod, QosClass
+from kaicore.rules.model.pod import Pod, QosClass
 
 #: Millicores.
 _WHOLE_CPU = 1000

@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
-from kaicore.events.envelope import Unit, UnitOutcome
-from kaicore.events.node_charged import charging
-from kaicore.events.payloads import PodDeleted, PodObserved, PodRejected
-from kaicore.k8s.client import KubeClient
-from kaicore.k8s.facts import Facts, said_again
-from kaicore.k8s.group_kinds import GROUP_KINDS
-from kaicore.k8s.kinds import (
+from kaicore.kube.client import KubeClient
+from kaicore.kube.facts import Facts, said_again
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.kinds import (
     BUDGET,
     CLAIM,
     KINDS,
@@ -33,13 +30,13 @@ from kaicore.k8s.kinds import (
     VOLUME,
     Kind,
 )
-from kaicore.k8s.normalize_fields import changed_at
-from kaicore.k8s.normalize_topology import zone_resources
-from kaicore.k8s.objects import TopologyObject
-from kaicore.k8s.queue_kinds import QUEUE_KINDS
-from kaicore.k8s.reflector import Reflector, ReflectorOptions
-from kaicore.k8s.reflector_core import Change, Gone, ObjectKey, Relist, Seen
-from kaicore.k8s.resources import (
+from kaicore.kube.normalize_fields import changed_at
+from kaicore.kube.normalize_topology import zone_resources
+from kaicore.kube.objects import TopologyObject
+from kaicore.kube.queue_kinds import QUEUE_KINDS
+from kaicore.kube.reflector import Reflector, ReflectorOptions
+from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Relist, Seen
+from kaicore.kube.resources import (
     BUDGETS,
     CLAIMS,
     NAMESPACES,
@@ -53,11 +50,14 @@ from kaicore.k8s.resources import (
     OptionalResource,
     Resource,
 )
-from kaicore.log.outbox import Outbox
-from kaicore.log.port import EventLog
-from kaicore.numa.pod_policy import malformed_annotations
-from kaicore.service import ServiceContext
-from kaicore.service.together import run_together
+from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.payloads import PodDeleted, PodObserved, PodRejected
+from kaicore.rules.numa.pod_policy import malformed_annotations
+from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.together import run_together
 
 from kai_watcher.claim import claim
 from kai_watcher.decided import undecided

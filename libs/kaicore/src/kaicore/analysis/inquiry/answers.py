@@ -1,0 +1,324 @@
+"""Answers as data: what the API sends, what `kai … -o json` prints, and what the command line reads.
+
+Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are as a person would write them.
+"""
+
+from types import GenericAlias
+
+import msgspec
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that is answered."""
+
+
+class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """Why nodes are not for a pod, or what would help; `message` says it in words (`kaicore.rules.reasons`).
+
+    Attributes:
+        pods: for how many pods of what was asked about.
+    """
+
+    code: str
+    message: str
+    nodes: int = 0
+    example: str = ""
+    resource: str = ""
+    zone: str = ""
+    need: int = 0
+    free: int = 0
+    detail: str = ""
+    rejection: str = ""
+    queue: str = ""
+    until: str = ""
+    group: str = ""
+    pods: int = 0
+
+
+class StoryAnswer(Answer, frozen=True, kw_only=True):
+    """One event of a story."""
+
+    position: int
+    recorded_at: str
+    text: str
+
+
+class ClusterRow(Answer, frozen=True, kw_only=True):
+    """A cluster that has a log.
+
+    Attributes:
+        position: of the log's end.
+        hash: of its last event.
+    """
+
+    name: str
+    position: int
+    recorded_at: str
+    hash: str
+
+
+class ClusterSummary(Answer, frozen=True, kw_only=True):
+    """A cluster in figures.
+
+    Attributes:
+        pods: how many, by stage: waiting, placed, bound, finished.
+        tally: counts over the whole log (`kaicore.rules.state.counters`).
+    """
+
+    name: str
+    position: int
+    recorded_at: str
+    nodes: int
+    queues: int
+    groups: int
+    pods: dict[str, int]
+    tally: dict[str, object]
+
+
+class PodRow(Answer, frozen=True, kw_only=True):
+    """A pod.
+
+    Attributes:
+        status: in a word, as kubectl would: Pending, Placed, Running, Rejected, …
+        stage: waiting, placed, bound or finished.
+        zones: of its node, that it holds something of.
+        queue: that pays for it; empty where there is none.
+        group: `<kind>/<namespace>/<name>`; empty for a pod of its own.
+        message: why it waits or failed; empty when there is nothing to say.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    status: str
+    stage: str
+    node: str
+    zones: list[str]
+    queue: str
+    group: str
+    scheduler: str
+    created_at: str
+    message: str
+
+
+class GroupRow(Answer, frozen=True, kw_only=True):
+    """A group of pods.
+
+    Attributes:
+        key: `<kind>/<namespace>/<name>`.
+        minimum: how many pods must run at once; 0 where each starts for itself.
+        waiting: pods without a node.
+        running: pods that hold a node and are to stay.
+        leaving: pods that hold a node and are on their way out.
+        succeeded: pods that ended well and are still there.
+        message: why it waits; empty when it does not.
+    """
+
+    key: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    preemptible: bool
+    minimum: int
+    waiting: int
+    running: int
+    leaving: int
+    succeeded: int
+    message: str
+
+
+class QueueResource(Answer, frozen=True, kw_only=True):
+    """A queue's account of one resource, the queues below it included.
+
+    Attributes:
+        quota: guaranteed; `unlimited` where it is.
+        limit: never exceeded; empty for none.
+        fair_share: what the division gives it now.
+        allocated: what its work holds.
+        requested: that, and what its work waits for.
+    """
+
+    resource: str
+    quota: str
+    limit: str
+    fair_share: str
+    allocated: str
+    requested: str
+
+
+class QueueRow(Answer, frozen=True, kw_only=True):
+    """A queue.
+
+    Attributes:
+        kind: of its object; empty for `default` where there are no queues, which all work is then in.
+        waiting: pods that wait and name it, or a LocalQueue of it.
+        running: pods that hold a node, likewise.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    priority: int
+    stopped: bool
+    waiting: int
+    running: int
+    resources: list[QueueResource]
+
+
+class NodeResource(Answer, frozen=True, kw_only=True):
+    """A resource of a node, or of one of its zones."""
+
+    resource: str
+    allocatable: str
+    used: str
+
+
+class ZoneAnswer(Answer, frozen=True, kw_only=True):
+    """A NUMA zone, by what the log knows that pods hold there."""
+
+    name: str
+    resources: list[NodeResource]
+
+
+class NodeRow(Answer, frozen=True, kw_only=True):
+    """A node.
+
+    Attributes:
+        status: Ready or NotReady, and `SchedulingDisabled` where it is cordoned, as kubectl writes it.
+        policy: of its Topology Manager; empty where nothing is published.
+        pods: that hold something there.
+        rejections: classes of pods that its kubelet has rejected.
+    """
+
+    name: str
+    status: str
+    policy: str
+    scope: str
+    pods: int
+    rejections: int
+    resources: list[NodeResource]
+    zones: list[ZoneAnswer]
+
+
+class CycleRow(Answer, frozen=True, kw_only=True):
+    """A recorded cycle of the scheduler.
+
+    Attributes:
+        position: of its record; `input_position` is how far its input had been folded.
+        pods: that waited for a decision.
+    """
+
+    cycle: str
+    shard: str
+    position: int
+    input_position: int
+    recorded_at: str
+    engine: str
+    config: str
+    pods: int
+    placed: int
+    nominated: int
+    evicted: int
+
+
+Row = PodRow | GroupRow | QueueRow | NodeRow | CycleRow
+
+#: What can be listed of a cluster, by the word for it.
+ROWS: dict[str, type[Row]] = {
+    "pods": PodRow,
+    "groups": GroupRow,
+    "queues": QueueRow,
+    "nodes": NodeRow,
+    "cycles": CycleRow,
+}
+
+
+class Listing(Answer, frozen=True, kw_only=True):
+    """Rows, as of a position.
+
+    Attributes:
+        kind: one of `ROWS`.
+        total: how many there are; the rows are the first of them, where a limit was given.
+        items: rows, still encoded; `rows` decodes them.
+    """
+
+    cluster: str
+    kind: str
+    position: int
+    total: int
+    items: msgspec.Raw
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows."""
+        rows: list[Row] = msgspec.json.decode(self.items, type=GenericAlias(list, (ROWS[self.kind],)))
+        return rows
+
+
+class Selection(Answer, frozen=True, kw_only=True):
+    """Which rows are wanted; what is not named lets all through.
+
+    Attributes:
+        name: of the thing itself.
+        pending: only pods that wait, or groups with such.
+        rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
+        limit: how many rows at most; of cycles the last ones.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    queue: str = ""
+    node: str = ""
+    pending: bool = False
+    rejected: bool = False
+    limit: int = 0
+
+
+#: Which filters of a selection each kind of rows has, beside name, namespace and limit.
+FILTERS: dict[str, frozenset[str]] = {
+    "pods": frozenset({"queue", "node", "pending", "rejected"}),
+    "groups": frozenset({"queue", "pending"}),
+    "queues": frozenset({"pending"}),
+    "nodes": frozenset({"node", "rejected"}),
+    "cycles": frozenset(),
+    "clusters": frozenset(),
+}
+
+
+def inapplicable_filters(kind: str, wanted: Selection) -> list[str]:
+    """Return the filters that are set and that rows of this kind do not have: these would let all through."""
+    given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
+    return sorted(given - FILTERS[kind])
+
+
+class Why(Answer, frozen=True, kw_only=True):
+    """Why something is as it is.
+
+    Attributes:
+        kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
+        verdict: one sentence.
+        reasons: why its pods wait, as last recorded; where it has several, by how many pods.
+        would_help: what would help a pod to start, worked out for this answer.
+        notes: what is not as it should be.
+        story: a pod's events, in order.
+        pods: of anything that has several: those that wait first.
+        details: the row of what was asked about, as lists have it; None for pods and for what has no row.
+    """
+
+    kind: str
+    cluster: str
+    position: int
+    namespace: str
+    name: str
+    uid: str
+    verdict: str
+    reasons: list[ReasonAnswer] = []
+    would_help: list[ReasonAnswer] = []
+    notes: list[str] = []
+    story: list[StoryAnswer] = []
+    pods: list[PodRow] = []
+    group: GroupRow | None = None
+    queue: QueueRow | None = None
+    node: NodeRow | None = None

@@ -1,0 +1,140 @@
+"""What can be asked of a log, answered from states that are kept."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, Selection, Why
+from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.inquiry.folding import events_of
+from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.listing import list_cycles, list_rows, summary
+from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.errors import InvalidObject, KaiError, UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+
+#: Seconds between two looks for clusters that are new in the log.
+_LOOK_S = 10.0
+
+
+class Inquiry:
+    """Answers from one log; one for a process, so that what was folded once is kept."""
+
+    def __init__(self, log: EventLog, *, told: Callable[[int, int], None] = lambda _, __: None) -> None:
+        """Args:
+        log: whose clusters are asked about.
+        told: is told how far a state is folded for a question, and how far it will be, in positions.
+        """
+        self.log = log
+        self._told = told
+        self._states: dict[str, KeptState] = {}
+
+    @property
+    def states(self) -> tuple[KeptState, ...]:
+        """The states that are kept."""
+        return tuple(self._states.values())
+
+    def state(self, cluster: str) -> KeptState:
+        """Return the kept state of a cluster."""
+        return self._states.setdefault(cluster, KeptState(self.log, cluster, told=self._told))
+
+    async def follow(self) -> None:
+        """Keep the states of all clusters up to date, until cancelled."""
+        following: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                with suppress(KaiError):
+                    for cluster in await self.log.clusters():
+                        if cluster not in following:
+                            following[cluster] = asyncio.create_task(self.state(cluster).follow())
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            for task in following.values():
+                task.cancel()
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        rows = []
+        for name in await self.log.clusters():
+            head = await self.log.head(name)
+            rows.append(
+                ClusterRow(
+                    name=name,
+                    position=head.position,
+                    recorded_at=time_text(head.recorded_at),
+                    hash=head.hash.hex(),
+                )
+            )
+        return rows
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
+        return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)
+
+    async def cluster(self, cluster: str) -> ClusterSummary:
+        """Return a cluster in figures."""
+        return summary(await self.state(cluster).current())
+
+    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+        """Return rows of a kind.
+
+        Raises:
+            InvalidObject: there is no such kind.
+        """
+        if kind not in ROWS:
+            raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
+        if kind == "cycles":
+            head = (await self.log.head(cluster)).position
+            rows = await list_cycles(self.log, cluster, wanted, head=head)
+        else:
+            state = await self.state(cluster).current()
+            head, rows = state.position, list_rows(state, kind, wanted)
+        return _listing(cluster, kind, rows, head=head, limit=wanted.limit)
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+        """Explain something.
+
+        Args:
+            cluster: whose log is asked.
+            kind: without its API group, such as Pod, Job, Queue or Node.
+            namespace: empty for what has none.
+            name: its name.
+
+        Raises:
+            UnknownSubject: the log has never heard of it.
+        """
+        if kind == "Pod":
+            where = Filter(subject=f"{namespace}/{name}")
+            story = [event async for event in events_of(self.log, cluster, where=where)]
+            if not story:
+                raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}")
+            answer = why_pod(await self.state(cluster).current(), namespace, name, story)
+        else:
+            state = await self.state(cluster).current()
+            match kind:
+                case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
+                    answer = why_queue(state, _queue_name(kind, namespace, name))
+                case "Node":
+                    answer = why_node(state, name)
+                case _:
+                    answer = why_owner(state, kind, namespace, name)
+        if answer is None:
+            of_namespace = f"{namespace}/" if namespace else ""
+            raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}")
+        return answer
+
+
+def _queue_name(kind: str, namespace: str, name: str) -> str:
+    """Return a queue's name as the model has it (`kaicore.rules.model.queue`)."""
+    if kind == "LocalQueue":
+        return f"{namespace}/{name}"
+    return name if kind == "Queue" else f"{kind}/{name}"
+
+
+def _listing(cluster: str, kind: str, rows: Sequence[Row], *, head: int, limit: int) -> Listing:
+    shown = rows[:limit] if limit else rows
+    return Listing(
+        cluster=cluster, kind=kind, position=head, total=len(rows), items=msgspec.Raw(msgspec.json.encode(shown))
+    )

@@ -1,0 +1,254 @@
+"""Why something is as it is: a pod, what owns pods, a group of them, a queue, a node."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, Selection, StoryAnswer, Why
+from kaicore.analysis.inquiry.listing import (
+    group_row,
+    is_rejected,
+    list_rows,
+    node_row,
+    pod_rows,
+    queues_of,
+    reason_answer,
+)
+from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.remedies import StateRemedies
+from kaicore.rules.state.why import miss_notes, notes, pending_reasons, tell, verdict
+
+#: Pods that an answer about several shows, those that wait first.
+_MOST_PODS = 200
+#: Reasons that an answer about several pods shows, the most frequent first.
+_MOST_REASONS = 20
+
+#: Label of the pods of a ReplicaSet that a Deployment made; the ReplicaSet is called after the Deployment and it
+#: (kubernetes/pkg/controller/deployment/sync.go, 1.34: `d.Name + "-" + podTemplateSpecHash`).
+_TEMPLATE_HASH = "pod-template-hash"
+
+
+def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Event]) -> Why | None:
+    """Explain the pod that has, or last had, a name; None when there is nothing of it in state and story.
+
+    Args:
+        state: of the cluster.
+        namespace: the pod's.
+        name: the pod's.
+        story: the events whose subject it is.
+    """
+    told = [event for event in story if event.stream.startswith("pod/")]
+    if not told:
+        return None
+    uids = list(dict.fromkeys(event.stream.removeprefix("pod/") for event in told))
+    uid = next((uid for uid in reversed(uids) if uid in state.pods), uids[-1])
+    entry = state.pods.get(uid)
+    config = state.config()
+    return Why(
+        kind=POD,
+        cluster=state.cluster,
+        position=state.position,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
+        reasons=[] if entry is None else [reason_answer(reason) for reason in pending_reasons(entry, state)],
+        would_help=[] if entry is None else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
+        notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
+        story=[
+            StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
+            for line in tell([event for event in told if event.stream == f"pod/{uid}"])
+        ],
+    )
+
+
+def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why | None:
+    """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
+
+    Args:
+        state: of the cluster.
+        kind: without its API group, such as `Job`.
+        namespace: the object's.
+        name: the object's.
+    """
+    groups = [
+        group
+        for key, group in sorted(state.groups.items())
+        if not key.startswith(f"{POD}/")
+        and _plain(key.partition("/")[0]) == kind
+        and (group.namespace, group.name) == (namespace, name)
+    ]
+    uids = {uid for group in groups for uid in state.group_table.pods_of(group.key)}
+    owners = _Owners(state)
+    pods = [
+        entry
+        for entry in state.pods.values()
+        if entry.pod.namespace == namespace and (entry.pod.uid in uids or (kind, name) in owners.of(entry.pod))
+    ]
+    sources = [
+        source
+        for source in state.group_table.sources.values()
+        if (_plain(source.kind), source.namespace, source.name) == (kind, namespace, name)
+    ]
+    if not pods and not groups and not sources:
+        return None
+    group = groups[0] if groups else None
+    if group is None and len({entry.group for entry in pods}) == 1:
+        group = state.groups.get(pods[0].group)
+    row: GroupRow | None = None
+    if group is not None and not group.key.startswith(f"{POD}/"):
+        members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
+        row = group_row(state, group, members)
+    answer = _about_pods(state, kind, namespace, name, pods)
+    uid = next((source.uid for source in sources), "")
+    return msgspec.structs.replace(answer, group=row, uid=uid or next(iter(_owner_uids(kind, name, pods)), ""))
+
+
+def why_queue(state: ClusterState, name: str) -> Why | None:
+    """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
+    rows = list_rows(state, "queues", Selection(name=name))
+    if not rows:
+        return None
+    row = rows[0]
+    assert isinstance(row, QueueRow)
+    (queue,) = (queue for queue in queues_of(state) if queue.name == name)
+    pods = list_rows(state, "pods", Selection(queue=name))
+    entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
+    answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
+    remarks = list(queue.unsupported)
+    if row.stopped:
+        remarks.append("is stopped: it takes no new work")
+    short = [item for item in answer.reasons if item.code in set(QueueRefusal)]
+    remarks += [f"{item.pods} pods wait because of a queue: {item.message}" for item in short]
+    return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
+
+
+def why_node(state: ClusterState, name: str) -> Why | None:
+    """Explain a node: what it holds, and what keeps pods away from it; None when there is none of that name."""
+    row = state.columns.rows.get(name)
+    node = None if row is None else state.columns.facts[row]
+    if node is None:
+        return None
+    held = state.charges.held_on(name)
+    remarks = []
+    if not node.ready:
+        remarks.append("is not ready")
+    if node.unschedulable:
+        remarks.append("is cordoned")
+    remarks += [f"taint {taint.key}={taint.value}:{taint.effect}" for taint in node.taints]
+    unseen = sum(entry.unrecorded for entry in held)
+    if unseen:
+        remarks.append(f"{unseen} pods run there of which no record tells on which zones")
+    for key, rejection in sorted(state.rejections.get(name, {}).items()):
+        stands = rejection.changes == state.changes.get(name, 0)
+        offered = "not offered to it again until something changes there" if stands else "offered to it again"
+        remarks.append(
+            f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"
+        )
+    found = node_row(state, node)
+    return Why(
+        kind="Node",
+        cluster=state.cluster,
+        position=state.position,
+        namespace="",
+        name=name,
+        uid=node.uid,
+        verdict=_node_verdict(found, held),
+        notes=remarks,
+        pods=[item for item in pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
+        node=found,
+    )
+
+
+def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
+    leaving = sum(entry.releasing for entry in held)
+    pods = f"{len(held)} pod{'' if len(held) == 1 else 's'}"
+    return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
+
+
+def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
+    """Explain something by its pods."""
+    waiting = [entry for entry in pods if entry.stage is Stage.WAITING]
+    counts: Counter[Reason] = Counter()
+    for entry in waiting:
+        counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], render(item[0])))[:_MOST_REASONS]
+    oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
+    help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
+    others = [entry for entry in pods if entry.stage is not Stage.WAITING]
+    rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
+    return Why(
+        kind=kind,
+        cluster=state.cluster,
+        position=state.position,
+        namespace=namespace,
+        name=name,
+        uid="",
+        verdict=_verdict_of(pods),
+        reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
+        would_help=[reason_answer(item) for item in help_for],
+        pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
+    )
+
+
+def _verdict_of(pods: Sequence[PodEntry]) -> str:
+    if not pods:
+        return "has no pods"
+    words = Counter(
+        "rejected by kubelets"
+        if is_rejected(entry)
+        else "waiting"
+        if entry.stage is Stage.WAITING
+        else "placed, being bound"
+        if entry.stage is Stage.PLACED
+        else entry.pod.phase.lower()
+        if entry.pod.phase != "Pending"
+        else "bound, not yet started"
+        for entry in pods
+    )
+    said = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
+    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {said}"
+
+
+class _Owners:
+    """What owns pods, directly or not, as far as the log knows it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._sources = {
+            (_plain(source.kind), source.namespace, source.name): source
+            for source in state.group_table.sources.values()
+        }
+
+    def of(self, pod: Pod) -> set[tuple[str, str]]:
+        """Return kinds, without their API groups, and names."""
+        owners: set[tuple[str, str]] = set()
+        owner = pod.owner
+        while owner is not None and (owner.kind, owner.name) not in owners:
+            owners.add((owner.kind, owner.name))
+            suffix = f"-{pod.labels.get(_TEMPLATE_HASH, '')}"
+            if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+                owners.add(("Deployment", owner.name.removesuffix(suffix)))
+            source = self._sources.get((owner.kind, pod.namespace, owner.name))
+            owner = source.owner if source is not None else None
+        return owners
+
+
+def _owner_uids(kind: str, name: str, pods: Iterable[PodEntry]) -> Iterable[str]:
+    for entry in pods:
+        owner = entry.pod.owner
+        if owner is not None and (owner.kind, owner.name) == (kind, name):
+            yield owner.uid
+
+
+def _plain(kind: str) -> str:
+    """Return a kind without its API group."""
+    return kind.partition(".")[0]

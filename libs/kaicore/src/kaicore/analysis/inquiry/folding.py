@@ -1,0 +1,68 @@
+"""The state at a log's end, by way of the newest sound snapshot, and the state from which on the log has all events."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+from kaicore.errors import EventsRetired
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest
+from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
+
+#: Events read at once.
+_PAGE = 2000
+
+
+async def events_of(
+    log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
+) -> AsyncIterator[Event]:
+    """Read events page by page, up to and including `upto`, by default to the log's end."""
+    while page := await log.read(cluster, after=after, upto=upto, limit=_PAGE, where=where):
+        for event in page:
+            yield event
+        after = page[-1].position
+
+
+async def restored(log: EventLog, cluster: str) -> ClusterState:
+    """Return the newest state that was saved, or the empty one.
+
+    Raises:
+        EventsRetired: there is none, and the log's first events are gone.
+    """
+    state = await newest(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=partial(read_state, cluster))
+    return await _from_the_beginning(log, cluster) if state is None else state
+
+
+async def first_state(log: EventLog, cluster: str) -> ClusterState:
+    """Return the state from which on the log has all events: the empty one, or the one kept with the last month.
+
+    Raises:
+        EventsRetired: the log's first events are gone, and no sound state was kept.
+    """
+    if not await log.retired(cluster):
+        return ClusterState(cluster)
+    for snapshot in reversed(await log.kept_snapshots(cluster, name=STATE_SNAPSHOT)):
+        state = content(cluster, snapshot, partial(read_state, cluster), end=snapshot.position)
+        if state is not None:
+            return state
+    return await _from_the_beginning(log, cluster)
+
+
+async def _from_the_beginning(log: EventLog, cluster: str) -> ClusterState:
+    if position := await log.retired(cluster):
+        raise EventsRetired(cluster, position)
+    return ClusterState(cluster)
+
+
+async def folded(log: EventLog, cluster: str) -> ClusterState:
+    """Return the state at the log's end, by way of a snapshot where there is one.
+
+    Raises:
+        EventsRetired: there is none, and the log's first events are gone.
+    """
+    state = await restored(log, cluster)
+    async for event in events_of(log, cluster, after=state.position):
+        state.fold(event)
+    return state

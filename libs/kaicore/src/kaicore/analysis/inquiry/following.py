@@ -1,0 +1,83 @@
+"""A state that is kept, and folded on as its log grows, so that no question folds it anew."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kaicore.analysis.inquiry.folding import restored
+from kaicore.errors import KaiError, LogUnavailable
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.state.cluster_state import ClusterState
+
+_log = logging.getLogger(__name__)
+
+#: Events folded before others get their turn: some milliseconds' worth.
+_PAGE = 200
+#: Seconds that one wait for new events lasts, and until a log that failed is tried again.
+_WAIT_S, _PAUSE_S = 30.0, 2.0
+
+
+class KeptState:
+    """The state of one cluster."""
+
+    def __init__(self, log: EventLog, cluster: str, *, told: Callable[[int, int], None] = lambda _, __: None) -> None:
+        """Args:
+        log: that it follows.
+        cluster: whose.
+        told: is told how far it is folded, and how far it will be, in positions.
+        """
+        self._told = told
+        self.cluster = cluster
+        #: Events that were folded for it here, by all questions together.
+        self.folded = 0
+        self._log = log
+        self._state: ClusterState | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def position(self) -> int:
+        """How far it is folded; 0 before the first question."""
+        return 0 if self._state is None else self._state.position
+
+    async def current(self) -> ClusterState:
+        """Return the state as of the log's end when this was called, or later.
+
+        It goes on changing: whoever has it answers from it before the next `await`.
+
+        Raises:
+            LogUnavailable: the log does not answer.
+            EventsRetired: its first events have left it, and no snapshot stands for them.
+            CorruptLog: the log contradicts itself.
+            UnknownEvent: this program is too old for the log.
+        """
+        head = await self._log.head(self.cluster)
+        async with self._turn:
+            if self._state is None:
+                self._state = await restored(self._log, self.cluster)
+            try:
+                await self._fold(self._state, head.position)
+            except LogUnavailable:
+                raise
+            except Exception:
+                # An event may be folded by half.
+                self._state = None
+                raise
+            return self._state
+
+    async def _fold(self, state: ClusterState, position: int) -> None:
+        while state.position < position:
+            for event in await self._log.read(self.cluster, after=state.position, upto=position, limit=_PAGE):
+                state.fold(event)
+                self.folded += 1
+            self._told(state.position, position)
+            await asyncio.sleep(0)
+
+    async def follow(self) -> None:
+        """Fold whatever comes, until cancelled; a log that fails is tried again."""
+        while True:
+            try:
+                state = await self.current()
+                await self._log.wait_beyond(self.cluster, state.position, timeout_s=_WAIT_S)
+            except KaiError as error:
+                _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)
+                await asyncio.sleep(_PAUSE_S)

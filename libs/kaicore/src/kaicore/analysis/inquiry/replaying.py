@@ -1,0 +1,34 @@
+"""A whole log, replayed."""
+
+from collections.abc import Callable
+
+from kaicore.analysis.inquiry.folding import events_of, first_state
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+
+
+async def replay_log(
+    log: EventLog, cluster: str, *, told: Callable[[int, int], None] = lambda _, __: None
+) -> ReplayReport:
+    """Fold a cluster's log again and run every recorded cycle again, up to where the log ends now.
+
+    Where months have been retired, it goes on from the state that was kept with them.
+
+    Args:
+        log: to replay.
+        cluster: whose log.
+        told: is told how far it is, and how far it will go, in positions.
+
+    Raises:
+        EventsRetired: no sound state was kept.
+    """
+    # One end for both passes: what is appended meanwhile is no part of it.
+    head = (await log.head(cluster)).position
+    state = await first_state(log, cluster)
+    after, where = state.position, Filter(types=KNOWN_BEFOREHAND)
+    known = [event async for event in events_of(log, cluster, after=after, upto=head, where=where)]
+    replay = Replay(state, known)
+    async for event in events_of(log, cluster, after=after, upto=head):
+        replay.take(event)
+        told(event.position, head)
+    return replay.finish()

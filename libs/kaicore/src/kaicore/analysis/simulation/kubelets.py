@@ -1,0 +1,73 @@
+"""What a simulation wants of kubelets, which are not kaicore's: somebody else's model answers for them.
+
+Objects go there as their JSON says them and plain data comes back, so that the model need not know kaicore's rules, nor
+share any of them.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from kaicore.kube.workloads import Object
+from kaicore.rules.model.pod import Amounts
+
+
+class ZoneHeld(msgspec.Struct, frozen=True):
+    """What a container holds of a zone, by the zone's name in the NodeResourceTopology; millicores, bytes, counts."""
+
+    zone: str
+    amount: Amounts
+
+
+class SpanHeld(msgspec.Struct, frozen=True):
+    """What a container holds somewhere in several zones."""
+
+    zones: tuple[str, ...]
+    amount: Amounts
+
+
+class ContainerHeld(msgspec.Struct, frozen=True):
+    """What a container holds to itself."""
+
+    name: str
+    zones: tuple[ZoneHeld, ...] = ()
+    spans: tuple[SpanHeld, ...] = ()
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a kubelet refuses a pod, as it stands in the pod's status."""
+
+    reason: str
+    message: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A kubelet's answer to a pod: a refusal, or what its containers hold."""
+
+    refusal: Refusal | None = None
+    containers: tuple[ContainerHeld, ...] = ()
+
+
+class Kubelets(Protocol):
+    """Kubelets of the simulated nodes; each method's words are warnings for whoever asked for the simulation."""
+
+    def add_node(self, node: Object, topology: Object | None) -> list[str]:
+        """Take up a node, with its NodeResourceTopology if it has one."""
+        ...
+
+    def add_running(self, pod: Object, zones: list[Object]) -> list[str]:
+        """Take up a pod that runs already.
+
+        Args:
+            pod: with `spec.nodeName`.
+            zones: `{"zone", "amount"}` of what is known of its placement; empty when nothing is.
+        """
+        ...
+
+    def admit(self, pod: Object) -> Object:
+        """Decide on a pod that was bound to `spec.nodeName`, and return an `Answer` as plain data."""
+        ...
+
+    def remove(self, pod: Object) -> None:
+        """Take note that a pod on `spec.nodeName` is gone."""
+        ...

@@ -1,0 +1,370 @@
+"""From any mix of objects to a world that can be simulated: what an API server would add is added, owners become pods.
+
+Nothing depends on the order in which objects come, nor on where they come from.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kaicore.analysis.simulation.admission import Admission, admitted_node
+from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
+from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
+from kaicore.analysis.simulation.surroundings import KINDS, NAMESPACED, ephemeral_claims, template_claims
+from kaicore.analysis.simulation.suspended import kueue_queue, resumed
+from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
+from kaicore.analysis.simulation.well_formed import well_formed
+from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
+from kaicore.errors import AbsurdQuantity, InvalidObject
+from kaicore.kube import kinds
+from kaicore.kube.group_kinds import group_kind
+from kaicore.kube.losses import Lost
+from kaicore.kube.normalize_fields import seconds
+from kaicore.kube.normalize_pod import normalize_pod, read_constraints
+from kaicore.kube.objects import KubernetesObject, TopologyObject
+from kaicore.kube.queue_kinds import queue_kind
+from kaicore.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
+from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
+from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.groups.kinds import OWNER_KINDS
+from kaicore.rules.groups.membership import membership
+from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.placement import (
+    OBSERVED_ANNOTATION,
+    PREDICTED_ANNOTATION,
+    ContainerPlacement,
+    decode_annotation,
+)
+
+TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
+
+_READ: dict[tuple[str, str], Resource[Any]] = {
+    ("", "Node"): NODES,
+    ("", "Pod"): PODS,
+    ("scheduling.k8s.io", "PriorityClass"): PRIORITY_CLASSES,
+    ("topology.node.k8s.io", "NodeResourceTopology"): TOPOLOGIES,
+    **{kind: resource for kind, (_, resource) in KINDS.items()},
+}
+
+#: Kinds that are left out for a reason of their own.
+_LEFT_OUT = {
+    ("batch", "CronJob"): "it makes its Jobs later; give those",
+    ("", "PodTemplate"): "nobody makes pods of it",
+}
+
+_RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
+
+#: Kinds beside those of `_READ` that are of no namespace.
+_CLUSTER_SCOPED = {
+    _RUNTIME_CLASS,
+    ("scheduling.run.ai", "Queue"),
+    ("kueue.x-k8s.io", "ClusterQueue"),
+    ("kueue.x-k8s.io", "Cohort"),
+    ("kueue.x-k8s.io", "ResourceFlavor"),
+}
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
+    """Make a world of objects; what is wrong with them is collected in `World.problems`.
+
+    Args:
+        found: the objects, in any order.
+        scheduler_name: `spec.schedulerName` of pods that name none.
+    """
+    return _Reader(scheduler_name).read(list(found))
+
+
+def is_read(api_version: str, kind: str) -> bool:
+    """Whether a simulation makes anything of objects of a kind."""
+    key = group_of(api_version), kind
+    return (
+        key in _READ
+        or key == _RUNTIME_CLASS
+        or any(reads(api_version, kind) for reads in (is_owner, group_kind, queue_kind))
+    )
+
+
+def _is_namespaced(kind: GroupKind) -> bool:
+    return _READ.get(kind) in (None, PODS, *NAMESPACED) and kind not in _CLUSTER_SCOPED
+
+
+class _Reader:
+    def __init__(self, scheduler_name: str) -> None:
+        self._scheduler_name = scheduler_name
+        self._world = World()
+        self._identities = Identities()
+        self._admission = Admission(scheduler_name, (), ())
+        self._odd = OddFields()
+        self._runtime_classes: list[Object] = []
+        self._columns = NodeColumns()
+        self._sources: dict[str, GroupSource] = {}
+        #: Where something is wrong already.
+        self._wrong: set[str] = set()
+
+    def read(self, found: list[Located]) -> World:
+        world = self._world
+        known = self._identities.identify(self._sorted_out(found), _is_namespaced)
+        world.problems += self._identities.problems
+        for _, item in known:
+            self._attempt(item, self._validate)
+        for kind, item in known:
+            if kind == ("", "Node"):
+                self._attempt(item, self._add_node)
+            elif kind == ("topology.node.k8s.io", "NodeResourceTopology"):
+                self._attempt(item, self._add_topology)
+            elif kind == ("scheduling.k8s.io", "PriorityClass"):
+                self._attempt(item, self._add_priority_class)
+            elif kind in KINDS:
+                self._attempt(item, self._add_surrounding)
+            elif kind == _RUNTIME_CLASS:
+                self._runtime_classes.append(item.object)
+        self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
+        pods = [item for kind, item in known if kind == ("", "Pod")]
+        for item in pods:
+            self._attempt(item, self._add_pod)
+        owners = [item for kind, item in known if is_owner(item.object["apiVersion"], kind[1])]
+        owners_with_children = OwnersWithChildren([*pods, *owners])
+        for item in owners:
+            if not owners_with_children.include(item.object):
+                self._attempt(item, self._add_pods_of)
+        for kind, item in known:
+            if group_kind(item.object["apiVersion"], kind[1]) is not None:
+                self._attempt(item, self._add_group_source)
+            elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
+                self._attempt(item, self._add_queue)
+        world.group_sources.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
+        world.queues.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
+        world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
+        self._warn_of_strays()
+        self._make_up_owners()
+        times = self._times()
+        world.now = max(times) + 1_000_000 if times else NO_TIMES
+        world.pods = [created(pod, now=world.now) for pod in world.pods]
+        world.warnings += self._admission.warnings() + self._odd.warnings()
+        return world
+
+    def _attempt(self, item: Located, add: Callable[[Located], None]) -> None:
+        """Do something with an object unless something was wrong with it before."""
+        if item.where in self._wrong:
+            return
+        try:
+            add(item)
+        except InvalidObject as error:
+            self._wrong.add(item.where)
+            self._world.problems.append(located(item.where, error))
+
+    def _add_faults(self, where: str, faults: Sequence[InvalidObject]) -> None:
+        if faults:
+            self._wrong.add(where)
+            self._world.problems += [located(where, fault) for fault in faults]
+
+    def _validate(self, item: Located) -> None:
+        about = item.object["metadata"]
+        subject = subject_of(item.object["kind"], about["namespace"], about["name"])
+        validation = validate(item.object, subject=subject)
+        for path, odd in validation.odd:
+            self._odd.add(item.where, subject, path, odd)
+        self._add_faults(item.where, validation.faults)
+
+    def _sorted_out(self, found: list[Located]) -> list[tuple[GroupKind, Located]]:
+        """Leave out what no simulation needs, with one warning for each kind."""
+        known = []
+        others: Counter[tuple[str, str]] = Counter()
+        for item in found:
+            api_version, kind = item.object["apiVersion"], item.object["kind"]
+            key = group_of(api_version), kind
+            if is_read(api_version, kind):
+                known.append((key, item))
+            else:
+                others[key] += 1
+        for (group, kind), count in sorted(others.items()):
+            name = f"{kind}.{group}" if group else kind
+            why = _LEFT_OUT.get((group, kind), "it says nothing to this scheduler")
+            self._world.warnings.append(f"skipped {count} {name}: {why}")
+        return known
+
+    def _add_node(self, item: Located) -> None:
+        node = admitted_node(item.object)
+        wire = NODES.decode(_encoder.encode(node))
+        model = kinds.NODE.normalize(wire, self._lost_at(item))
+        assert isinstance(model, Node)
+        self._columns.set_node(model, self._columns.row(model.name))
+        self._world.nodes[model.name] = node, wire
+
+    def _add_topology(self, item: Located) -> None:
+        wire = TOPOLOGIES.decode(_encoder.encode(item.object))
+        before = len(self._world.warnings)
+        model = kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
+        assert isinstance(model, NodeTopology)
+        spoiled = len(self._world.warnings) > before
+        self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
+
+    def _add_priority_class(self, item: Located) -> None:
+        wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))
+        kinds.PRIORITY_CLASS.normalize(wire, self._lost_at(item))
+        self._world.priority_classes[wire.metadata.name] = wire
+
+    def _add_surrounding(self, item: Located) -> None:
+        found = item.object
+        self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found, self._lost_at(item))
+
+    def _add_pod(self, item: Located) -> None:
+        pod = self._admission.pod(item.object)
+        wire = PODS.decode(_encoder.encode(pod))
+        subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
+        if normalize_pod(wire, self._lost_at(item)).malformed:
+            read_constraints(wire)
+        annotations = wire.metadata.annotations or {}
+        predicted, observed = (
+            self._placement(item, annotations.get(name), subject=subject, annotation=name)
+            for name in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION)
+        )
+        for claim in ephemeral_claims(pod):
+            self._world.surroundings.add_made(claim)
+        self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
+
+    def _placement(
+        self, item: Located, text: str | None, *, subject: str, annotation: str
+    ) -> ContainerPlacement | None:
+        """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
+        if text is None:
+            return None
+        try:
+            return decode_annotation(text, subject=subject, annotation=annotation)
+        except InvalidObject as error:
+            self._world.warnings.append(f"{item.where}: {error}; the placement is not believed")
+            return None
+
+    def _lost_at(self, item: Located) -> Lost:
+        """Return who is told of parts that make no sense in an object and are left out, as in a running cluster."""
+
+        def lost(error: InvalidObject) -> None:
+            line = f"{item.where}: {error}; it is left out"
+            if isinstance(error, AbsurdQuantity):
+                line = f"{item.where}: {error}; taken for that much"
+            if line not in self._world.warnings:
+                self._world.warnings.append(line)
+
+        return lost
+
+    def _add_pods_of(self, item: Located) -> None:
+        owner = resumed(item.object)
+        metadata = owner["metadata"]
+        subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
+        between: list[Object] = []
+        pods = expand(owner, nodes_for=self._nodes_for, between=between.append)
+        if owner is not item.object and pods:
+            queue, count = kueue_queue(owner), _pods(len(pods))
+            done = f"{count} shown as if LocalQueue {queue} admitted it" if queue else f"{count} left out"
+            self._world.warnings.append(f"{item.where}: {subject}: is suspended: {done}")
+            if not queue:
+                return
+        for made in pods:
+            about = made.object["metadata"]
+            first = self._identities.seen.setdefault(("", "Pod", about["namespace"], about["name"]), item)
+            if first is not item:
+                owned = f"{owner['kind']} {about['namespace']}/{owner['metadata']['name']}"
+                name = about["name"]
+                self._world.warnings.append(
+                    f"{owned} cannot make its pod {name}: one is there already, in {first.where}"
+                )
+                continue
+            try:
+                # The template of one that is built in was looked at with it.
+                if not is_built_in(owner):
+                    validation = validate(made.object, subject=subject)
+                    for path, odd in validation.odd:
+                        self._odd.add(item.where, subject, made.field_in_owner(path), odd)
+                    if validation.faults:
+                        # One pod tells what is wrong with all of them.
+                        faults = [_in_owner(made, fault, subject) for fault in validation.faults]
+                        self._add_faults(item.where, faults)
+                        return
+                for claim in template_claims(owner, made.object):
+                    self._world.surroundings.add_made(claim)
+                self._add_pod(Located(item.where, made.object))
+            except InvalidObject as error:
+                raise _in_owner(made, error, subject) from error
+        for one in between:
+            if group_kind(one["apiVersion"], one["kind"]) is not None:
+                self._add_group_source(Located(item.where, one))
+
+    def _add_group_source(self, item: Located) -> None:
+        found = group_kind(item.object["apiVersion"], item.object["kind"])
+        assert found is not None
+        kind, resource = found
+        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        source = kind.normalize(wire, self._lost_at(item))
+        assert isinstance(source, GroupSource)
+        self._sources[source.key] = source
+        self._world.group_sources.append((kind, wire))
+
+    def _add_queue(self, item: Located) -> None:
+        found = queue_kind(item.object["apiVersion"], item.object["kind"])
+        assert found is not None
+        kind, resource = found
+        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        kind.normalize(wire, self._lost_at(item))
+        self._world.queues.append((kind, wire))
+
+    def _make_up_owners(self) -> None:
+        """Stand in for owners of unfinished pods that are not in the input, for nothing more will come."""
+        missing: dict[str, GroupSource] = {}
+        lost: Counter[str] = Counter()
+        for pod in self._world.pods:
+            model = normalize_pod(pod.wire)
+            if model.finished:
+                continue
+            place = membership(model, lambda key: self._sources.get(key) or missing.get(key))
+            kind, namespace, name = (*place.source.split("/", 2), "", "")[:3]
+            if place.source in missing:
+                lost[place.source] += 1
+            elif place.problem and kind in OWNER_KINDS and place.source not in self._sources:
+                lost[place.source] += 1
+                uid = model.owner.uid if model.owner is not None else ""
+                one_by_one = (GroupTemplate(sets=(PodSet(min_pods=1),)),)
+                missing[place.source] = GroupSource(kind, uid, namespace, name, "", templates=one_by_one)
+        self._world.missing_owners = [missing[key] for key in sorted(missing)]
+        for key, count in sorted(lost.items()):
+            self._world.warnings.append(f"{_pods(count)} of {key}, which is not given: taken to start one by one")
+
+    def _nodes_for(self, pod: Object) -> list[str]:
+        model = normalize_pod(PODS.decode(_encoder.encode(pod)))
+        suited = selected(self._columns, model.node_selector) & affine(self._columns, model.node_affinity)
+        return sorted(
+            node.name
+            for row, node in enumerate(self._columns.facts)
+            if node is not None and suited[row] and all(tolerates(model.tolerations, taint) for taint in node.taints)
+        )
+
+    def _warn_of_strays(self) -> None:
+        world = self._world
+        for name in sorted(world.topologies.keys() - world.nodes.keys()):
+            world.warnings.append(f"NodeResourceTopology {name}: there is no Node of this name")
+        lost = Counter(pod.wire.spec.node_name for pod in world.pods if pod.wire.spec.node_name)
+        for node, count in sorted(lost.items()):
+            if node not in world.nodes:
+                world.warnings.append(f"{_pods(count)} on {node}, and there is no Node of this name")
+
+    def _times(self) -> list[int]:
+        objects: list[KubernetesObject] = [wire for _, wire in self._world.nodes.values()]
+        objects += [pod.wire for pod in self._world.pods]
+        times = [one.metadata.creation_timestamp for one in objects]
+        times += [pod.wire.status.start_time for pod in self._world.pods]
+        return [found * 1_000_000 for time in times if (found := seconds(time)) is not None]
+
+
+def _in_owner(made: Made, error: InvalidObject, subject: str) -> InvalidObject:
+    """Return an error of a made pod as one of its owner."""
+    return InvalidObject(subject, made.field_in_owner(error.field), error.value, error.problem)
+
+
+def _pods(count: int) -> str:
+    return "1 pod is" if count == 1 else f"{count} pods are"

@@ -1,0 +1,189 @@
+"""What came of a simulation, pod by pod, and the document that says so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import Eviction, Healing
+from kaicore.rules.engine.explain.reasons import render
+from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.remedies import StateRemedies
+from kaicore.rules.state.why import pending_reasons
+
+
+class Phase(StrEnum):
+    """How a pod ends up."""
+
+    BOUND = "Bound"
+    PENDING = "Pending"
+    NOMINATED = "Nominated"
+    EVICTED = "Evicted"
+    REJECTED = "Rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """A reason, as a person reads it; `nodes` says how many gave it, `example` names one of them."""
+
+    code: str
+    message: str
+    nodes: int = 0
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOutcome:
+    """What came of one pod.
+
+    Attributes:
+        node: where it is; None where it is nowhere.
+        zones: what it is known or predicted to hold, by zone; several zones joined by `+` where nobody knows which.
+        placed: whether this simulation placed it, and not the input.
+        owner: `Kind/name` of its controller.
+    """
+
+    namespace: str
+    name: str
+    node: str | None
+    phase: Phase
+    zones: tuple[tuple[str, Amounts], ...] = ()
+    reasons: tuple[WhyNot, ...] = ()
+    placed: bool = False
+    owner: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a simulation.
+
+    Attributes:
+        cycles: how many were run.
+        nodes: how many there are.
+        seconds: of simulated time from the beginning to the last cycle.
+        pods: all that have not ended, in order of namespace and name.
+    """
+
+    cycles: int
+    nodes: int
+    seconds: int = 0
+    pods: list[PodOutcome] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for machines."""
+        return {
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "pods": [
+                {
+                    "namespace": pod.namespace,
+                    "name": pod.name,
+                    "node": pod.node,
+                    "phase": pod.phase.value,
+                    "zones": [
+                        {
+                            "zone": zone,
+                            "amount": {name: canonical_quantity(name, held[name]) for name in sorted(held)},
+                        }
+                        for zone, held in pod.zones
+                    ],
+                    "reasons": [
+                        {"code": why.code, "message": why.message, "nodes": why.nodes, "example": why.example}
+                        for why in pod.reasons
+                    ],
+                }
+                for pod in self.pods
+            ],
+        }
+
+
+def outcome_of(
+    state: ClusterState, *, cycles: int, config: EngineConfig, evicted: Sequence[PodOutcome] = (), seconds: int = 0
+) -> Outcome:
+    """Tell what came of a simulation from the state that it ended in, and from the pods that it evicted."""
+    nodes = sum(node is not None for node in state.columns.facts)
+    remedies = StateRemedies(state, config)
+    pods = [_pod(entry, state, remedies) for entry in state.pods.values() if not _is_over(entry)]
+    return Outcome(cycles, nodes, seconds, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
+
+
+def evicted_pod(entry: PodEntry, eviction: Eviction | Healing) -> PodOutcome:
+    """Tell what came of a pod that is evicted, and for whose sake."""
+    pod = entry.pod
+    if isinstance(eviction, Healing):
+        why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")
+    else:
+        for_whom = f", for {eviction.preemptor}" if eviction.preemptor else ""
+        again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""
+        counted = failures_text(eviction.failures_left)
+        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_whom}{again}{counted}")
+    return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
+
+
+def _is_over(entry: PodEntry) -> bool:
+    return entry.stage is Stage.FINISHED and not is_kubelet_rejection(entry.pod)
+
+
+def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> PodOutcome:
+    pod = entry.pod
+    phase = Phase.BOUND
+    reasons: tuple[WhyNot, ...] = ()
+    match entry.stage:
+        case Stage.FINISHED:
+            phase = Phase.REJECTED
+            reasons = (WhyNot(pod.reason, pod.message, 1, entry.node),)
+        case Stage.WAITING:
+            phase = Phase.PENDING if entry.nomination is None else Phase.NOMINATED
+            reasons = _why_pending(entry, state, remedies)
+        case _:
+            pass
+    held = None if phase is not Phase.BOUND else entry.observed or entry.predicted
+    return PodOutcome(
+        namespace=pod.namespace,
+        name=pod.name,
+        node=entry.node or (entry.nomination.node if entry.nomination is not None else None),
+        phase=phase,
+        zones=zone_amounts(held),
+        reasons=reasons,
+        placed=bool(entry.cycle),
+        owner=_owner(entry),
+    )
+
+
+def _owner(entry: PodEntry) -> str:
+    owner = entry.pod.owner
+    return f"{owner.kind}/{owner.name}" if owner is not None else ""
+
+
+def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> tuple[WhyNot, ...]:
+    pod = entry.pod
+    if pod.scheduler_name != remedies.config.scheduler_name:
+        return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)
+    if pod.deletion_at is not None:
+        return (WhyNot("Terminating", "is being deleted before it was placed"),)
+    found: list[Reason] = pending_reasons(entry, state)
+    if not found:
+        return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
+    told = (*found, *remedies.of(entry))
+    return tuple(WhyNot(reason.code, render(reason), reason.nodes, reason.example) for reason in told)
+
+
+def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]:
+    """Return what a placement holds by zone, in order of zone; what lies in several zones under all their names."""
+    if placement is None:
+        return ()
+    found = {item.zone: item.amount for item in placement.zone_amounts()}
+    for container in placement.containers:
+        for span in container.spans:
+            into = found.setdefault("+".join(span.zones), {})
+            for resource, amount in span.amount.items():
+                into[resource] = into.get(resource, 0) + amount
+    return tuple((zone, found[zone]) for zone in sorted(found))

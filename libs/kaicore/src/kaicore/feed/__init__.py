@@ -1,7 +1,0 @@
-"""The consumer library: a cluster's events in order, from any position, history from the log and live from the bus."""
-
-from kaicore.feed.feed import EventFeed, FeedOptions
-from kaicore.feed.metrics import FeedMetrics
-from kaicore.feed.observer import Fallback, FeedObserver, Source
-
-__all__ = ["EventFeed", "Fallback", "FeedMetrics", "FeedObserver", "FeedOptions", "Source"]

@@ -1,7 +1,0 @@
-"""Which pods the owners of pods stand for: what their controllers would make of them, as rules over plain objects."""
-
-from kaicore.k8s.workloads.expansion import Made, NodesFor, expand, is_owner
-from kaicore.k8s.workloads.objects import Object, derived_uid, group_of, suffix
-from kaicore.k8s.workloads.pods import successor
-
-__all__ = ["Made", "NodesFor", "Object", "derived_uid", "expand", "group_of", "is_owner", "successor", "suffix"]

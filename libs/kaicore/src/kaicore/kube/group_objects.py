@@ -1,0 +1,170 @@
+"""Objects that say how pods belong together, on the wire: PodGroups of four dialects, and the native Workload.
+
+As in `kaicore.kube.objects`, only what is read.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kaicore.kube.constraint_objects import SelectorRequirement
+from kaicore.kube.objects import KubernetesObject
+from kaicore.kube.owner_objects import VolcanoNetworkTopology
+from kaicore.kube.wire import Wire
+
+
+class KaiTopologyConstraint(Wire):
+    """Where in a topology pods are to be."""
+
+    topology: str | None = None
+    required_topology_level: str | None = None
+    preferred_topology_level: str | None = None
+
+
+class KaiSubGroup(Wire):
+    """A node of a PodGroup's tree."""
+
+    name: str = ""
+    parent: str | None = None
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+
+
+class KaiPodGroupSpec(Wire):
+    """What is wanted of a `scheduling.run.ai` PodGroup."""
+
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    sub_groups: list[KaiSubGroup] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    preemptibility: str | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+    mark_unschedulable: bool | None = None
+    scheduling_backoff: int | None = None
+    preemption_delay: str | None = None
+    staleness_grace_period: str | None = None
+
+
+class KaiPodGroup(KubernetesObject):
+    """A `scheduling.run.ai/v2alpha2` PodGroup."""
+
+    spec: KaiPodGroupSpec = msgspec.field(default_factory=KaiPodGroupSpec)
+
+
+class SigsPodGroupSpec(Wire):
+    """What is wanted of a PodGroup of the scheduler-plugins, Koordinator's among them."""
+
+    min_member: int | None = None
+    schedule_timeout_seconds: int | None = None
+
+
+class SigsPodGroup(KubernetesObject):
+    """A `scheduling.sigs.k8s.io/v1alpha1` PodGroup, or one of `scheduling.x-k8s.io`."""
+
+    spec: SigsPodGroupSpec = msgspec.field(default_factory=SigsPodGroupSpec)
+
+
+class LabelSelector(Wire):
+    """Which labels are meant."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+
+
+class VolcanoSubGroupPolicy(Wire):
+    """Sub-groups that arise from labels."""
+
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoPodGroupSpec(Wire):
+    """What is wanted of a `scheduling.volcano.sh` PodGroup."""
+
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    sub_group_policy: list[VolcanoSubGroupPolicy] | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoPodGroup(KubernetesObject):
+    """A `scheduling.volcano.sh/v1beta1` PodGroup."""
+
+    spec: VolcanoPodGroupSpec = msgspec.field(default_factory=VolcanoPodGroupSpec)
+
+
+class NativeGang(Wire):
+    """All or nothing."""
+
+    min_count: int | None = None
+
+
+class NativePolicy(Wire):
+    """How pods of a group are scheduled: `basic` is one by one."""
+
+    gang: NativeGang | None = None
+
+
+class NativeTopology(Wire):
+    """Pods must share a value of a node label."""
+
+    key: str = ""
+
+
+class NativeConstraints(Wire):
+    """Where pods of a group are to be."""
+
+    topology: list[NativeTopology] | None = None
+
+
+class NativePodGroupSpec(Wire):
+    """What is wanted of a native PodGroup."""
+
+    scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+    scheduling_constraints: NativeConstraints | None = None
+    disruption_mode: Any = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+
+
+class NativePodGroup(KubernetesObject):
+    """A `scheduling.k8s.io` PodGroup: v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
+
+    What is read of it is called the same in all of them, but for how pods are disrupted.
+    """
+
+    spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
+
+
+class WorkloadPodGroup(Wire):
+    """A kind of groups of a Workload."""
+
+    name: str = ""
+    policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+
+
+class NativePodGroupTemplate(NativePodGroupSpec):
+    """What PodGroups of a Workload are made of."""
+
+    name: str = ""
+
+
+class WorkloadSpec(Wire):
+    """What is wanted of a Workload: groups of pods in Kubernetes 1.35, templates of PodGroups from 1.36 on."""
+
+    pod_groups: list[WorkloadPodGroup] | None = None
+    pod_group_templates: list[NativePodGroupTemplate] | None = None
+
+
+class WorkloadObject(KubernetesObject):
+    """A `scheduling.k8s.io` Workload: v1alpha1 (Kubernetes 1.35), v1alpha2 (1.36), v1alpha3 and v1beta1 (1.37)."""
+
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)

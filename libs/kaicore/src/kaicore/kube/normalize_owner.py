@@ -1,0 +1,227 @@
+"""Owners of pods from the wire into the model: how many of their pods must run at once.
+
+Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins`), with a sub-group for each kind of
+pods where it counts them all together.
+"""
+
+from collections.abc import Mapping
+
+from kaicore.errors import InvalidObject
+from kaicore.kube.job_failures import ended_well, job_failures
+from kaicore.kube.losses import Lost, unheard
+from kaicore.kube.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
+from kaicore.kube.objects import KubernetesObject
+from kaicore.kube.owner_objects import (
+    JobObject,
+    JobSetObject,
+    JobSpec,
+    KubeflowJob,
+    LeaderWorkerSetObject,
+    RayClusterObject,
+    RayClusterSpec,
+    RayJobObject,
+    ReplicatedJob,
+)
+from kaicore.kube.resources import subject_of
+from kaicore.rules.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
+from kaicore.rules.groups.membership import SUBMITTER
+from kaicore.rules.groups.queue_names import KUEUE_QUEUE_LABEL
+from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+
+MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
+RAY_PRIORITY_LABEL = "ray.io/priority-class-name"
+
+#: Replica types of which there is one that leads the others.
+_LEADERS = ("master", "launcher", "chief")
+_WORKER = "worker"
+
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
+
+def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
+
+    One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
+    of it (Kueue 0.14, `pkg/controller/jobs/job`).
+
+    Raises:
+        InvalidObject: an annotation, or how many pods run at once, is no count.
+    """
+    subject = _subject(JOB, wire)
+    annotations, least = wire.metadata.annotations or {}, 1
+    if KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
+        whole = _job_pods(wire.spec, subject=subject, field="spec")
+        least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
+    least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
+    # What starts one by one waits for none of the others, whatever became of them: that is no news.
+    ended = ended_well(wire.status.succeeded) if least > 1 else 0
+    sets = (PodSet(min_pods=least, ended=ended),)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
+
+
+def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
+    """Return the count that an annotation names, 0 for none."""
+    text = annotations.get(name)
+    if text is None:
+        return 0
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
+        raise InvalidObject(subject, f"metadata.annotations[{name}]", text, "is no count of 1 or more")
+    return int(text)
+
+
+def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a JobSet: all jobs start together, but those that wait for others to start are groups of their own.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    subject = _subject(JOBSET, wire)
+    in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
+    together = [PodSet()]
+    templates = []
+    done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
+    for index, one in enumerate(spec.replicated_jobs or ()):
+        replicas, pods = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        least, ended = replicas * pods, min(done.get(one.name, 0), replicas) * pods
+        if in_order or one.depends_on:
+            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least, ended=ended),)))
+        else:
+            together.append(PodSet(one.name, min_pods=least, ended=ended))
+    names = [one.name for one in spec.replicated_jobs or ()]
+    if len(set(names)) < len(names) or "" in names:
+        raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
+    return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates), lost=lost)
+
+
+def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, int]:
+    """Return how many Jobs there are of a kind, and how many pods of each run at once."""
+    replicas = count(one.replicas, 1, subject=subject, field=f"{field}.replicas")
+    return replicas, _job_pods(one.template.spec, subject=subject, field=f"{field}.template.spec")
+
+
+def _job_pods(spec: JobSpec, *, subject: str, field: str) -> int:
+    parallel = count(spec.parallelism, 1, subject=subject, field=f"{field}.parallelism")
+    return min(parallel, count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
+
+
+def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str) -> GroupSource:
+    """Reduce a job of the training operator or the MPI operator: all its replicas start together.
+
+    `schedulingPolicy.minAvailable`, or a PyTorchJob's `elasticPolicy.minReplicas`, is the minimum of all its pods: the
+    leader's and so many workers. Where there are other types of replicas too, any of them count.
+
+    Args:
+        wire: the job.
+        lost: is told of what is left out.
+        kind: with its API group.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    subject = _subject(kind, wire)
+    where, replicas = spec.replica_specs
+    if not replicas:
+        raise InvalidObject(subject, where, None, "has no replicas")
+    counts = {
+        name.lower(): count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
+        for name, one in sorted(replicas.items())
+    }
+    policy = spec.run_policy.scheduling_policy if spec.run_policy is not None else None
+    least = policy.min_available if policy is not None else None
+    field = "spec.runPolicy.schedulingPolicy.minAvailable"
+    if least is None and spec.elastic_policy is not None:
+        least, field = spec.elastic_policy.min_replicas, "spec.elasticPolicy.minReplicas"
+    if least is not None:
+        least = count(least, 0, subject=subject, field=field)
+        others = sum(number for name, number in counts.items() if name != _WORKER)
+        if all(name in (*_LEADERS, _WORKER) for name in counts) and _WORKER in counts:
+            counts[_WORKER] = max(0, least - others)
+        else:
+            counts = dict.fromkeys(counts, 0)
+    if spec.launcher_creation_policy == "WaitForWorkersReady" and "launcher" in counts:
+        # It is made when the workers run, so they cannot wait for it.
+        counts["launcher"] = 0
+        least = None
+    ended = {name.lower(): ended_well(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()}
+    sets = (
+        PodSet(min_pods=least or 0),
+        *(PodSet(name, min_pods=number, ended=ended.get(name, 0)) for name, number in counts.items()),
+    )
+    return group_source(
+        wire,
+        kind,
+        (GroupTemplate(sets=sets),),
+        lost=lost,
+        queue=policy.queue if policy is not None else None,
+        priority_class=policy.priority_class if policy is not None else None,
+    )
+
+
+def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a RayCluster: its head and the least workers that each group asks for start together.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = _subject(RAY_CLUSTER, wire)
+    sets = _ray_sets(wire.spec, subject=subject, field="spec")
+    labels = wire.metadata.labels or {}
+    return group_source(
+        wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
+    )
+
+
+def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a RayJob: the pods of its cluster; the one that submits it comes when the cluster is there.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = _subject(RAY_JOB, wire)
+    cluster = wire.spec.ray_cluster_spec
+    sets: tuple[PodSet, ...] = (PodSet(min_pods=1),)
+    if cluster is not None:
+        submitter = PodSet(SUBMITTER)
+        sets = (*_ray_sets(cluster, subject=subject, field="spec.rayClusterSpec"), submitter)
+    labels = wire.metadata.labels or {}
+    return group_source(
+        wire, RAY_JOB, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
+    )
+
+
+def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet, ...]:
+    sets = [PodSet(), PodSet("headgroup", min_pods=1)]
+    for index, one in enumerate(spec.worker_group_specs or ()):
+        where = f"{field}.workerGroupSpecs[{index}]"
+        wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
+        least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
+        hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
+        if not one.group_name or one.group_name in (known.name for known in sets):
+            raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
+        # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
+        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
+    return tuple(sets)
+
+
+def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = _subject(LEADER_WORKER_SET, wire)
+    size = count(wire.spec.leader_worker_template.size, 1, subject=subject, field="spec.leaderWorkerTemplate.size")
+    if not size:
+        raise InvalidObject(subject, "spec.leaderWorkerTemplate.size", size, "is no count of 1 or more")
+    # Workers that are made when their leader runs start together after it: the second of two sub-groups.
+    least = 1 if wire.spec.startup_policy == "LeaderReady" else None
+    sets = (PodSet(min_sets=least), PodSet("leader", min_pods=1), PodSet("workers", min_pods=size - 1))
+    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=sets if size > 1 else sets[:2]),), lost=lost)
+
+
+def _subject(kind: str, wire: KubernetesObject) -> str:
+    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)

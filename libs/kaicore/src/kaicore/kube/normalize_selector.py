@@ -1,0 +1,81 @@
+"""Selectors from the wire into the model."""
+
+import re
+from collections.abc import Iterable
+
+from kaicore.errors import InvalidObject
+from kaicore.kube.constraint_objects import LabelSelector, NodeSelector, NodeSelectorTerm, SelectorRequirement
+from kaicore.rules.model.selector import Requirement
+
+_WITH_VALUES = ("In", "NotIn")
+_WITHOUT_VALUES = ("Exists", "DoesNotExist")
+_WITH_A_NUMBER = ("Gt", "Lt")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def label_requirements(selector: LabelSelector | None, *, subject: str, field: str) -> tuple[Requirement, ...] | None:
+    """Return a label selector's requirements, sorted; None without a selector, which selects nothing.
+
+    Raises:
+        InvalidObject: an operator that label selectors do not have, or one with too few or too many values.
+    """
+    if selector is None:
+        return None
+    found = {Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
+    for index, expression in enumerate(selector.match_expressions or ()):
+        operator, values = expression.operator, tuple(sorted(set(expression.values or ())))
+        where = f"{field}.matchExpressions[{index}]"
+        if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+            raise InvalidObject(subject, f"{where}.operator", operator, "not a label selector operator")
+        if bool(values) != (operator in _WITH_VALUES):
+            raise InvalidObject(subject, f"{where}.values", values, f"not values of {operator}")
+        found.add(Requirement(expression.key, operator, values))
+    return sorted_requirements(found)
+
+
+def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """Return requirements in a fixed order, each once."""
+    return tuple(sorted(set(requirements), key=lambda item: (item.key, item.operator, item.values)))
+
+
+def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Return the terms of which a node has to meet any.
+
+    Raises:
+        InvalidObject: see `node_term`.
+    """
+    where = f"{field}.nodeSelectorTerms"
+    terms = enumerate(selector.node_selector_terms or ())
+    # A selector without terms selects nothing, which is what an empty term says.
+    return tuple(node_term(term, subject=subject, field=f"{where}[{index}]") for index, term in terms) or ((),)
+
+
+def node_term(term: NodeSelectorTerm, *, subject: str, field: str) -> tuple[Requirement, ...]:
+    """Return a node selector term's requirements, on labels first.
+
+    Raises:
+        InvalidObject: an operator that node selectors do not have, or one with values that it cannot have.
+    """
+    return tuple(
+        _node_requirement(expression, is_field=is_field, subject=subject, field=f"{field}.{name}[{index}]")
+        for name, expressions, is_field in (
+            ("matchExpressions", term.match_expressions, False),
+            ("matchFields", term.match_fields, True),
+        )
+        for index, expression in enumerate(expressions or ())
+    )
+
+
+def _node_requirement(expression: SelectorRequirement, *, is_field: bool, subject: str, field: str) -> Requirement:
+    operator, values = expression.operator, tuple(sorted(expression.values or ()))
+    known = _WITH_VALUES if is_field else (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_A_NUMBER)
+    if operator not in known:
+        raise InvalidObject(subject, f"{field}.operator", operator, f"is none of {', '.join(known)}")
+    fitting = bool(values) == (operator not in _WITHOUT_VALUES)
+    if operator in _WITH_A_NUMBER:
+        fitting = len(values) == 1 and _INTEGER.fullmatch(values[0]) is not None
+    elif is_field:
+        fitting = len(values) == 1
+    if not fitting:
+        raise InvalidObject(subject, f"{field}.values", values, f"not values of {operator}")
+    return Requirement(key=expression.key, operator=operator, values=values, field=is_field)

@@ -1,0 +1,284 @@
+"""Owners of pods on the wire, as far as they tell how many of their pods must run at once."""
+
+import msgspec
+
+from kaicore.kube.objects import KubernetesObject
+from kaicore.kube.wire import Wire
+
+
+class PodConditionPattern(Wire):
+    """A condition of a failed pod."""
+
+    type: str = ""
+    status: str | None = None
+
+
+class PodFailureRule(Wire):
+    """What a failure is to a Job, where all that is said of the pod holds."""
+
+    action: str = ""
+    on_pod_conditions: list[PodConditionPattern] | None = None
+
+
+class PodFailurePolicy(Wire):
+    """Rules of which the first that matches counts."""
+
+    rules: list[PodFailureRule] | None = None
+
+
+class JobSpec(Wire):
+    """How many pods a Job runs, and how many of them may fail."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+
+
+class PodCounts(Wire):
+    """How many pods have come to an end, those included that are deleted by now."""
+
+    succeeded: int | None = None
+    failed: int | None = None
+
+
+class JobObject(KubernetesObject):
+    """A `batch/v1` Job."""
+
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: PodCounts = msgspec.field(default_factory=PodCounts)
+
+
+class VolcanoNetworkTopology(Wire):
+    """Up to which tier of the network pods may be apart."""
+
+    mode: str | None = None
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+class VolcanoPartitionPolicy(Wire):
+    """Parts of a task, each with a place of its own in the network."""
+
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoLifecyclePolicy(Wire):
+    """What is done about a job when something happens to one of its pods."""
+
+    action: str | None = None
+    event: str | None = None
+    events: list[str] | None = None
+
+
+class VolcanoTask(Wire):
+    """Pods of a Volcano Job that are alike."""
+
+    name: str = ""
+    replicas: int | None = None
+    min_available: int | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    partition_policy: VolcanoPartitionPolicy | None = None
+
+
+class VolcanoJobSpec(Wire):
+    """The tasks of a Volcano Job."""
+
+    min_available: int | None = None
+    tasks: list[VolcanoTask] | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoTaskState(Wire):
+    """How many pods of a task are in which phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class VolcanoJobStatus(Wire):
+    """What became of the pods of a Volcano Job."""
+
+    task_status_count: dict[str, VolcanoTaskState] | None = None
+
+
+class VolcanoJobObject(KubernetesObject):
+    """A `batch.volcano.sh/v1alpha1` Job."""
+
+    spec: VolcanoJobSpec = msgspec.field(default_factory=VolcanoJobSpec)
+    status: VolcanoJobStatus = msgspec.field(default_factory=VolcanoJobStatus)
+
+
+class JobTemplate(Wire):
+    """A template of Jobs."""
+
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+
+
+class DependsOn(Wire):
+    """What must be before."""
+
+    name: str = ""
+
+
+class ReplicatedJob(Wire):
+    """Jobs that are alike."""
+
+    name: str = ""
+    replicas: int | None = None
+    template: JobTemplate = msgspec.field(default_factory=JobTemplate)
+    depends_on: list[DependsOn] | None = None
+
+
+class StartupPolicy(Wire):
+    """Whether replicated jobs start one after the other."""
+
+    startup_policy_order: str | None = None
+
+
+class JobSetSpec(Wire):
+    """The jobs of a JobSet."""
+
+    replicated_jobs: list[ReplicatedJob] | None = None
+    startup_policy: StartupPolicy | None = None
+
+
+class ReplicatedJobStatus(Wire):
+    """How many of the Jobs of a replicated job have succeeded."""
+
+    name: str = ""
+    succeeded: int | None = None
+
+
+class JobSetStatus(Wire):
+    """What became of a JobSet."""
+
+    replicated_jobs_status: list[ReplicatedJobStatus] | None = None
+
+
+class JobSetObject(KubernetesObject):
+    """A `jobset.x-k8s.io/v1alpha2` JobSet."""
+
+    spec: JobSetSpec = msgspec.field(default_factory=JobSetSpec)
+    status: JobSetStatus = msgspec.field(default_factory=JobSetStatus)
+
+
+class ReplicaSpec(Wire):
+    """Pods of one type."""
+
+    replicas: int | None = None
+
+
+class KubeflowSchedulingPolicy(Wire):
+    """How the job wants to be scheduled."""
+
+    min_available: int | None = None
+    queue: str | None = None
+    priority_class: str | None = None
+
+
+class KubeflowRunPolicy(Wire):
+    """How the job is run."""
+
+    scheduling_policy: KubeflowSchedulingPolicy | None = None
+
+
+class ElasticPolicy(Wire):
+    """How a PyTorchJob may grow."""
+
+    min_replicas: int | None = None
+
+
+ReplicaSpecs = dict[str, ReplicaSpec]
+
+
+class KubeflowJobSpec(Wire):
+    """What is wanted of a job of the training operator; each kind has its own name for its replicas."""
+
+    jax_replica_specs: ReplicaSpecs | None = None
+    mpi_replica_specs: ReplicaSpecs | None = None
+    paddle_replica_specs: ReplicaSpecs | None = None
+    pytorch_replica_specs: ReplicaSpecs | None = None
+    tf_replica_specs: ReplicaSpecs | None = None
+    xgb_replica_specs: ReplicaSpecs | None = None
+    run_policy: KubeflowRunPolicy | None = None
+    elastic_policy: ElasticPolicy | None = None
+    launcher_creation_policy: str | None = None
+
+    @property
+    def replica_specs(self) -> tuple[str, ReplicaSpecs]:
+        """The field in which the replicas are, and what it says."""
+        for name in ("pytorch", "tf", "mpi", "xgb", "jax", "paddle"):
+            found: ReplicaSpecs | None = getattr(self, f"{name}_replica_specs")
+            if found is not None:
+                return f"spec.{name}ReplicaSpecs", found
+        return "spec", {}
+
+
+class KubeflowStatus(Wire):
+    """What became of a job of the training operator, by replica type."""
+
+    replica_statuses: dict[str, PodCounts] | None = None
+
+
+class KubeflowJob(KubernetesObject):
+    """A `kubeflow.org` PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob or JAXJob."""
+
+    spec: KubeflowJobSpec = msgspec.field(default_factory=KubeflowJobSpec)
+    status: KubeflowStatus = msgspec.field(default_factory=KubeflowStatus)
+
+
+class RayWorkerGroup(Wire):
+    """Workers that are alike."""
+
+    group_name: str = ""
+    replicas: int | None = None
+    min_replicas: int | None = None
+    num_of_hosts: int | None = None
+    suspend: bool | None = None
+
+
+class RayClusterSpec(Wire):
+    """The pods of a RayCluster, its head aside."""
+
+    worker_group_specs: list[RayWorkerGroup] | None = None
+
+
+class RayClusterObject(KubernetesObject):
+    """A `ray.io/v1` RayCluster."""
+
+    spec: RayClusterSpec = msgspec.field(default_factory=RayClusterSpec)
+
+
+class RayJobSpec(Wire):
+    """A RayJob brings its cluster, unless it uses one that is there."""
+
+    ray_cluster_spec: RayClusterSpec | None = None
+
+
+class RayJobObject(KubernetesObject):
+    """A `ray.io/v1` RayJob."""
+
+    spec: RayJobSpec = msgspec.field(default_factory=RayJobSpec)
+
+
+class LeaderWorkerTemplate(Wire):
+    """A leader and its workers."""
+
+    size: int | None = None
+
+
+class LeaderWorkerSetSpec(Wire):
+    """The groups of a LeaderWorkerSet."""
+
+    leader_worker_template: LeaderWorkerTemplate = msgspec.field(default_factory=LeaderWorkerTemplate)
+    startup_policy: str | None = None
+
+
+class LeaderWorkerSetObject(KubernetesObject):
+    """A `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet."""
+
+    spec: LeaderWorkerSetSpec = msgspec.field(default_factory=LeaderWorkerSetSpec)

@@ -1,0 +1,51 @@
+"""The wire format of the kubelet's podresources API, v1: how an exporter asks a kubelet what each container holds.
+
+The messages are generated from `podresources.proto`; its head says how to renew them. The same API is spoken by every
+kubelet and by the simulated ones, on a unix socket named `kubelet.sock`.
+"""
+
+from typing import Final
+
+from kaicore.kube.podresources.podresources_pb2 import (
+    AllocatableResourcesRequest,
+    AllocatableResourcesResponse,
+    CDIDevice,
+    ClaimResource,
+    ContainerDevices,
+    ContainerMemory,
+    ContainerResources,
+    DynamicResource,
+    GetPodResourcesRequest,
+    GetPodResourcesResponse,
+    ListPodResourcesRequest,
+    ListPodResourcesResponse,
+    NUMANode,
+    PodResources,
+    TopologyInfo,
+)
+
+#: Paths of the three calls, all unary.
+LIST: Final = "/v1.PodResourcesLister/List"
+GET_ALLOCATABLE_RESOURCES: Final = "/v1.PodResourcesLister/GetAllocatableResources"
+GET: Final = "/v1.PodResourcesLister/Get"
+
+__all__ = [
+    "GET",
+    "GET_ALLOCATABLE_RESOURCES",
+    "LIST",
+    "AllocatableResourcesRequest",
+    "AllocatableResourcesResponse",
+    "CDIDevice",
+    "ClaimResource",
+    "ContainerDevices",
+    "ContainerMemory",
+    "ContainerResources",
+    "DynamicResource",
+    "GetPodResourcesRequest",
+    "GetPodResourcesResponse",
+    "ListPodResourcesRequest",
+    "ListPodResourcesResponse",
+    "NUMANode",
+    "PodResources",
+    "TopologyInfo",
+]

@@ -1,0 +1,7 @@
+"""Which pods the owners of pods stand for: what their controllers would make of them, as rules over plain objects."""
+
+from kaicore.kube.workloads.expansion import Made, NodesFor, expand, is_owner
+from kaicore.kube.workloads.objects import Object, derived_uid, group_of, suffix
+from kaicore.kube.workloads.pods import successor
+
+__all__ = ["Made", "NodesFor", "Object", "derived_uid", "expand", "group_of", "is_owner", "successor", "suffix"]

@@ -1,0 +1,7 @@
+"""The message bus: the port, how an event travels, and the implementations on NATS JetStream and in memory."""
+
+from kaicore.ledger.bus.jetstream import NatsBus
+from kaicore.ledger.bus.memory import MemoryBus
+from kaicore.ledger.bus.port import Bus, Limits, Message, StreamState, Subscription
+
+__all__ = ["Bus", "Limits", "MemoryBus", "Message", "NatsBus", "StreamState", "Subscription"]

@@ -1,0 +1,301 @@
+"""A connection to NATS that comes back by itself, and tells at once when it is gone.
+
+nats-py reconnects for ever if told so, but whoever waits for an answer as the connection breaks waits until the
+timeout, and after some errors its client is closed for good. Here everything under way ends with `BusUnavailable` as
+soon as the connection does, and a closed client is replaced. No exception of nats-py leaves this module.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from kaicore.errors import BusUnavailable, ConfigurationError
+from kaicore.ledger.bus.nkeys import NatsClient, key_of
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two attempts to connect.
+_RECONNECT_S = 0.5
+
+#: Seconds that an answer may take on a connection that is up.
+_ANSWER_S = 5.0
+
+#: Seconds between pings; a server that leaves two of them unanswered is given up.
+_PING_S = 5
+
+#: What nats-py raises.
+_TROUBLE = (nats.errors.Error, OSError, TimeoutError)
+
+
+class Outgoing(NamedTuple):
+    """A message to send."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str] | None = None
+
+
+class Inbox:
+    """A subject of our own, and what is sent to it for as long as the connection lasts.
+
+    It does not survive the connection: what a server was about to send is gone with it.
+    """
+
+    def __init__(self, subject: str, subscription: Subscription, lost: asyncio.Future[None]) -> None:
+        self.subject = subject
+        self._subscription = subscription
+        self._lost = lost
+        self._on_lost: Callable[[asyncio.Future[None]], None] | None = None
+
+    def when_lost(self, action: Callable[[], None]) -> None:
+        """Have `action` called once if the connection breaks before the inbox is closed."""
+        self._on_lost = lambda _: action()
+        self._lost.add_done_callback(self._on_lost)
+
+    async def close(self) -> None:
+        """Stop receiving. Never raises."""
+        if self._on_lost is not None:
+            self._lost.remove_done_callback(self._on_lost)
+        with suppress(*_TROUBLE):
+            await self._subscription.unsubscribe()
+
+
+class Connection:
+    """A connection to one of some NATS servers, dialled until it is closed."""
+
+    def __init__(self, url: str, *, name: str) -> None:
+        """Args:
+            url: of the servers, with commas between them: `nats://user:password@host:4222`, or `nats://SEED@host:4222`
+                with the seed of a key (see `kaicore.ledger.bus.nkeys`).
+            name: the client's, for the server's logs.
+
+        Raises:
+            ConfigurationError: a url cannot be one.
+        """
+        checked = [key_of(_checked(server.strip())) for server in url.split(",")]
+        self._servers = [server for server, _ in checked]
+        self._key = next((key for _, key in checked if key is not None), None)
+        self._name = name
+        self._client: Client | None = None
+        self._up = asyncio.Event()
+        self._lost: asyncio.Future[None] | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._closed = False
+        self._trouble = "connecting"
+        self._answers: Inbox | None = None
+        self._tokens = itertools.count()
+        self._asked: dict[str, asyncio.Future[Msg]] = {}
+
+    @property
+    def up(self) -> bool:
+        """Whether the connection is up."""
+        return self._up.is_set()
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and data that the server last connected to takes in one message."""
+        return self._client.max_payload if self._client is not None else 1 << 20
+
+    def dial(self) -> None:
+        """Begin to connect, unless that is under way."""
+        if not self._closed and (self._dialling is None or self._dialling.done()):
+            self._dialling = asyncio.ensure_future(self._dial())
+
+    async def wait_up(self, *, timeout_s: float) -> bool:
+        """Wait until the connection is up, at most `timeout_s`; return whether it is."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._up.wait()
+        return self.up
+
+    async def ask(self, messages: Iterable[Outgoing]) -> Msg:
+        """Send messages, the last of them with a subject to answer to; return the answer.
+
+        Raises:
+            BusUnavailable: there was no answer in `_ANSWER_S`, or the connection broke, which ends the wait at once.
+        """
+        client, _ = self._current()
+        assert self._answers is not None
+        token = str(next(self._tokens))
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._asked[token] = answer
+        try:
+            with _translated():
+                await _send(client, messages, reply=self._answers.subject.replace("*", token))
+                async with asyncio.timeout(_ANSWER_S):
+                    return await answer
+        finally:
+            del self._asked[token]
+            if not answer.cancel() and not answer.cancelled():
+                # Nobody may be there any more to hear of it.
+                answer.exception()
+
+    async def send(self, message: Outgoing, *, reply: str = "") -> None:
+        """Send a message; that it left says nothing of its arrival.
+
+        Raises:
+            BusUnavailable: not connected.
+        """
+        client, _ = self._current()
+        with _translated():
+            await _send(client, [message], reply=reply)
+
+    async def open_inbox(self, on_message: Callable[[Msg], Awaitable[None]]) -> Inbox:
+        """Return a new inbox.
+
+        Args:
+            on_message: a coroutine function, called with one message after the other; must not raise.
+
+        Raises:
+            BusUnavailable: not connected.
+        """
+        client, lost = self._current()
+        with _translated():
+            return await _open_inbox(client, client.new_inbox(), on_message, lost)
+
+    async def close(self) -> None:
+        """End the connection and everything on it. Never raises."""
+        self._closed = True
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait([self._dialling])
+        self._mark_lost("closed")
+        await self._discard(self._client, self._answers)
+
+    def _current(self) -> tuple[Client, asyncio.Future[None]]:
+        if self._client is not None and self._client.is_closed:
+            # Its callbacks do not report every way in which a client ends.
+            self._mark_lost("the client is closed")
+            self.dial()
+        if self._client is None or self._lost is None or not self.up:
+            raise BusUnavailable(f"NATS: not connected: {self._trouble}")
+        return self._client, self._lost
+
+    async def _dial(self) -> None:
+        while True:
+            client = NatsClient(self._key)
+            answers: Inbox | None = None
+            lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            try:
+                await client.connect(
+                    self._servers,
+                    name=self._name,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    closed_cb=self._on_closed,
+                    signature_cb=client.signature,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=_RECONNECT_S,  # type: ignore[arg-type]  # seconds, whole or not
+                    ping_interval=_PING_S,
+                    pending_size=0,
+                )
+                answers = await _open_inbox(client, f"{client.new_inbox()}.*", self._on_answer, lost)
+            except _TROUBLE as error:
+                await self._on_error(error)
+                await self._discard(client, answers)
+                await asyncio.sleep(_RECONNECT_S)
+            except asyncio.CancelledError:
+                await self._discard(client, answers)
+                raise
+            else:
+                self._client, self._answers = client, answers
+                self._mark_up(lost)
+                return
+
+    async def _on_reconnected(self) -> None:
+        # The inbox of answers is subscribed to again by nats-py.
+        self._mark_up(asyncio.get_running_loop().create_future())
+
+    async def _on_disconnected(self) -> None:
+        self._mark_lost("disconnected")
+
+    async def _on_closed(self) -> None:
+        self._mark_lost("closed by the server")
+        self.dial()
+
+    async def _on_error(self, error: Exception) -> None:
+        # Comes with each failed attempt; one line for each kind of trouble is enough.
+        trouble = f"{type(error).__name__}: {error}"
+        if trouble != self._trouble:
+            _log.warning("NATS: %s", trouble)
+            self._trouble = trouble
+
+    async def _on_answer(self, message: Msg) -> None:
+        answer = self._asked.get(message.subject.rpartition(".")[2])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _mark_up(self, lost: asyncio.Future[None]) -> None:
+        self._lost = lost
+        self._trouble = ""
+        self._up.set()
+        _log.info("NATS: connected")
+
+    def _mark_lost(self, why: str) -> None:
+        if not self.up or self._lost is None:
+            return
+        if not self._closed:
+            _log.warning("NATS: connection lost: %s", why)
+        self._trouble = self._trouble or why
+        self._up.clear()
+        self._lost.set_result(None)
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(BusUnavailable(f"NATS: connection lost: {why}"))
+
+    async def _discard(self, client: Client | None, answers: Inbox | None) -> None:
+        # Inboxes first: a client that fails to write what it still had to write leaves their tasks behind.
+        if answers is not None:
+            await answers.close()
+        if client is not None:
+            with suppress(*_TROUBLE):
+                await client.close()
+
+
+async def _open_inbox(
+    client: Client, subject: str, on_message: Callable[[Msg], Awaitable[None]], lost: asyncio.Future[None]
+) -> Inbox:
+    # Whoever opens an inbox limits what is sent to it.
+    subscription = await client.subscribe(subject, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0)
+    return Inbox(subject, subscription, lost)
+
+
+async def _send(client: Client, messages: Iterable[Outgoing], *, reply: str) -> None:
+    iterator = iter(messages)
+    message = next(iterator)
+    for following in iterator:
+        await client.publish(message.subject, message.data, headers=message.headers)
+        message = following
+    await client.publish(message.subject, message.data, reply=reply, headers=message.headers)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise BusUnavailable(f"NATS: no answer in {_ANSWER_S:.0f} s") from error
+    except _TROUBLE as error:
+        raise BusUnavailable(f"NATS: {type(error).__name__}: {error}") from error
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"nats", "tls", "ws", "wss"} and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        # Without user information, which may hold a password.
+        raise ConfigurationError(f"no url of a NATS server, such as nats://host:4222: {url.rpartition('@')[2]!r}")
+    return url

@@ -1,0 +1,258 @@
+"""The bus on NATS JetStream: one stream per cluster, in which sequence equals position.
+
+JetStream's API is spoken directly. nats-py's own context for it waits out its timeouts when a connection breaks, its
+`publish_async` never ends on an error, and it takes one round trip per message otherwise (`docs/bus.md` has figures).
+
+A publisher says with each message which sequence must be the stream's last. The messages of a batch therefore form a
+chain: when the last of them has been stored, every position before it has been, once. So only the last message of a
+batch asks for a confirmation. The very first goes alone, to see whether the stream is ours to extend.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import msgspec
+from nats.aio.msg import Msg
+
+from kaicore.errors import BusUnavailable, NoRoom
+from kaicore.ledger.bus.connection import Connection, Outgoing
+from kaicore.ledger.bus.names import stream_name, subject_prefix
+from kaicore.ledger.bus.port import Limits, Message, StreamState, check_follows
+from kaicore.ledger.bus.pull import PullSubscription
+
+#: Bytes that are left free for headers below the server's limit for a message.
+_HEADERS = 512
+
+#: Messages and bytes sent before their confirmation is waited for. A stream queues 10,000 messages at most.
+_BATCH_MESSAGES = 1000
+_BATCH_BYTES = 4 << 20
+
+#: Error codes of JetStream's API (https://github.com/nats-io/nats-server/blob/main/server/errors.json).
+_STREAM_NOT_FOUND = 10059
+_MESSAGE_NOT_FOUND = 10037
+_NAME_IN_USE = 10058
+_WRONG_LAST_SEQUENCE = 10071
+_NO_ROOM = (10002, 10023, 10047)
+
+_NANOSECONDS = 1_000_000_000
+
+#: A consumer that nobody asked for this long is deleted by the server.
+_INACTIVE_S = 120
+
+_wrong_last_sequence = re.compile(r"wrong last sequence: (\d+)")
+
+
+class _ApiError(msgspec.Struct, frozen=True):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _State(msgspec.Struct, frozen=True):
+    messages: int
+    first_seq: int
+    last_seq: int
+    bytes: int = 0
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    subject: str
+    seq: int
+    data: bytes = b""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What JetStream answers, whatever it was asked."""
+
+    error: _ApiError | None = None
+    state: _State | None = None
+    config: dict[str, Any] = {}
+    message: _Stored | None = None
+    name: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+_encoder = msgspec.json.Encoder()
+
+
+class NatsBus:
+    """See `kaicore.ledger.bus.port.Bus`."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Prefer `open`."""
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, url: str, *, name: str) -> Self:
+        """Begin to connect, and return without waiting for it.
+
+        Args:
+            url: of the servers, with commas between them.
+            name: the client's, for the server's logs.
+
+        Raises:
+            ConfigurationError: a url cannot be one.
+        """
+        connection = Connection(url, name=name)
+        connection.dial()
+        return cls(connection)
+
+    @property
+    def connected(self) -> bool:
+        """See `Bus.connected`."""
+        return self._connection.up
+
+    @property
+    def max_data(self) -> int:
+        """See `Bus.max_data`."""
+        return self._connection.max_payload - _HEADERS
+
+    async def wait_connected(self, *, timeout_s: float) -> bool:
+        """See `Bus.wait_connected`."""
+        return await self._connection.wait_up(timeout_s=timeout_s)
+
+    async def stream(self, cluster: str) -> StreamState | None:
+        """See `Bus.stream`."""
+        answer = await self._api(f"STREAM.INFO.{stream_name(cluster)}", absent=(_STREAM_NOT_FOUND,))
+        if answer is None or answer.state is None:
+            return None
+        state = answer.state
+        return StreamState(state.first_seq if state.messages else state.last_seq + 1, state.last_seq, state.bytes)
+
+    async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
+        """See `Bus.create_stream`."""
+        name = stream_name(cluster)
+        config = {
+            "name": name,
+            "description": f"events of cluster {cluster}; sequence = position in its log",
+            "subjects": [f"{subject_prefix(cluster)}>"],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+            "first_seq": first,
+            "max_consumers": -1,
+            "max_msgs": -1,
+            "max_msgs_per_subject": -1,
+            "max_msg_size": -1,
+            "allow_direct": True,
+            "deny_delete": True,
+            "deny_purge": True,
+            **_limits(limits),
+        }
+        await self._api(f"STREAM.CREATE.{name}", config, absent=(_NAME_IN_USE,))
+
+    async def set_limits(self, cluster: str, limits: Limits) -> None:
+        """See `Bus.set_limits`."""
+        name = stream_name(cluster)
+        answer = await self._api(f"STREAM.INFO.{name}")
+        assert answer is not None
+        wanted = _limits(limits)
+        if any(answer.config.get(field) != value for field, value in wanted.items()):
+            await self._api(f"STREAM.UPDATE.{name}", answer.config | wanted)
+
+    async def delete_stream(self, cluster: str) -> None:
+        """See `Bus.delete_stream`."""
+        await self._api(f"STREAM.DELETE.{stream_name(cluster)}", absent=(_STREAM_NOT_FOUND,))
+
+    async def read(self, cluster: str, position: int) -> Message | None:
+        """See `Bus.read`."""
+        name = stream_name(cluster)
+        absent = (_STREAM_NOT_FOUND, _MESSAGE_NOT_FOUND)
+        answer = await self._api(f"STREAM.MSG.GET.{name}", {"seq": position}, absent=absent)
+        if answer is None or answer.message is None:
+            return None
+        stored = answer.message
+        return Message(stored.seq, stored.subject.rpartition(".")[2], stored.data)
+
+    async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
+        """See `Bus.publish`."""
+        prefix = subject_prefix(cluster)
+        for batch in _batches(messages):
+            answer = await self._connection.ask(
+                Outgoing(
+                    f"{prefix}{message.type}",
+                    message.data,
+                    {"Nats-Expected-Last-Sequence": str(message.position - 1)},
+                )
+                for message in batch
+            )
+            error = _read(answer).error
+            if error is None:
+                continue
+            found = _wrong_last_sequence.search(error.description)
+            if error.err_code != _WRONG_LAST_SEQUENCE or found is None:
+                raise _unavailable(f"publishing on {stream_name(cluster)}", error)
+            check_follows(cluster, batch[0].position, last=int(found[1]))
+            raise BusUnavailable(f"cluster {cluster}: the bus has dropped message {batch[0].position}")
+
+    async def subscribe(self, cluster: str, *, after: int) -> PullSubscription:
+        """See `Bus.subscribe`."""
+        name = stream_name(cluster)
+        config = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": after + 1,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": _INACTIVE_S * _NANOSECONDS,
+        }
+        answer = await self._api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+        assert answer is not None
+        return await PullSubscription.open(self._connection, stream=name, consumer=answer.name)
+
+    async def close(self) -> None:
+        """See `Bus.close`."""
+        await self._connection.close()
+
+    async def _api(
+        self, subject: str, request: dict[str, Any] | None = None, *, absent: tuple[int, ...] = ()
+    ) -> _Answer | None:
+        """Ask JetStream; return None for an error code in `absent`."""
+        data = b"" if request is None else _encoder.encode(request)
+        answer = _read(await self._connection.ask([Outgoing(f"$JS.API.{subject}", data)]))
+        if answer.error is not None:
+            if answer.error.err_code in absent:
+                return None
+            raise _unavailable(subject, answer.error)
+        return answer
+
+
+def _read(message: Msg) -> _Answer:
+    if message.headers and "Status" in message.headers:
+        raise BusUnavailable("NATS: nobody answers: no such stream, or JetStream is not ready")
+    try:
+        return _decoder.decode(message.data)
+    except msgspec.DecodeError as error:
+        raise BusUnavailable(f"NATS: unreadable answer: {error}") from error
+
+
+def _unavailable(what: str, error: _ApiError) -> BusUnavailable:
+    kind = NoRoom if error.err_code in _NO_ROOM else BusUnavailable
+    return kind(f"NATS: {what}: {error.description} ({error.err_code})")
+
+
+def _limits(limits: Limits) -> dict[str, int]:
+    return {
+        "max_age": limits.max_age_s * _NANOSECONDS,
+        "max_bytes": limits.max_bytes,
+        "num_replicas": limits.replicas,
+        # We send no message ids, and a window longer than the age would be refused.
+        "duplicate_window": _NANOSECONDS,
+    }
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    if messages:
+        yield messages[:1]
+    batch: list[Message] = []
+    size = 0
+    for message in messages[1:]:
+        batch.append(message)
+        size += len(message.data)
+        if len(batch) >= _BATCH_MESSAGES or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

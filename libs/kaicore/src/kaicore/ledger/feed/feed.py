@@ -1,0 +1,392 @@
+"""Every event of a cluster, once and in order, from any position, whatever the bus does.
+
+History comes from the log, live events from the bus, and the log again whenever the bus lags, loses, repeats, reorders,
+is wiped, belongs to another log or is gone. Without a bus the feed lives on the log alone. What it yields is decided by
+one rule, `Cursor.continued_by`; where an event came from only decides how soon it is there.
+
+A feed does nothing between two calls: it has no task of its own and holds no more than the bus's subscription does. A
+reader that dawdles finds events late, and nothing piles up.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from kaicore.errors import BusUnavailable, CorruptLog, InvalidObject, LogUnavailable
+from kaicore.ledger.bus.port import Bus, Subscription
+from kaicore.ledger.bus.wire import from_message
+from kaicore.ledger.feed.cursor import Cursor, find_cursor
+from kaicore.ledger.feed.observer import Fallback, FeedObserver, Source
+from kaicore.ledger.feed.retry import Retry
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How a feed reads.
+
+    Attributes:
+        batch: events in a batch at most.
+        check_s: seconds between two looks at the log's head while the bus is silent; what was in the log at one look
+            and has not come by the next is fetched from there.
+        bus_patience_s: seconds that subscribing may take; the log is not read meanwhile.
+        retry_s: seconds until a log or bus that failed is tried again; doubled each time, up to `retry_max_s`.
+        retry_max_s: see `retry_s`.
+    """
+
+    batch: int = 500
+    check_s: float = 0.5
+    bus_patience_s: float = 1.0
+    retry_s: float = 0.5
+    retry_max_s: float = 5.0
+
+
+class EventFeed:
+    """An endless iterator over batches of a cluster's events; for one reader."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        bus: Bus | None,
+        cluster: str,
+        *,
+        after: int = 0,
+        options: FeedOptions | None = None,
+        observer: FeedObserver | None = None,
+    ) -> None:
+        """Args:
+        log: the truth.
+        bus: None to read from the log alone.
+        cluster: whose events.
+        after: position of the event before the first to read.
+        options: how to read.
+        observer: gets told what the feed does.
+        """
+        self._log = log
+        self._bus = bus
+        self._cluster = cluster
+        self._options = options or FeedOptions()
+        self._observer = observer
+        self._cursor: Cursor | None = Cursor() if after == 0 else None
+        self._after = after
+        # There is more in the log, as far as we know.
+        self._behind = True
+        self._log_retry = Retry(first_s=self._options.retry_s, most_s=self._options.retry_max_s)
+        self._bus_retry = Retry(first_s=self._options.retry_s, most_s=self._options.retry_max_s)
+        self._subscription: Subscription | None = None
+        self._discarded: list[Subscription] = []
+        # How far the bus was when we looked, until we are there, too; forgotten after a while, or when the log is away.
+        self._bus_end: int | None = None
+        self._looked_at = 0.0
+        # The bus must have got this far to be worth another try.
+        self._bus_must_reach = 0
+        self._check_at = 0.0
+        self._left_at = 0.0
+        # The log's head at the last check.
+        self._due = 0
+        self._waiting: asyncio.Future[int] | None = None
+        self._reading = False
+        self._closed = asyncio.Event()
+
+    @property
+    def position(self) -> int:
+        """Position of the event that was delivered last."""
+        return self._after if self._cursor is None else self._cursor.position
+
+    @property
+    def source(self) -> Source:
+        """Where the next events are expected from."""
+        return Source.LOG if self._subscription is None else Source.BUS
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        batch = await self.next_batch()
+        if not batch:
+            raise StopAsyncIteration
+        return batch
+
+    async def next_batch(self, *, timeout_s: float | None = None) -> list[Event]:
+        """Wait for the next events and return them; empty after `timeout_s`, and when the feed is closed.
+
+        The timeout ends the waiting, not a reading that is under way, so that 0 makes sense. Cancelling the call loses
+        nothing: the next one returns what this one would have. A log or a bus that does not answer is waited for.
+
+        Raises:
+            CorruptLog: the log contradicts itself, or what it said before, or ends before `after`.
+            EventsRetired: what comes next has left the log with an old month.
+        """
+        with self._alone():
+            return await self._next_batch(math.inf if timeout_s is None else _now() + timeout_s)
+
+    async def catch_up(self, position: int) -> list[Event]:
+        """Return, straight from the log, all events up to and including `position` that were not delivered yet.
+
+        With the positions that an append returned, this is how a writer reads its own events.
+
+        Raises:
+            LogUnavailable: nothing counts as delivered then.
+            CorruptLog: the log contradicts itself, or has no such position.
+        """
+        with self._alone():
+            cursor = self._cursor or await self._find_place()
+            events: list[Event] = []
+            while cursor.position < position:
+                page = await self._log.read(
+                    self._cluster, after=cursor.position, upto=position, limit=self._options.batch
+                )
+                if not page:
+                    raise CorruptLog(f"cluster {self._cluster}: the log ends at {cursor.position}, before {position}")
+                cursor = cursor.through(self._cluster, page)
+                events += page
+            self._deliver(Source.LOG, events, cursor)
+            return events
+
+    async def close(self) -> None:
+        """End the feed; a waiting reader gets an empty batch, and iteration stops."""
+        self._closed.set()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._discard_subscription()
+        await self._close_discarded()
+
+    async def _next_batch(self, deadline: float) -> list[Event]:
+        now = _now()
+        if now - self._left_at > self._options.check_s:
+            # What piled up while the reader was away is no fault of the bus.
+            self._due, self._check_at = 0, now + self._options.check_s
+        while not self._closed.is_set():
+            await self._close_discarded()
+            if self._behind and self._log_retry.due and (events := await self._from_log()):
+                return events
+            if self._subscription is None and self._bus_retry.due and (not self._behind or not self._log_retry.due):
+                await self._subscribe()
+            if events := self._from_bus():
+                return events
+            if not (self._behind and self._log_retry.due):
+                if _now() >= deadline:
+                    return []
+                await self._wait(deadline)
+        self._discard_subscription()
+        await self._close_discarded()
+        return []
+
+    async def _from_log(self) -> list[Event]:
+        limit = self._options.batch
+        try:
+            cursor = self._cursor or await self._find_place()
+            events = await self._log.read(self._cluster, after=cursor.position, limit=limit)
+        except LogUnavailable as error:
+            self._log_failed(error)
+            return []
+        self._log_retry.succeeded()
+        cursor = cursor.through(self._cluster, events)
+        self._behind = len(events) == limit
+        self._deliver(Source.LOG, events, cursor)
+        return events
+
+    def _from_bus(self) -> list[Event]:
+        if self._subscription is None or self._cursor is None:
+            return []
+        cursor, events, reason = self._cursor, [], None
+        for message in self._subscription.take(self._options.batch):
+            if message.position <= cursor.position:
+                continue
+            if message.position > cursor.position + 1:
+                reason = Fallback.GAP
+                break
+            try:
+                event = from_message(message)
+            except CorruptLog:
+                reason = Fallback.FOREIGN
+                break
+            if event is None:
+                reason = Fallback.LARGE
+                break
+            if not cursor.continued_by(event):
+                reason = Fallback.FOREIGN
+                break
+            events.append(event)
+            cursor = cursor.at(event)
+        if events:
+            self._bus_retry.succeeded()
+            self._deliver(Source.BUS, events, cursor)
+        if reason is not None:
+            self._fall_back(reason)
+        return events
+
+    async def _wait(self, deadline: float) -> None:
+        """Wait until there may be something to do."""
+        if self._subscription is not None:
+            try:
+                arrived = await self._subscription.ready(timeout_s=min(self._check_at, deadline) - _now())
+            except BusUnavailable as error:
+                _log.info("cluster %s: %s", self._cluster, error)
+                self._fall_back(Fallback.ENDED)
+                return
+            if not arrived and _now() >= self._check_at:
+                await self._check_bus()
+            return
+        patience_s = self._options.retry_max_s if self._bus is None else self._bus_retry.remaining_s
+        patience_s = max(patience_s, self._options.retry_s)
+        if self._log_retry.due:
+            await self._wait_for_log(max(0.0, min(patience_s, deadline - _now())))
+        else:
+            await self._pause(min(patience_s, self._log_retry.remaining_s, deadline - _now()))
+
+    async def _wait_for_log(self, timeout_s: float) -> None:
+        waiting = asyncio.ensure_future(self._log.wait_beyond(self._cluster, self.position, timeout_s=timeout_s))
+        self._waiting = waiting
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            self._waiting = None
+            waiting.cancel()
+        try:
+            await self._check_head(await waiting)
+        except LogUnavailable as error:
+            self._log_failed(error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._closed.is_set() or (task is not None and task.cancelling()):
+                raise
+
+    async def _check_bus(self) -> None:
+        """See whether the bus is late."""
+        self._check_at = _now() + self._options.check_s
+        if self._due > self.position:
+            self._bus_must_reach = self._due
+            self._fall_back(Fallback.LAG)
+            return
+        try:
+            head = await self._log.head(self._cluster)
+            await self._check_head(head.position)
+        except LogUnavailable as error:
+            # The bus goes on, and the next check comes.
+            _log.debug("cluster %s: %s", self._cluster, error)
+            return
+        self._due = head.position
+        self._behind = False
+
+    async def _check_head(self, head: int) -> None:
+        if head > self.position:
+            self._behind = True
+        elif head < self.position:
+            # An implementation may answer from what it last heard; only the log itself can accuse the log.
+            head = (await self._log.head(self._cluster)).position
+            if head < self.position:
+                raise CorruptLog(
+                    f"cluster {self._cluster}: the log ends at {head}, but {self.position} was read from it"
+                )
+
+    async def _subscribe(self) -> None:
+        """Subscribe where the log was read to, once that is as far as the bus had got before.
+
+        What is on the bus from before we looked may be left over from a log that was replaced, or from the lost end of
+        one that was restored, and would fit. What comes after we looked comes from a relay that has compared. So the
+        bus gives no history, and nothing before the log's first event, by which one log is told from another.
+        """
+        if self._bus is None or self.position == 0:
+            return
+        if not self._bus.connected:
+            self._bus_retry.postpone(self._options.retry_s)
+            return
+        try:
+            async with asyncio.timeout(self._options.bus_patience_s):
+                if self._bus_end is None or _now() > self._looked_at + self._options.retry_max_s:
+                    self._bus_end = await self._look_at_bus()
+                    self._behind = self._behind or (self._bus_end or 0) > self.position
+                if self._bus_end is None:
+                    self._bus_retry.failed()
+                elif self._bus_end <= self.position:
+                    self._subscription = await self._bus.subscribe(self._cluster, after=self.position)
+                    self._bus_end = None
+                    self._due, self._check_at = 0, _now() + self._options.check_s
+                elif not self._behind:
+                    self._bus_end = None
+                    self._fall_back(Fallback.FOREIGN)
+        except (BusUnavailable, TimeoutError) as error:
+            _log.debug("cluster %s: cannot subscribe: %r", self._cluster, error)
+            self._bus_end = None
+            self._bus_retry.failed()
+        except InvalidObject as error:
+            _log.warning("the bus cannot carry events of this cluster, its log can: %s", error)
+            self._bus = None
+
+    async def _look_at_bus(self) -> int | None:
+        """Return how far the bus is; None when that is not far enough."""
+        assert self._bus is not None
+        self._looked_at = _now()
+        state = await self._bus.stream(self._cluster)
+        if state is not None and state.last >= self._bus_must_reach:
+            return state.last
+        # Where we are now is where the bus has to be by the next attempt.
+        self._bus_must_reach = self.position
+        return None
+
+    async def _find_place(self) -> Cursor:
+        cursor = await find_cursor(self._log, self._cluster, self._after)
+        if cursor is None:
+            raise CorruptLog(f"cluster {self._cluster}: the log has no event {self._after} to go on from")
+        self._cursor = cursor
+        return cursor
+
+    def _deliver(self, source: Source, events: list[Event], cursor: Cursor) -> None:
+        # No await between this and the reader's getting the events: either both happen or neither.
+        self._cursor = cursor
+        if events and self._observer is not None:
+            self._observer.delivered(source, events)
+
+    def _fall_back(self, reason: Fallback) -> None:
+        self._discard_subscription()
+        self._behind = True
+        self._bus_retry.failed()
+        level = logging.WARNING if reason is Fallback.FOREIGN else logging.INFO
+        _log.log(level, "cluster %s: back to the log after %d: %s", self._cluster, self.position, reason.value)
+        if self._observer is not None:
+            self._observer.fell_back(reason)
+
+    def _log_failed(self, error: LogUnavailable) -> None:
+        self._behind = True
+        self._bus_end = None
+        self._log_retry.failed()
+        _log.warning("cluster %s: cannot read the log: %s", self._cluster, error)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            pass
+
+    def _discard_subscription(self) -> None:
+        if self._subscription is not None:
+            self._discarded.append(self._subscription)
+            self._subscription = None
+
+    async def _close_discarded(self) -> None:
+        while self._discarded:
+            await self._discarded.pop().close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._reading:
+            raise RuntimeError("a feed is for one reader at a time")
+        self._reading = True
+        try:
+            yield
+        finally:
+            self._reading = False
+            self._left_at = _now()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

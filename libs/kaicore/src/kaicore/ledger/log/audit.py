@@ -1,0 +1,237 @@
+"""Does a cluster's log still say what it said when it was written?
+
+Everything that can be known from the log itself is checked: that no position is missing or there twice, that each
+event has the hash that its contents and the event before it give, that versions count each stream, that time does not
+go back, and that what stands beside the events (head, stream versions, ids) agrees with them. Whoever can rewrite the
+whole database can rewrite all of that too; against this help anchors, positions and hashes that were written down
+elsewhere.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.partitions import Seal
+from kaicore.ledger.log.port import EventLog, Head
+from kaicore.rules.events.envelope import Event
+
+#: Findings that are kept; more of them say nothing new.
+MOST_FINDINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written.
+
+    Attributes:
+        position: the event where it shows, or 0 where no event does.
+        problem: what it is.
+    """
+
+    position: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"event {self.position}: {self.problem}" if self.position else self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What verifying a cluster's log gave.
+
+    Attributes:
+        after: position of the last event that has been retired, 0 where none has; verified is what follows.
+        events: how many events were verified.
+        head: the end of the log, as the log says; worth writing down elsewhere, to be given as an anchor later.
+        findings: what is broken, by position; the first `MOST_FINDINGS` of them.
+        seals: of the retired months, in order.
+        anchored: how many anchors were compared.
+        unreachable: how many could not be, because their events are in retired months.
+    """
+
+    cluster: str
+    after: int
+    events: int
+    head: Head
+    findings: tuple[Finding, ...]
+    seals: tuple[Seal, ...] = ()
+    anchored: int = 0
+    unreachable: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is broken."""
+        return not self.findings
+
+    @property
+    def first_broken(self) -> int | None:
+        """Position of the first event where something is broken; 0 where no event shows it, None when nothing is."""
+        positions = [finding.position for finding in self.findings]
+        return min((position for position in positions if position), default=0 if positions else None)
+
+    def __str__(self) -> str:
+        retired = f", events up to {self.after} retired and sealed" if self.after else ""
+        what = f"cluster {self.cluster}: {self.events} events verified{retired}"
+        if self.anchored or self.unreachable:
+            what += f", {self.anchored} anchors compared"
+        if self.unreachable:
+            what += f", {self.unreachable} more lie in retired months"
+        if self.ok:
+            return f"{what}\nhead {self.head.position} {self.head.hash.hex()}"
+        more = ["(further findings left out)"] if len(self.findings) == MOST_FINDINGS else []
+        return "\n".join([f"{what}: BROKEN", *map(str, self.findings), *more])
+
+
+class AuditView(Protocol):
+    """One state of a cluster's log, raw: nothing in it has been checked."""
+
+    async def head(self) -> Head:
+        """Return the head as recorded."""
+        ...
+
+    async def seals(self) -> list[Seal]:
+        """Return the seals in order of position."""
+        ...
+
+    def pages(self) -> AsyncIterator[list[Event]]:
+        """Yield all events in order of position, some at a time."""
+        ...
+
+    async def differences(self, *, after: int, versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
+        """Return where ids and stream versions disagree with the events.
+
+        Args:
+            after: the last position that has been retired.
+            versions: by stream, the version and position of its last event.
+        """
+        ...
+
+
+@runtime_checkable
+class Auditable(Protocol):
+    """A log that can show itself raw."""
+
+    def audit_view(self, cluster: str) -> AbstractAsyncContextManager[AuditView]:
+        """Give a view that does not change while it is looked at."""
+        ...
+
+
+async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | None = None) -> AuditReport:
+    """Verify a cluster's log from its first event, or from the last seal.
+
+    Args:
+        log: the log.
+        cluster: whose log.
+        anchors: hashes by position, from reports of earlier audits that were kept out of the database's reach.
+
+    Raises:
+        TypeError: the log is of a kind that cannot be audited.
+        LogUnavailable: the log's server does not answer.
+    """
+    if not isinstance(log, Auditable):
+        raise TypeError(f"a {type(log).__name__} cannot be audited")
+    async with log.audit_view(cluster) as view:
+        return await _verify(view, cluster, dict(anchors or {}))
+
+
+async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> AuditReport:
+    head = await view.head()
+    seals = await view.seals()
+    given = len(anchors)
+    findings = list(_check_seals(seals, anchors))
+    start = Head(seals[-1].position, seals[-1].hash, seals[-1].recorded_at) if seals else Head(0, GENESIS, 0)
+    chain = _Chain(start, anchors)
+    events = 0
+    async for page in view.pages():
+        events += len(page)
+        for event in page:
+            findings += chain.check(event)
+        if len(findings) > MOST_FINDINGS:
+            # The rest of the log would have to be read for findings that are not kept.
+            break
+    else:
+        findings += chain.check_end(head)
+        findings += await view.differences(after=start.position, versions=chain.versions)
+    findings.sort(key=lambda finding: finding.position or head.position + 1)
+    unreachable = sum(position <= start.position for position in anchors)
+    return AuditReport(
+        cluster,
+        start.position,
+        events,
+        head,
+        tuple(findings[:MOST_FINDINGS]),
+        tuple(seals),
+        anchored=given - len(anchors),
+        unreachable=unreachable,
+    )
+
+
+def _check_seals(seals: list[Seal], anchors: dict[int, bytes]) -> Iterator[Finding]:
+    expected = 1
+    for seal in seals:
+        if anchors.pop(seal.position, seal.hash) != seal.hash:
+            yield Finding(seal.position, f"the hash in the seal of {seal.detached} is not that of the anchor")
+        if seal.first_position != expected:
+            yield Finding(seal.first_position, f"the seal of {seal.detached} does not begin at {expected}")
+        expected = seal.position + 1
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Checks events one by one; after something broken it goes on from there, so that each break is found by itself."""
+
+    last: Head
+    anchors: dict[int, bytes]
+    #: By stream: version and position of its last event.
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Hashes that the next event may be chained to: none after a gap, two where hash and contents disagreed.
+    _before: tuple[bytes, ...] = ()
+    #: Whether streams may have had events before the first one that is left.
+    _retired: bool = False
+
+    def __post_init__(self) -> None:
+        self._before = (self.last.hash,)
+        self._retired = self.last.position > 0
+
+    def check(self, event: Event) -> Iterator[Finding]:
+        expected = self.last.position + 1
+        if event.position > expected:
+            missing = f"is missing; the next event is {event.position}"
+            yield Finding(expected, missing)
+            self._before = ()
+        elif event.position < expected:
+            yield Finding(event.position, "is there twice, or was retired")
+            self._before = ()
+        yield from self._check_hash(event)
+        if event.recorded_at < self.last.recorded_at:
+            yield Finding(event.position, f"was recorded before event {self.last.position}")
+        yield from self._check_version(event)
+        self.last = Head(event.position, event.hash, event.recorded_at)
+
+    def _check_hash(self, event: Event) -> Iterator[Finding]:
+        computed = [event_hash(before, event) for before in self._before]
+        if self._before and event.hash not in computed:
+            yield Finding(event.position, "its hash is not that of its contents after the event before it")
+        # Either the contents were changed and the next event is chained to the hash, or it is the other way round.
+        self._before = (event.hash, *(one for one in computed if one != event.hash))
+        anchor = self.anchors.pop(event.position, None)
+        if anchor is not None and anchor != event.hash:
+            yield Finding(event.position, "its hash is not that of the anchor")
+
+    def _check_version(self, event: Event) -> Iterator[Finding]:
+        if event.stream in self.versions or not self._retired:
+            expected = self.versions.get(event.stream, (0, 0))[0] + 1
+            if event.version != expected:
+                yield Finding(event.position, f"has version {event.version} of stream {event.stream}, not {expected}")
+        self.versions[event.stream] = (event.version, event.position)
+
+    def check_end(self, head: Head) -> Iterator[Finding]:
+        if head.position > self.last.position:
+            yield Finding(self.last.position + 1, f"is missing; the head of the log is {head.position}")
+        elif head != self.last:
+            yield Finding(self.last.position, "is not what the head of the log says")
+        for position in sorted(self.anchors):
+            if position > self.last.position:
+                yield Finding(position, "is missing; there is an anchor for it")

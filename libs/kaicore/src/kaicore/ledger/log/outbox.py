@@ -1,0 +1,151 @@
+"""Units on their way to the log: bounded, in order, in batches, and repeated with the same ids until it has them.
+
+For writers that may not lose what they have to say and cannot say it again by themselves. A log that does not answer is
+waited for; meanwhile units pile up to a limit, and then whoever puts more waits. A unit that no log can take is left
+out by itself, and the others go on.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from kaicore.errors import (
+    CorruptLog,
+    IdempotencyConflict,
+    InvalidObject,
+    KaiError,
+    LogError,
+    LogUnavailable,
+    StaleExpectation,
+)
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+
+
+class OutboxObserver(Protocol):
+    """Gets told; must be quick and must not raise."""
+
+    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
+        """The log has these units, by one append that took so long."""
+        ...
+
+    def unavailable(self, error: LogUnavailable) -> None:
+        """The log does not answer; the append will be repeated."""
+        ...
+
+    def dropped(self, unit: Unit, error: KaiError) -> None:
+        """A unit cannot be recorded: the log has one of its ids already for something else, or could never take it."""
+        ...
+
+
+class Outbox:
+    """Appends what is put into it; one task runs `run`, any number put."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        cluster: str,
+        *,
+        observer: OutboxObserver,
+        expect: Mapping[str, int] | None = None,
+        batch: int = 1000,
+        limit: int = 20_000,
+        retry_s: float = 1.0,
+    ) -> None:
+        """Args:
+        log: to append to.
+        cluster: whose log.
+        observer: gets told what happens.
+        expect: stream versions that must hold for anything to be appended; the units name none of their own.
+        batch: units per append at most.
+        limit: units that may wait before `put` does, give or take one call's.
+        retry_s: how long a log that did not answer is left alone.
+        """
+        self._log = log
+        self._cluster = cluster
+        self._observer = observer
+        self._expect = dict(expect or {})
+        self._batch = batch
+        self._limit = limit
+        self._retry_s = retry_s
+        self._units: deque[Unit] = deque()
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._room.set()
+        self._empty.set()
+
+    @property
+    def pending(self) -> int:
+        """How many units the log may not have yet."""
+        return len(self._units)
+
+    async def put(self, units: Sequence[Unit]) -> None:
+        """Take units over, after those that were put before; waits while there is no room."""
+        while not self._room.is_set():
+            await self._room.wait()
+        self.put_now(units)
+
+    def put_now(self, units: Sequence[Unit]) -> None:
+        """Take units over whether there is room or not: for the few that answer to others."""
+        self._units.extend(units)
+        self._set_flags()
+
+    async def flushed(self) -> None:
+        """Wait until the log has all that was put."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Append until cancelled; what is not in the log then stays, and another run may go on.
+
+        Raises:
+            StaleExpectation: what `expect` names has moved on; none of the rest is appended.
+            CorruptLog: the log contradicts itself.
+            ConfigurationError: the log refuses us.
+        """
+        while True:
+            await self._filled.wait()
+            batch = [self._units[index] for index in range(min(len(self._units), self._batch))]
+            await self._append(batch)
+            for _ in batch:
+                self._units.popleft()
+            self._set_flags()
+
+    async def _append(self, units: list[Unit]) -> None:
+        clock = asyncio.get_running_loop().time
+        outcomes: list[UnitOutcome] | None = None
+        begun = 0.0
+        while outcomes is None:
+            begun = clock()
+            try:
+                outcomes = await self._log.append(self._cluster, units, expect=self._expect)
+            except LogUnavailable as error:
+                self._observer.unavailable(error)
+                await asyncio.sleep(self._retry_s)
+            except (StaleExpectation, CorruptLog):
+                raise
+            except (IdempotencyConflict, InvalidObject, LogError) as error:
+                if len(units) == 1:
+                    self._observer.dropped(units[0], error)
+                    return
+                middle = len(units) // 2
+                await self._append(units[:middle])
+                await self._append(units[middle:])
+                return
+        for outcome in outcomes:
+            if outcome.stale is not None:
+                stale = outcome.stale
+                raise StaleExpectation(self._cluster, stale.stream, expected=stale.expected, actual=stale.actual)
+        self._observer.appended(units, outcomes, clock() - begun)
+
+    def _set_flags(self) -> None:
+        for flag, up in (
+            (self._filled, bool(self._units)),
+            (self._empty, not self._units),
+            (self._room, len(self._units) < self._limit),
+        ):
+            if up:
+                flag.set()
+            else:
+                flag.clear()

@@ -1,0 +1,126 @@
+"""The port to the event log: what every implementation promises.
+
+Per cluster, positions are gapless and total: whoever has read position 7 will never see another event before it. What
+an append returned is durable. `tests/contract/test_log.py` holds every implementation to this.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a cluster's log; position 0 and the genesis hash where there is no event yet."""
+
+    position: int
+    hash: bytes
+    recorded_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A cached state: what folding up to `position` gave, encoded by a program of `schema`."""
+
+    name: str
+    position: int
+    schema: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which events to read; an absent criterion lets all through.
+
+    Attributes:
+        streams: exact stream names.
+        subject: exact subject.
+        types: event types.
+        since: recorded at or after, microseconds since the epoch.
+        until: recorded before, microseconds since the epoch.
+    """
+
+    streams: tuple[str, ...] | None = None
+    subject: str | None = None
+    types: tuple[str, ...] | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class EventLog(Protocol):
+    """An append-only log of events, one gapless sequence per cluster."""
+
+    async def append(
+        self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        """Append units in one transaction; each is taken whole, found again, or refused as stale.
+
+        Args:
+            cluster: whose log.
+            units: each atomic; their expectations are checked against the versions before this append.
+            expect: stream versions that must hold for anything to be appended.
+
+        Returns:
+            One outcome per unit, in order.
+
+        Raises:
+            StaleExpectation: `expect` does not hold, and no unit is in the log already. Where some are, the others are
+                refused as stale instead: then this very call may have succeeded before, and only its answer was lost.
+            IdempotencyConflict: a unit is in the log in part, or an id stands for another event; nothing was appended.
+            InvalidObject: an event that no log can take (see `kaicore.ledger.log.appending.draft`).
+            LogUnavailable: nothing is known of the outcome; append again with the same ids to learn it.
+        """
+        ...
+
+    async def head(self, cluster: str) -> Head:
+        """Return the end of a cluster's log."""
+        ...
+
+    async def read(
+        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
+    ) -> list[Event]:
+        """Read events in order of position: those after `after`, up to and including `upto`, `limit` at most.
+
+        Raises:
+            EventsRetired: no filter is given, and the events right after `after` were detached with an old month.
+            CorruptLog: no filter is given, and the log has a gap.
+        """
+        ...
+
+    async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
+        """Return the last event that the filter lets through."""
+        ...
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until the log's head is beyond `position`, at most `timeout_s`; return the head's position."""
+        ...
+
+    async def clusters(self) -> list[str]:
+        """Return the clusters that have a log, sorted."""
+        ...
+
+    async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
+        """Return the current versions of streams; 0 for a stream without events."""
+        ...
+
+    async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot, replacing the one of the same name and schema unless that is newer."""
+        ...
+
+    async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
+        """Return the snapshot of that name and schema if it is at or before `upto`, and what was saved; else None."""
+        ...
+
+    async def retired(self, cluster: str) -> int:
+        """Return the last position that was detached with an old month; 0 where none was."""
+        ...
+
+    async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
+        """Return the snapshots of that name that were kept when months were detached, in order of position."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections; further calls raise `LogUnavailable`."""
+        ...

@@ -1,0 +1,186 @@
+"""Appending: one short transaction at a time per cluster and process, with every call that waits in it.
+
+The head row is locked first, by everyone, and for as long as the transaction lasts; so there is one order of locks and
+no deadlock, and whoever gets the lock sees all that was committed before. While a transaction runs, further calls queue
+up and share the next one: a busy process pays for one commit, not for many. Each call still is judged by itself,
+against versions as after the calls before it, and one that is refused leaves the others alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from psycopg import AsyncPipeline
+
+from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
+from kaicore.ledger.log.appending import Call, Known, Tail
+from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.postgres.connections import Connection, Connections, end
+from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.rules.events.envelope import Event, UnitOutcome
+
+#: Channel of the notifications that `kai_append` gives; the payload is the cluster.
+CHANNEL = "kai_log"
+
+#: Calls are merged up to so many events; one call may have more.
+_BATCH_EVENTS = 2000
+
+_HEAD = "SELECT * FROM kai_lock_head(%s)"
+_KNOWN = "SELECT id, position, fingerprint FROM event_id WHERE cluster = %s AND id = ANY(%s)"
+_VERSIONS = "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)"
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s)"
+
+Answer = list[UnitOutcome] | KaiError
+
+
+@dataclass(slots=True)
+class _Waiting:
+    call: Call
+    answer: asyncio.Future[list[UnitOutcome]]
+
+
+class Appender:
+    """Appends to one cluster's log for all callers of this process."""
+
+    def __init__(
+        self,
+        cluster: str,
+        connections: Connections,
+        *,
+        clock: Callable[[], int] | None,
+        recorded: Callable[[Head], None],
+    ) -> None:
+        """Args:
+        cluster: whose log.
+        connections: to the database.
+        clock: microseconds since the epoch; by default the server's clock.
+        recorded: is told the head after each commit.
+        """
+        self._cluster = cluster
+        self._connections = connections
+        self._clock = clock
+        self._recorded = recorded
+        self._queue: deque[_Waiting] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    async def append(self, call: Call) -> list[UnitOutcome]:
+        """Append a call's units; see `EventLog.append`.
+
+        Cancelled while it waits, the call is dropped; while its transaction runs, that goes on without it.
+        """
+        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await waiting.answer
+
+    async def close(self, patience_s: float) -> None:
+        """Let the transaction under way end, and refuse whatever waits."""
+        while self._queue:
+            _give(self._queue.popleft(), LogUnavailable("the log is closed"))
+        if self._worker is not None:
+            await asyncio.wait([self._worker], timeout=patience_s)
+            await end(self._worker)
+
+    async def _work(self) -> None:
+        while batch := self._next_batch():
+            try:
+                answers = await self._answers([waiting.call for waiting in batch])
+            except BaseException as error:
+                for waiting in [*batch, *self._queue]:
+                    _give(waiting, _unavailable(f"the append was given up: {error!r}", error))
+                self._queue.clear()
+                raise
+            for waiting, answer in zip(batch, answers, strict=True):
+                _give(waiting, answer)
+
+    def _next_batch(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        size = 0
+        while self._queue and (not batch or size + self._queue[0].call.size <= _BATCH_EVENTS):
+            waiting = self._queue.popleft()
+            if not waiting.answer.done():
+                batch.append(waiting)
+                size += waiting.call.size
+        return batch
+
+    async def _answers(self, calls: list[Call]) -> list[Answer]:
+        try:
+            return await self._connections.run(lambda connection: self._transaction(connection, calls))
+        except LogUnavailable as error:
+            return [_unavailable(str(error), error) for _ in calls]
+        except KaiError as error:
+            # The server refuses what one of the calls contains: find out which, and append the others.
+            return [error] if len(calls) == 1 else [answer for call in calls for answer in await self._answers([call])]
+
+    async def _transaction(self, connection: Connection, calls: list[Call]) -> list[Answer]:
+        """Append all that can be; two round trips, the second one only when there is something new."""
+        answers: list[Answer] = []
+        events: list[Event] = []
+        async with connection.pipeline() as pipeline, connection.transaction():
+            tail, now = await self._tail(connection, pipeline, calls)
+            for call in calls:
+                try:
+                    outcomes, new = tail.take(call, now=now)
+                except (StaleExpectation, IdempotencyConflict) as error:
+                    answers.append(error)
+                else:
+                    answers.append(outcomes)
+                    events += new
+            if events:
+                await self._insert(connection, tail.head, events)
+        if events:
+            self._recorded(tail.head)
+        return answers
+
+    async def _tail(self, connection: Connection, pipeline: AsyncPipeline, calls: list[Call]) -> tuple[Tail, int]:
+        """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
+        ids = [event_id for call in calls for event_id in call.ids()]
+        streams = list(set().union(*(call.streams() for call in calls)))
+        head = await connection.execute(_HEAD, [self._cluster])
+        known = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
+        versions = await connection.execute(_VERSIONS, [self._cluster, streams])
+        clock = await connection.execute(_CLOCK)
+        # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
+        await pipeline.sync()
+        ((position, hash_, recorded_at),) = await head.fetchall()
+        tail = Tail(
+            self._cluster,
+            Head(position, hash_, recorded_at),
+            dict(await versions.fetchall()),
+            {event_id: Known(position, mark) for event_id, position, mark in await known.fetchall()},
+        )
+        if self._clock is not None:
+            return tail, self._clock()
+        (now,) = await clock.fetchone() or (0,)
+        return tail, now
+
+    async def _insert(self, connection: Connection, head: Head, events: list[Event]) -> None:
+        await connection.execute(
+            _APPEND,
+            {
+                "cluster": self._cluster,
+                "rows": encode_rows(events),
+                "position": head.position,
+                "hash": head.hash,
+                "recorded_at": head.recorded_at,
+            },
+        )
+
+
+def _give(waiting: _Waiting, answer: Answer) -> None:
+    if waiting.answer.done():
+        return
+    if isinstance(answer, KaiError):
+        waiting.answer.set_exception(answer)
+    else:
+        waiting.answer.set_result(answer)
+
+
+def _unavailable(message: str, cause: BaseException) -> LogUnavailable:
+    """Make an error for each caller: a shared one would collect the tracebacks of all."""
+    error = LogUnavailable(message)
+    error.__cause__ = cause
+    return error

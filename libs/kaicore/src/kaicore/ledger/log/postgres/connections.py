@@ -1,0 +1,307 @@
+"""Connections to the log's Postgres: a small pool, session settings that the log relies on, and patience.
+
+A connection that breaks is not the caller's business as long as the server comes back soon: work is repeated on a new
+connection, which is safe because reading changes nothing and appending is idempotent. Only when the server stays away
+does the caller learn of it, as `LogUnavailable`.
+
+A server that keeps its connections and says nothing, such as a stopped process or one behind a network that swallows
+everything, is hung up on: its socket is shut down, which ends whatever waits for it. psycopg by itself waits for ever,
+and so does cancelling what waits, because psycopg first has the server cancel it.
+"""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from kaicore.errors import ConfigurationError, LogError, LogUnavailable, NotMigrated
+from kaicore.ledger.log.postgres.rows import register_loaders
+
+Connection = psycopg.AsyncConnection[TupleRow]
+_T = TypeVar("_T")
+
+#: What every session sets, in Postgres' own units.
+_SESSION = {
+    # An appender that stalls in its transaction keeps its cluster's head: it is thrown out, not waited for.
+    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": "2s",
+    # A dead client's transaction is noticed even while it waits for a lock.
+    "client_connection_check_interval": "1s",
+    # Each statement must see what was committed before it got its lock.
+    "default_transaction_isolation": "read committed",
+}
+
+#: Said by libpq: a server that vanished without a word is noticed within half a minute.
+_TRANSPORT = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+#: Seconds between attempts: the first and the longest.
+_FIRST_DELAY_S = 0.05
+_LAST_DELAY_S = 1.0
+
+#: Seconds that the pool tries to connect, and that work waits for it, before `run` begins anew.
+_POOL_S = 2.0
+
+#: Least seconds that work has before its server is hung up on; a longer patience gives it as much.
+_LEAST_ANSWER_S = 10.0
+
+#: The shortest time to connect that libpq knows, seconds; 0 would be none at all.
+_LEAST_CONNECT_S = 2
+
+#: Class of errors of a server that has not what it takes: its disk is full, it is out of memory.
+_RESOURCES_CLASS = "53"
+
+#: Seconds after which a task that was cancelled and goes on is cancelled again.
+_CANCEL_AGAIN_S = 0.1
+
+#: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
+_HOPELESS_CLASSES = ("54", "28")
+
+#: Errors of other classes that a repetition cures: thrown out while idle, and on a server that is being replaced.
+_PASSING = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout, errors.ReadOnlySqlTransaction)
+
+
+class Connections:
+    """A pool of autocommit connections to one database."""
+
+    def __init__(self, url: str, *, size: int, patience_s: float, application: str) -> None:
+        """Args:
+        url: `postgresql://…`.
+        size: most connections at once.
+        patience_s: how long work is repeated before `LogUnavailable`.
+        application: how the sessions are called in `pg_stat_activity`.
+        """
+        self._url = url
+        self._patience_s = patience_s
+        self._answer_s = max(patience_s, _LEAST_ANSWER_S)
+        self._probe: Connection | None = None
+        #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
+        self.lacking, self.lacking_since_s = "", 0.0
+        self._options: dict[str, Any] = {**_TRANSPORT, "application_name": application, "autocommit": True}
+        self._pool = AsyncConnectionPool(
+            url,
+            kwargs=self._options,
+            configure=_configure,
+            min_size=1,
+            max_size=size,
+            num_workers=1,
+            open=False,
+            reconnect_timeout=_POOL_S,
+        )
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            ConfigurationError: the url is none, or the database has no log in it.
+            LogUnavailable: the server does not answer, or does not let us in.
+        """
+        connection = await self.connect()
+        try:
+            await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        finally:
+            await connection.close()
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close all connections; further work raises `LogUnavailable`."""
+        await self._pool.close()
+        if self._probe is not None:
+            await self._probe.close()
+
+    def hasten(self, patience_s: float) -> None:
+        """Repeat work no longer than `patience_s` from now on, work that is under way included."""
+        self._patience_s = min(self._patience_s, patience_s)
+
+    async def ping(self, *, timeout_s: float) -> None:
+        """Ask the server for a sign of life, on a connection that is for this alone.
+
+        Raises:
+            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
+        """
+        try:
+            if self._probe is None or self._probe.closed:
+                self._probe = await self.connect(timeout_s=timeout_s)
+            with _Deadline(self._probe, timeout_s):
+                await self._probe.execute("SELECT")
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    async def connect(self, *, timeout_s: float | None = None) -> Connection:
+        """Return a connection outside the pool, with the same settings.
+
+        Args:
+            timeout_s: seconds that connecting may take, two at least; by default five.
+
+        Raises:
+            ConfigurationError: the url is none.
+            LogUnavailable: the server does not answer, or does not let us in.
+        """
+        try:
+            connection = await self._connect(timeout_s)
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
+        except psycopg.OperationalError as error:
+            # libpq does not say which error it was, so a wrong password looks like a server that is starting up.
+            raise LogUnavailable(f"cannot connect to Postgres: {error}") from error
+        try:
+            await _configure(connection)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise _translated(error) from error
+            raise
+        return connection
+
+    async def _connect(self, timeout_s: float | None) -> Connection:
+        """Connect to the end, even when cancelled.
+
+        A connection that was cancelled halfway leaves its socket open until garbage is collected, and up to a minute
+        long a session on the server that waits for the password, and that DROP DATABASE in turn waits for.
+        """
+        options = (
+            self._options
+            if timeout_s is None
+            else {**self._options, "connect_timeout": max(_LEAST_CONNECT_S, round(timeout_s))}
+        )
+        connecting = asyncio.ensure_future(psycopg.AsyncConnection.connect(self._url, **options))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            while not connecting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([connecting])
+            if connecting.exception() is None:
+                await connecting.result().close()
+            raise
+
+    async def run(self, work: Callable[[Connection], Awaitable[_T]], *, repeat: bool = True) -> _T:
+        """Do work on a connection, again on another one when it breaks.
+
+        Args:
+            work: must bear repetition, also after it succeeded without our learning of it.
+            repeat: False does it once, however long it takes, and whatever fails is said at once.
+
+        Raises:
+            LogUnavailable: the server stays away, or the pool is closed.
+            LogError: the server refuses the work; `ConfigurationError` where the database is not a log.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
+        time = asyncio.get_running_loop().time
+        began = time()
+        delay_s = _FIRST_DELAY_S
+        while True:
+            left_s = began + self._patience_s - time()
+            try:
+                # In small portions, because the pool tries to connect anew only when it is asked anew.
+                async with self._pool.connection(timeout=max(min(_POOL_S, left_s), 0.01)) as connection:
+                    with _Deadline(connection, self._answer_s if repeat else None):
+                        result = await work(connection)
+            except PoolClosed as error:
+                raise LogUnavailable("the log is closed") from error
+            except psycopg.Error as error:
+                if not _passes(error):
+                    raise _translated(error) from error
+                if error.sqlstate is not None and error.sqlstate.startswith(_RESOURCES_CLASS):
+                    self.lacking, self.lacking_since_s = str(error), time()
+                if not repeat or time() + delay_s > began + self._patience_s:
+                    raise _translated(error) from error
+                if not isinstance(error, PoolTimeout):
+                    # Where one connection broke, the idle ones broke too.
+                    with suppress(PoolClosed):
+                        await self._pool.check()
+            else:
+                if task.cancelling() > cancelled:
+                    # psycopg waits by wait_for, which in Python 3.11 may swallow a cancellation.
+                    raise asyncio.CancelledError
+                return result
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(2 * delay_s, _LAST_DELAY_S)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """Give a connection of its own in a read-only transaction that sees one state of the database.
+
+        It is not repeated: psycopg's errors come out as errors of the log.
+        """
+        connection = await self.connect()
+        try:
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield connection
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        finally:
+            await connection.close()
+
+
+class _Deadline:
+    """Hangs up on a server that does not answer in time; what waits for it fails with an `OperationalError`."""
+
+    __slots__ = ("_connection", "_seconds", "_timer")
+
+    def __init__(self, connection: Connection, seconds: float | None) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hang_up)
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        passed = self._timer is not None and self._timer.when() <= asyncio.get_running_loop().time()
+        if self._timer is not None:
+            self._timer.cancel()
+        if passed and isinstance(error, psycopg.OperationalError):
+            raise psycopg.OperationalError(f"no answer in {self._seconds:g} s") from error
+
+    def _hang_up(self) -> None:
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:
+            connected.shutdown(socket.SHUT_RDWR)
+
+
+async def end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task until it has ended; one cancellation may be swallowed (see `Connections.run`)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
+
+
+async def _configure(connection: Connection) -> None:
+    settings = [part for setting in _SESSION.items() for part in setting]
+    calls = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
+    await connection.execute(f"SELECT {calls}", settings)
+    register_loaders(connection)
+
+
+def _passes(error: psycopg.Error) -> bool:
+    if isinstance(error, psycopg.OperationalError):
+        return error.sqlstate is None or error.sqlstate[:2] not in _HOPELESS_CLASSES
+    return isinstance(error, (psycopg.InterfaceError, *_PASSING))
+
+
+def _translated(error: psycopg.Error) -> LogError | ConfigurationError:
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)):
+        return NotMigrated(f"the database has no log of this version, migrate it: {error}")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return ConfigurationError(f"the database role may not do this: {error}")
+    if _passes(error):
+        return LogUnavailable(f"Postgres {'cannot do it now' if error.sqlstate else 'does not answer'}: {error}")
+    return LogError(f"Postgres refuses: {error}")

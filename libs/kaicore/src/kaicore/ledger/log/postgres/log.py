@@ -1,0 +1,378 @@
+"""The event log in Postgres; `docs/log.md` says how it works and what it guarantees."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import structlog
+from psycopg import sql
+
+from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
+from kaicore.ledger.log import archiving, partitions
+from kaicore.ledger.log.appending import draft
+from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.partitions import Month, Seal
+from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.postgres.append import Appender
+from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
+from kaicore.ledger.log.postgres.connections import Connection, Connections, end
+from kaicore.ledger.log.postgres.listen import Listener
+from kaicore.ledger.log.postgres.read import select_events
+from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
+from kaicore.ledger.log.snapshots import discard, snapshot_digest
+from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+
+_logger = structlog.get_logger()
+
+#: Seconds that a transaction under way has when the log is closed.
+_CLOSE_S = 5.0
+
+#: Seconds until the next attempt to make months, after one that failed.
+_MONTHS_RETRY_S = 600.0
+
+#: Seconds for which what the server lacked is told by `ping` when nothing was appended since.
+_LACKING_S = 30.0
+
+_MAX = 2**63 - 1
+
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+_NEXT = sql.SQL(
+    "SELECT {} FROM event WHERE cluster = %s AND position > %s AND position <= %s AND recorded_at >= %s "
+    "ORDER BY position LIMIT %s"
+).format(sql.SQL(COLUMNS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An event that was read without a filter: whatever follows it was not recorded earlier."""
+
+    position: int
+    recorded_at: int
+
+
+class PostgresLog:
+    """See `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
+
+    def __init__(self, connections: Connections, *, clock: Callable[[], int] | None, poll_s: float) -> None:
+        """Use `open`."""
+        self._connections = connections
+        self._clock = clock
+        self._poll_s = poll_s
+        self._listener = Listener(connections)
+        self._appenders: dict[str, Appender] = {}
+        self._read_to: dict[str, _Place] = {}
+        self._months_until = 0
+        self._months_not_before_s = 0.0
+        self._maintenance: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        application: str = "kai",
+        clock: Callable[[], int] | None = None,
+        patience_s: float = 15.0,
+        poll_s: float = 1.0,
+        connections: int = 4,
+    ) -> Self:
+        """Open the log of a migrated database.
+
+        Args:
+            url: `postgresql://…`, of the server itself or a pooler that keeps sessions.
+            application: how the sessions are called in `pg_stat_activity`.
+            clock: what stamps `recorded_at`, microseconds since the epoch; by default the server's clock, so that
+                all writers have the same.
+            patience_s: how long a call goes on when the server does not answer.
+            poll_s: how often waiters look at the log when no notification comes.
+            connections: most connections at once, beside the one that listens.
+
+        Raises:
+            ConfigurationError: the url is none, or the database is not migrated.
+            LogUnavailable: the server does not answer, or does not let us in.
+        """
+        pool = Connections(url, size=connections, patience_s=patience_s, application=application)
+        await pool.open()
+        log = cls(pool, clock=clock, poll_s=poll_s)
+        if await pool.run(partitions.may_make_months):
+            await log._make_months_ahead()
+        return log
+
+    async def close(self) -> None:
+        """See `EventLog.close`."""
+        for appender in self._appenders.values():
+            await appender.close(_CLOSE_S)
+        if self._maintenance is not None:
+            await end(self._maintenance)
+        await self._connections.close()
+        await self._listener.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def append(
+        self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        """See `EventLog.append`."""
+        call = draft(cluster, units, expect=expect)
+        appender = self._appenders.get(cluster)
+        if appender is None:
+            appender = Appender(cluster, self._connections, clock=self._clock, recorded=self._recorded)
+            self._appenders[cluster] = appender
+        outcomes = await appender.append(call)
+        self._connections.lacking = ""
+        return outcomes
+
+    def hasten(self, patience_s: float) -> None:
+        """Make calls, also those under way, give up on a server that does not answer after `patience_s` at most."""
+        self._connections.hasten(patience_s)
+
+    async def ping(self, *, timeout_s: float) -> None:
+        """Ask the server for a sign of life.
+
+        Raises:
+            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer; or it answers, and yet
+                refused something a short while ago because its disk is full or it lacks something else.
+        """
+        await self._connections.ping(timeout_s=timeout_s)
+        since_s = asyncio.get_running_loop().time() - self._connections.lacking_since_s
+        if self._connections.lacking and since_s < _LACKING_S:
+            raise LogUnavailable(f"Postgres cannot do it now: {self._connections.lacking}")
+
+    async def head(self, cluster: str) -> Head:
+        """See `EventLog.head`."""
+        rows = await self._rows("SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s", [cluster])
+        return Head(*rows[0]) if rows else Head(0, GENESIS, 0)
+
+    async def read(
+        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
+    ) -> list[Event]:
+        """See `EventLog.read`."""
+        after = max(after, 0)
+        if where is not None:
+            query, parameters = select_events(cluster, after=after, upto=upto, limit=limit, where=where)
+            return to_events(cluster, await self._rows(query, parameters, prepare=False))
+        place = self._read_to.get(cluster)
+        # Time does not go back along a log, so a bound of time spares looking into earlier months.
+        since = place.recorded_at if place is not None and place.position <= after else 0
+        rows = await self._rows(_NEXT, [cluster, after, _MAX if upto is None else upto, since, limit])
+        events = to_events(cluster, rows)
+        if events:
+            await self._check_gapless(cluster, after, events)
+            self._read_to[cluster] = _Place(events[-1].position, events[-1].recorded_at)
+        elif place is None or place.position > after:
+            await self._check_not_retired(cluster, after)
+        return events
+
+    async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
+        """See `EventLog.read_last`."""
+        query, parameters = select_events(cluster, after=0, upto=None, limit=1, where=where, backwards=True)
+        events = to_events(cluster, await self._rows(query, parameters, prepare=False))
+        return events[0] if events else None
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """See `EventLog.wait_beyond`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            hint = self._listener.hint(cluster)
+            head = (await self.head(cluster)).position
+            left_s = deadline - loop.time()
+            if head > position or left_s <= 0:
+                return head
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the hint.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, self._poll_s)):
+                    await hint.wait()
+
+    async def clusters(self) -> list[str]:
+        """See `EventLog.clusters`."""
+        return sorted(name for (name,) in await self._rows("SELECT cluster FROM log_head WHERE position > 0", []))
+
+    async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
+        """See `EventLog.stream_versions`."""
+        rows = await self._rows(
+            "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)", [cluster, list(streams)]
+        )
+        return dict.fromkeys(streams, 0) | dict(rows)
+
+    async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
+        """See `EventLog.save_snapshot`."""
+
+        async def save(connection: Connection) -> None:
+            await connection.execute(
+                """
+                INSERT INTO snapshot AS saved (cluster, name, schema, position, body, digest)
+                VALUES (%s, %s, %s, %s, %b, %b)
+                ON CONFLICT (cluster, name, schema)
+                DO UPDATE SET position = excluded.position, body = excluded.body, digest = excluded.digest
+                -- One that is not what was saved keeps no other out, whatever position it claims.
+                WHERE saved.position <= excluded.position OR saved.digest <> sha256(
+                    convert_to(
+                        concat_ws(E'\n', saved.cluster, saved.name, saved.schema, saved.position, ''), 'UTF8'
+                    ) || saved.body
+                )
+                """,
+                [
+                    cluster,
+                    snapshot.name,
+                    snapshot.schema,
+                    snapshot.position,
+                    snapshot.body,
+                    snapshot_digest(cluster, snapshot),
+                ],
+            )
+
+        await self._connections.run(save)
+
+    async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
+        """See `EventLog.load_snapshot`."""
+        rows = await self._rows(
+            "SELECT name, position, schema, body, digest FROM snapshot "
+            "WHERE cluster = %s AND name = %s AND schema = %s AND position <= %s",
+            [cluster, name, schema, _MAX if upto is None else upto],
+        )
+        sound = _sound(cluster, rows)
+        return sound[0] if sound else None
+
+    async def retired(self, cluster: str) -> int:
+        """See `EventLog.retired`."""
+        ((position,),) = await self._rows("SELECT coalesce(max(position), 0) FROM seal WHERE cluster = %s", [cluster])
+        return int(position)
+
+    async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
+        """See `EventLog.kept_snapshots`."""
+        rows = await self._rows(
+            "SELECT name, position, schema, body, digest FROM kept_snapshot WHERE cluster = %s AND name = %s "
+            "ORDER BY position",
+            [cluster, name],
+        )
+        return _sound(cluster, rows)
+
+    async def make_months(self) -> None:
+        """Make the partitions of the present and the next months, where missing; an open log does so by itself.
+
+        Raises:
+            ConfigurationError: the database role may not append.
+            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
+        """
+
+        async def make(connection: Connection) -> int:
+            return await partitions.ensure_months(connection, now=await self._now(connection))
+
+        # Once: each try makes readers wait behind it for a moment.
+        self._months_until = await self._connections.run(make, repeat=False)
+
+    async def months(self) -> list[Month]:
+        """Return the months that the log has partitions for, in order."""
+        return await self._connections.run(partitions.months)
+
+    async def detach_month(self, month: Month, *, without_snapshot: bool = False, dry_run: bool = False) -> list[Seal]:
+        """Detach the oldest month and seal it; see `kaicore.ledger.log.partitions.detach_month`.
+
+        Raises:
+            ConfigurationError: there is no such month, an older one is left, it is not over, a cluster has no snapshot
+                to start from behind it, or the database role does not own the tables.
+            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
+        """
+
+        async def detach(connection: Connection) -> list[Seal]:
+            return await partitions.detach_month(
+                connection,
+                month,
+                now=await self._now(connection),
+                without_snapshot=without_snapshot,
+                dry_run=dry_run,
+            )
+
+        return await self._connections.run(detach, repeat=False)
+
+    async def month_seals(self, month: Month) -> list[Seal]:
+        """Return the seals of a detached month whose table is still there; none where there is no such table."""
+        return await self._connections.run(lambda connection: archiving.month_seals(connection, month))
+
+    async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:
+        """Write a detached month into files, read them back, and drop its table; see `archiving.archive_month`.
+
+        Raises:
+            ConfigurationError: the directory cannot be written, or the database role does not own the tables.
+            CorruptLog: what was written is not what was sealed; the table stays.
+            LogUnavailable: the server does not answer.
+        """
+        async with self._connections.snapshot() as connection:
+            files = await archiving.archive_month(connection, month, seals, directory)
+        await self._connections.run(lambda connection: archiving.drop_month(connection, month), repeat=False)
+        return files
+
+    async def seals(self, cluster: str) -> list[Seal]:
+        """Return the seals of a cluster's detached months, in order."""
+        return await self._connections.run(lambda connection: partitions.seals(connection, cluster))
+
+    @asynccontextmanager
+    async def audit_view(self, cluster: str) -> AsyncIterator[PostgresAuditView]:
+        """Give a view for `kaicore.ledger.log.audit.verify`, on a connection of its own."""
+        async with self._connections.snapshot() as connection:
+            yield PostgresAuditView(connection, cluster)
+
+    async def _rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> list[tuple[Any, ...]]:
+        async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(query, parameters, prepare=prepare)
+                return await cursor.fetchall()
+
+        return await self._connections.run(fetch)
+
+    async def _check_gapless(self, cluster: str, after: int, events: list[Event]) -> None:
+        if events[0].position != after + 1:
+            await self._check_not_retired(cluster, after)
+        if events[0].position != after + 1 or events[-1].position != after + len(events):
+            expected = zip(range(after + 1, after + 1 + len(events)), events, strict=True)
+            missing = next(position for position, event in expected if event.position != position)
+            raise CorruptLog(f"cluster {cluster}: event {missing} is missing, or another one is there twice")
+
+    async def _check_not_retired(self, cluster: str, after: int) -> None:
+        retired = await self.retired(cluster)
+        if retired > after:
+            raise EventsRetired(cluster, retired)
+
+    def _recorded(self, head: Head) -> None:
+        """After each append: make months in good time."""
+        if Month.of(head.recorded_at) + partitions.AHEAD < Month.of(self._months_until):
+            return
+        if asyncio.get_running_loop().time() < self._months_not_before_s:
+            return
+        if self._maintenance is None or self._maintenance.done():
+            self._maintenance = asyncio.create_task(self._make_months_ahead())
+
+    async def _make_months_ahead(self) -> None:
+        try:
+            await self.make_months()
+        except KaiError as error:
+            # No harm yet: there are some months left, and then the DEFAULT partition.
+            _logger.warning("the log's next months could not be made", error=str(error))
+            self._months_not_before_s = asyncio.get_running_loop().time() + _MONTHS_RETRY_S
+
+    async def _now(self, connection: Connection) -> int:
+        if self._clock is not None:
+            return self._clock()
+        ((now,),) = await (await connection.execute(_NOW)).fetchall()
+        return int(now)
+
+
+def _sound(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Snapshot]:
+    """Return the snapshots that are what was saved, and say which are not."""
+    sound = []
+    for *fields, digest in rows:
+        snapshot = Snapshot(*fields)
+        if snapshot_digest(cluster, snapshot) == digest:
+            sound.append(snapshot)
+        else:
+            discard(cluster, snapshot, why="digest")
+    return sound

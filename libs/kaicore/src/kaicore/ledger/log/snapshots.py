@@ -1,0 +1,97 @@
+"""Snapshots are a cache: one that is not what was saved, or cannot be read, is thrown away and said so.
+
+A digest over cluster, name, schema, position and body stands beside each. A log gives a snapshot only if its digest
+fits; `newest` gives what a reader makes of it, or nothing, and then the reader reads the log from further back. Where
+that is gone with retired months, the snapshots that were kept with them lead past it.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from kaicore.errors import KaiError
+from kaicore.ledger.log.port import EventLog, Snapshot
+
+_logger = structlog.get_logger()
+_T = TypeVar("_T")
+
+#: Under which schedulers save the state.
+STATE_SNAPSHOT = "state"
+
+#: What reading bytes that are no snapshot raises.
+_UNREADABLE = (msgspec.MsgspecError, KaiError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def snapshot_digest(cluster: str, snapshot: Snapshot) -> bytes:
+    """Return the digest that is stored beside a snapshot."""
+    about = "".join(f"{part}\n" for part in (cluster, snapshot.name, snapshot.schema, snapshot.position))
+    return sha256(about.encode() + snapshot.body).digest()
+
+
+def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> None:
+    """Say that a snapshot is thrown away.
+
+    Args:
+        cluster: whose.
+        snapshot: which one.
+        why: `digest`, `unreadable` or `ahead`.
+        error: what reading it raised.
+    """
+    from kaicore.ledger.log.metrics import DISCARDED  # noqa: PLC0415  # no command line has to load a metrics library
+
+    DISCARDED.labels(snapshot.name, why).inc()
+    _logger.warning(
+        "snapshot thrown away",
+        cluster=cluster,
+        name=snapshot.name,
+        position=snapshot.position,
+        schema=snapshot.schema,
+        why=why,
+        error=error,
+    )
+
+
+async def newest(
+    log: EventLog, cluster: str, *, name: str, schema: str, read: Callable[[Snapshot], _T], upto: int | None = None
+) -> _T | None:
+    """Return what the newest sound snapshot holds; None where there is none, and the log is to be read instead.
+
+    Args:
+        log: where it is kept.
+        cluster: whose.
+        name: of the snapshot.
+        schema: as this program writes it. One of another schema is read only where the log alone does not suffice.
+        read: makes of a snapshot what it holds; may raise whatever comes of bytes that are no snapshot.
+        upto: the position that it must not be beyond; by default the log's end.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+    """
+    end = (await log.head(cluster)).position if upto is None else upto
+    snapshot = await log.load_snapshot(cluster, name=name, schema=schema)
+    found = None if snapshot is None else content(cluster, snapshot, read, end=end)
+    if found is not None or not await log.retired(cluster):
+        return found
+    kept = [one for one in await log.kept_snapshots(cluster, name=name) if one.position <= end]
+    for one in sorted(kept, key=lambda one: (one.schema == schema, one.position), reverse=True):
+        if (found := content(cluster, one, read, end=end)) is not None:
+            if one.schema != schema:
+                _logger.warning("snapshot of another version", cluster=cluster, name=name, schema=one.schema)
+            return found
+    return None
+
+
+def content(cluster: str, snapshot: Snapshot, read: Callable[[Snapshot], _T], *, end: int) -> _T | None:
+    """Return what a snapshot holds; None, and it is said, where it cannot be read or is beyond the log's end."""
+    if snapshot.position > end:
+        # The log was restored from an older backup, or its end was cut off.
+        discard(cluster, snapshot, why="ahead", error=f"the log ends at {end}")
+        return None
+    try:
+        return read(snapshot)
+    except _UNREADABLE as error:
+        discard(cluster, snapshot, why="unreadable", error=f"{type(error).__name__}: {error}")
+        return None

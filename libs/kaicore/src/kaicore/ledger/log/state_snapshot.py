@@ -1,0 +1,21 @@
+"""Snapshots of the state: when one is what it says it is."""
+
+from kaicore.errors import CorruptLog
+from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import decode_state
+
+
+def read_state(cluster: str, snapshot: Snapshot) -> ClusterState:
+    """Return the state that a snapshot holds.
+
+    Raises:
+        msgspec.DecodeError: its bytes are no state.
+        CorruptLog: it is another cluster's, or of another position.
+    """
+    state = decode_state(snapshot.body)
+    if (state.cluster, state.position) != (cluster, snapshot.position):
+        raise CorruptLog(
+            f"cluster {cluster}: the snapshot at {snapshot.position} holds cluster {state.cluster} at {state.position}"
+        )
+    return state

@@ -1,0 +1,154 @@
+"""The first action: start what fits, by the order of queues and, within a queue, of groups.
+
+A gang starts as a whole or not at all. Pods above its minimum follow step by step, each in the order of queues at that
+time.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.reason import Reason
+
+
+class Allocate(CycleAction):
+    """Start what fits on what is free now."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._failures = _Failures()
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        order = GroupOrder(session, session.pending_groups.values())
+        while (pending_group := order.next()) is not None:
+            if pending_group.blocked:
+                continue
+            steps, reasons = session.gangs.joint_steps(pending_group)
+            if not steps:
+                pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
+            elif self._start(steps):
+                order.put_back(pending_group)
+            else:
+                for other, _ in steps:
+                    # A group that can start without this one is tried again for itself.
+                    together = other is pending_group or pending_group.key in other.group.together
+                    other.blocked = other.blocked or together
+
+    def _start(self, steps: Steps) -> bool:
+        """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
+        session = self.session
+        members = members_of(steps)
+        class_counts = Counter(session.pods.key_of(member) for member in members)
+        own, takeable = session.reservations.usable_by(steps)
+        known_to_fail = not own and not takeable and self._failures.include(class_counts)
+        placed: int | None = None
+        refusal: tuple[Reason, ...] = ()
+        for taken in ([], takeable) if takeable else ([],):
+            savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+            suspended = session.reservations.suspend([*own, *taken])
+            refusal = self._refusal(steps)
+            if not refusal and not known_to_fail:
+                assignments, unplaced = session.nodes.now.place_all(members)
+                if unplaced is None:
+                    if session.nodes.has_future:
+                        session.reservations.suspend([*own, *taken], future=True)
+                    session.start(steps, assignments, suspended)
+                    return True
+                placed = len(assignments)
+                self._explain(unplaced)
+            session.nodes.statement.rollback(savepoint)
+            session.accounts.undo(accounts)
+        if refusal:
+            for pending_group, _ in steps:
+                pending_group.reasons = refusal
+            return False
+        if placed is not None and not own and not self._may_fit_later(class_counts):
+            self._failures.add(class_counts)
+        self._leave_reasons(steps, placed=placed)
+        return False
+
+    def _explain(self, member: Member) -> None:
+        """Keep the reasons why no node is for the class of a pod, as they are when its first pod finds none."""
+        session = self.session
+        pod_class = session.pods.class_of(member)
+        if pod_class.key not in session.class_reasons:
+            session.class_reasons[pod_class.key] = session.nodes.now.outlook(pod_class).reasons()
+
+    def _may_fit_later(self, class_counts: Counter[str]) -> bool:
+        """Tell whether further placements of this cycle may let pods of these classes fit."""
+        session = self.session
+        return any(session.nodes.now.outlook(session.pods.classes[key]).may_change for key in class_counts)
+
+    def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
+        """Return why queues do not let steps start together; empty if they do."""
+        accounts = self.session.accounts
+        before = accounts.savepoint()
+        refusal: tuple[Reason, ...] = ()
+        for group, request in self.session.gangs.requests_of(steps):
+            refusal = accounts.refusal(group, request)
+            if refusal:
+                break
+            if len(steps) > 1:
+                accounts.charge(group, request)
+        accounts.undo(before)
+        return refusal
+
+    def _leave_reasons(self, steps: Steps, *, placed: int | None) -> None:
+        """Leave with groups why their steps do not start.
+
+        Args:
+            steps: the groups, and what was to start.
+            placed: how many pods found a node before one did not; None if none was tried.
+        """
+        session = self.session
+        members = members_of(steps)
+        nominated = sum(member.nomination is not None for member in members)
+        classes = sorted({session.pods.key_of(member) for member in members})
+        reasons = tuple(reason for key in classes for reason in session.class_reasons.get(key, ()))
+        for pending_group, _ in steps:
+            if pending_group.nominated:
+                pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
+            elif len(members) > 1 and placed is not None:
+                pending_group.reasons = (Reason(code=Code.GANG_SHORT, need=len(members), free=placed), *reasons)
+            elif len(members) > 1:
+                pending_group.reasons = (Reason(code=Code.GANG_SHORT, need=len(members)), *reasons)
+            else:
+                pending_group.reasons = reasons
+
+
+class _Failures:
+    """Sets of pods that do not fit. Nodes only get fuller while a cycle allocates, so larger sets do not fit either."""
+
+    def __init__(self) -> None:
+        #: By class, the least number of pods of it alone that does not fit.
+        self._least: dict[str, int] = {}
+        #: Sets of pods of several classes.
+        self._mixed: set[tuple[tuple[str, int], ...]] = set()
+
+    def include(self, class_counts: Counter[str]) -> bool:
+        """Tell whether so many pods by class are known not to fit."""
+        if any(count >= self._least.get(key, count + 1) for key, count in class_counts.items()):
+            return True
+        return len(class_counts) > 1 and tuple(sorted(class_counts.items())) in self._mixed
+
+    def add(self, class_counts: Counter[str]) -> None:
+        """Note that so many pods by class do not fit."""
+        if len(class_counts) == 1:
+            ((key, count),) = class_counts.items()
+            self._least[key] = min(count, self._least.get(key, count))
+        else:
+            self._mixed.add(tuple(sorted(class_counts.items())))
+
+
+def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:
+    nominations = [member.nomination for member in pending_group.unplaced]
+    nodes: Sequence[str] = sorted(nomination.node for nomination in nominations if nomination is not None)
+    return Reason(code=Code.WAITS_FOR_VICTIMS, nodes=len(set(nodes)), example=nodes[0], need=nominated)

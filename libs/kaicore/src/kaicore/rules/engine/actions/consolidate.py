@@ -1,0 +1,42 @@
+"""Move running pods so that something fits. Every pod that is moved has another place."""
+
+from kaicore.rules.engine.actions.eviction import EvictionAction
+from kaicore.rules.engine.config import PlacementStrategy
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.victims.moving import obstacle
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.reasons.reason import Reason
+
+
+class Consolidate(EvictionAction):
+    """Evict pods that fit elsewhere, where that makes room for a group that is larger than what is moved.
+
+    It does nothing where any pods are to be spread, since it would pack what spreading has put apart.
+    """
+
+    reason = EvictionReason.CONSOLIDATED
+    moves = True
+
+    def run(self) -> None:
+        """See `EvictionAction.run`."""
+        config = self.session.config
+        packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
+        if config.consolidate_groups and packed:
+            super().run()
+
+    def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
+        """Any group may make way that may be moved at all."""
+        return obstacle(self.session, victim) is None
+
+    def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """Moving pods gives no queue more than its limits, so the limits have to admit what is to start."""
+        accounts = self.session.accounts
+        refusals: list[Reason] = []
+        before = accounts.savepoint()
+        for group, request in requests:
+            refusals += accounts.refusal(group, request)
+            accounts.charge(group, request)
+        accounts.undo(before)
+        return tuple(refusals)

@@ -1,0 +1,315 @@
+"""What the actions have in common that have running pods evicted: consolidate, reclaim, preempt.
+
+They differ in which pods they may evict (`kaicore.rules.engine.victims.rules`). All keep the same rules: nothing is
+evicted unless all that is to start at once provably fits afterwards, zones included; a gang goes as a whole or keeps
+its minimum; budgets, minimum runtimes and delays are honoured; the room is reserved for the preemptor. No pod is
+evicted for what fits as soon as pods that leave anyway are gone.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.decisions import Eviction
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.candidates import Candidates
+from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
+from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
+from kaicore.rules.engine.victims.rules import VictimRules
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.reason import Reason
+
+_SEARCH_ENDED = Reason(code=Code.SEARCH_ENDED)
+_NEVER_PREEMPTS = Reason(code=Code.NEVER_PREEMPTS)
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A search that found no room.
+
+    Attributes:
+        candidates: the pods that might have been evicted.
+        shortfall: why there was no room.
+        reasons: what is left with groups for it, by their priority.
+    """
+
+    candidates: Candidates
+    shortfall: Shortfall
+    reasons: dict[int, tuple[Reason, ...]] = field(default_factory=dict)
+
+
+class EvictionAction(CycleAction, VictimRules):
+    """An action that has running pods evicted so that waiting pods can start."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        #: By queue and priority of the group that victims are sought for.
+        self._candidates: dict[tuple[str, int], Candidates] = {}
+        self._failures: dict[object, _Failure] = {}
+        #: Whether there is a running group that might make way for groups of a queue and priority.
+        self._has_victims: dict[tuple[str, int], bool] = {}
+
+    def run(self) -> None:
+        """Make room for one group after the other, and leave reasons with those for which there is none."""
+        session = self.session
+        order = GroupOrder(
+            session,
+            [
+                pending_group
+                for pending_group in session.pending_groups.values()
+                if not pending_group.nominated and any(pending_group.waiting.values())
+            ],
+        )
+        growing: set[str] = set()
+        while (pending_group := order.next()) is not None:
+            if pending_group.nominated and pending_group.key not in growing:
+                continue
+            if self._make_room(pending_group):
+                if pending_group.workload.satisfied(pending_group.workload.counts):
+                    # It has its minimum already; what is above that follows pod by pod.
+                    growing.add(pending_group.key)
+                    order.put_back(pending_group)
+                # Evictions move the victims' queues forward.
+                order.renew()
+
+    # One group.
+
+    def _make_room(self, pending_group: PendingGroup) -> bool:
+        """Make room for what a group is to start next; otherwise leave the reasons with it."""
+        session = self.session
+        steps, _ = session.gangs.joint_steps(pending_group)
+        if not steps or any(other.nominated for other, _ in steps if other is not pending_group):
+            return False
+        class_counts = Counter(session.pods.key_of(member) for member in members_of(steps))
+        if any(session.never_fits(key) for key in class_counts):
+            return False
+        if refusal := self._own_refusal(steps):
+            self._leave_reasons(pending_group, refusal)
+            return False
+        if self.moves and not is_scattered(session, steps):
+            return False
+        attempt = self._attempt(steps, class_counts)
+        if attempt not in self._failures:
+            refusal = (_SEARCH_ENDED,) if session.steps_left <= 0 else self._refusal_without_takeable(steps)
+            if refusal:
+                self._leave_reasons(pending_group, refusal)
+                return False
+            candidates = self._candidates_for(pending_group)
+            shortfall = self._search(steps, candidates)
+            if shortfall is None:
+                return True
+            self._failures[attempt] = _Failure(candidates, shortfall)
+        failure, priority = self._failures[attempt], pending_group.group.priority
+        if priority not in failure.reasons:
+            failure.reasons[priority] = self._why_no_room(steps, failure)
+        self._leave_reasons(pending_group, failure.reasons[priority])
+        return False
+
+    def _attempt(self, steps: Steps, class_counts: Counter[str]) -> object:
+        """Return a key of searches of which all fail if one does.
+
+        Of two such groups of one queue, the later one has no more victims than the earlier one, except for the groups
+        that the earlier one starts together with and may not evict.
+        """
+        session, workloads = self.session, self.session.cycle_input.workloads
+        group = steps[0][0].group
+        own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
+        spared = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
+        return session.accounts.queue_of(group), tuple(sorted(class_counts.items())), group.preemptible, spared
+
+    def _own_refusal(self, steps: Steps) -> tuple[Reason, ...]:
+        """Return what of groups themselves keeps them from having pods evicted."""
+        now = self.session.cycle_input.now
+        for pending_group, step in steps:
+            if any(member.pod.preemption_policy == "Never" for member in step.members):
+                return (_NEVER_PREEMPTS,)
+            group = pending_group.group
+            evicted_at = pending_group.workload.evicted_at
+            until = max(group.created_at * 1_000_000, evicted_at) + group.preemption_delay_us
+            if now < until:
+                self.session.record.wait_until(until)
+                return (Reason(code=Code.PREEMPTION_DELAY, until=until),)
+        return ()
+
+    def _takeable(self, steps: Steps) -> list[PendingGroup]:
+        """Return the groups whose reservations steps may take."""
+        lowest = min(pending_group.group.priority for pending_group, _ in steps)
+        return self.session.reservations.takeable(below=lowest)
+
+    def _refusal_without_takeable(self, steps: Steps) -> tuple[Reason, ...]:
+        """Return why the action does nothing for steps, whatever victims there are."""
+        session = self.session
+        accounts = session.accounts.savepoint()
+        session.reservations.take_off_accounts(self._takeable(steps))
+        refusal = self.refusal(session.gangs.requests_of(steps))
+        session.accounts.undo(accounts)
+        return refusal
+
+    # Victims.
+
+    def _running(self) -> Iterator[Workload]:
+        """Yield the groups that run, are of our scheduler and may be preempted."""
+        for workload in self.session.cycle_input.workloads.values():
+            if workload.active and workload.group.preemptible:
+                first = next(iter(workload.active.values()))
+                if first.pod.scheduler_name == self.session.config.scheduler_name:
+                    yield workload
+
+    def _eligible(self, pending_group: PendingGroup) -> Iterator[Workload]:
+        """Yield the running groups that might make way for a waiting one, by what both are."""
+        return (workload for workload in self._running() if self.is_eligible(pending_group, workload))
+
+    def _candidates_for(self, pending_group: PendingGroup) -> Candidates:
+        session, group = self.session, pending_group.group
+        key = session.accounts.queue_of(group), group.priority
+        if key not in self._candidates:
+            workloads = list(self._eligible(pending_group))
+            ends = {
+                workload.group.key: workload.started_at
+                + session.accounts.min_runtime_us(workload.group, for_group=group)
+                for workload in workloads
+            }
+            protected = {victim: until for victim, until in ends.items() if session.cycle_input.now < until}
+            self._candidates[key] = Candidates(session, workloads, protected=protected)
+        return self._candidates[key]
+
+    def _search(self, steps: Steps, candidates: Candidates) -> Shortfall | None:
+        """Look for victims, and decide on those that are found; otherwise return why there are none."""
+        session = self.session
+        takeable = self._takeable(steps)
+        statement = session.nodes.future.statement
+        savepoint, accounts = statement.savepoint(), session.accounts.savepoint()
+        session.reservations.suspend(takeable, future=True)
+        session.reservations.take_off_accounts(takeable)
+        reserved = session.reservations.except_of(takeable)
+        search = RoomSearch(session, self, steps, candidates, reserved=reserved)
+        room = search.run()
+        session.accounts.undo(accounts)
+        if room is None:
+            statement.rollback(savepoint)
+            return search.shortfall
+        self._take_room(steps, room, takeable)
+        return None
+
+    def _take_room(self, steps: Steps, room: Room, takeable: list[PendingGroup]) -> None:
+        """Decide that victims are evicted and that their room is reserved for what is to start."""
+        session, victim_sets = self.session, room.victims.victim_sets
+        for victim_set in victim_sets:
+            for group, held in victim_set.held_by(session):
+                session.accounts.release(group, held)
+        preemptor = steps[0][0].key
+        ended = {key for victim_set in victim_sets if not victim_set.shrinks for key in victim_set.groups}
+        evictions = [
+            (member, self._eviction(member, preemptor, room, shrinks=member.group not in ended))
+            for victim_set in victim_sets
+            for member in victim_set.members
+        ]
+        suspended = session.reservations.suspend(takeable)
+        session.nominate(steps, room.victims.assignments, evictions, suspended)
+
+    def _eviction(self, member: Member, preemptor: str, room: Room, *, shrinks: bool) -> Eviction:
+        successor = room.successors.get(member.pod.uid)
+        return Eviction(
+            uid=member.pod.uid,
+            namespace=member.pod.namespace,
+            name=member.pod.name,
+            node=member.node,
+            group=member.group,
+            reason=self.reason,
+            preemptor=preemptor,
+            shrinks=shrinks,
+            fits_on="" if successor is None else self.session.nodes.columns.names[successor.row],
+            failures_left=self.session.failures.left(member),
+        )
+
+    # Reasons.
+
+    def _leave_reasons(self, pending_group: PendingGroup, reasons: tuple[Reason, ...]) -> None:
+        """Leave reasons with a group, if there is any running group that might make way for it."""
+        if reasons and (self._might_have_victims(pending_group) or (self.moves and self._obstacles)):
+            news = [reason for reason in reasons if reason not in pending_group.reasons]
+            pending_group.reasons = (*pending_group.reasons, *news)
+
+    def _might_have_victims(self, pending_group: PendingGroup) -> bool:
+        """Tell whether there is any running group that might make way for a group."""
+        key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
+        if key not in self._has_victims:
+            self._has_victims[key] = next(self._eligible(pending_group), None) is not None
+        return self._has_victims[key]
+
+    def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:
+        """Return why a search found no room: what protects the pods whose eviction might have helped."""
+        session = self.session
+        pending_group, _ = steps[0]
+        reasons: list[Reason] = []
+        if self.moves:
+            reasons += [*self._why_not_moved(steps, failure.shortfall), *self._obstacles]
+        elif self._might_have_victims(pending_group):
+            reasons.append(Reason(code=Code.NO_VICTIMS, detail=self.reason))
+        for keys in sorted(failure.shortfall.budgets):
+            members = failure.candidates.members(lambda victim: self.is_eligible(pending_group, victim))
+            if under := session.budgets.under(keys, members):
+                code = Code.DISRUPTION_BUDGET if len(keys) == 1 else Code.DISRUPTION_BUDGETS
+                free = session.budgets.allowed(keys[0]) if len(keys) == 1 else 0
+                reasons.append(Reason(code=code, detail=", ".join(keys), need=under, free=free))
+        protected, until = self._protected(steps, failure.candidates)
+        if protected:
+            session.record.wait_until(until)
+            reasons.append(Reason(code=Code.MINIMUM_RUNTIME, need=protected, until=until))
+        return tuple(reasons)
+
+    def _protected(self, steps: Steps, candidates: Candidates) -> tuple[int, int]:
+        """Count the pods that only a minimum runtime protects; with when the first of these runtimes ends."""
+        accounts = self.session.accounts
+        pending_group, _ = steps[0]
+        requests = self.session.gangs.requests_of(steps)
+        before = accounts.savepoint()
+        for group, request in requests:
+            accounts.charge(group, request)
+        protected = candidates.protected(
+            lambda victim: self.is_eligible(pending_group, victim) and self.may_evict(requests, victim)
+        )
+        accounts.undo(before)
+        return protected
+
+    def _why_not_moved(self, steps: Steps, shortfall: Shortfall) -> Iterator[Reason]:
+        """Yield why no running pods were moved for steps."""
+        if shortfall.stuck:
+            yield Reason(code=Code.NO_OTHER_PLACE, need=len(shortfall.stuck), example=told_key(min(shortfall.stuck)))
+        if shortfall.failing:
+            example = told_key(min(shortfall.failing))
+            yield Reason(code=Code.JOB_WOULD_FAIL, need=len(shortfall.failing), example=example)
+        if shortfall.groups:
+            free = self.session.config.consolidate_groups
+            yield Reason(code=Code.TOO_MANY_MOVES, need=shortfall.groups, free=free)
+        if shortfall.cost:
+            yield Reason(code=Code.NOT_WORTH_MOVING, need=shortfall.cost, free=gain_of(self.session, steps))
+        if shortfall == Shortfall(budgets=shortfall.budgets):
+            yield Reason(code=Code.NO_MOVE)
+
+    @cached_property
+    def _obstacles(self) -> tuple[Reason, ...]:
+        """Why some running pods are not moved, whatever that would be good for.
+
+        How many they are is left out: it changes all the time, and with it what is recorded of all waiting pods.
+        """
+        session = self.session
+        examples: dict[Code, str] = {}
+        ends: dict[Code, int] = {}
+        for workload in self._running():
+            found = obstacle(session, workload)
+            if found is not None:
+                code, until = found
+                names = [member.pod.subject for member in workload.active.values()]
+                examples[code] = min([*names, examples.get(code, names[0])])
+                ends[code] = min(until, ends.get(code, until))
+        for until in filter(None, ends.values()):
+            session.record.wait_until(until)
+        return tuple(Reason(code=code, example=examples[code], until=ends[code]) for code in sorted(examples))

@@ -1,0 +1,75 @@
+"""The dynamic order of groups that the actions share: the first queue, and in it the first group."""
+
+import heapq
+from collections.abc import Iterable
+from typing import Any
+
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.session import Session
+
+
+class GroupOrder:
+    """Groups by the order of queues and, within a queue, by their own.
+
+    Charging a queue moves it back in the order and no other queue forward, so a queue's place is looked up again when
+    it comes first. Evictions also move queues forward: then all places have to be looked up again (`renew`).
+    """
+
+    def __init__(self, session: Session, pending_groups: Iterable[PendingGroup]) -> None:
+        self._session = session
+        #: By queue, its groups as a heap of order key and group key.
+        self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
+        #: The queues that have groups, as a heap of order key and name.
+        self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
+        for pending_group in pending_groups:
+            queue = session.accounts.queue_of(pending_group.group)
+            self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
+        for groups in self._groups.values():
+            heapq.heapify(groups)
+        self.renew()
+
+    def renew(self) -> None:
+        """Look up the places of all queues again."""
+        self._queues = [(self._queue_key(queue), queue) for queue, groups in self._groups.items() if groups]
+        heapq.heapify(self._queues)
+
+    def next(self) -> PendingGroup | None:
+        """Take out the first group of the first queue; None if no group is left."""
+        while self._queues:
+            recorded, queue = self._queues[0]
+            if len(self._queues) > 1:
+                now = self._queue_key(queue)
+                if now > recorded:
+                    heapq.heapreplace(self._queues, (now, queue))
+                    continue
+            _, key = heapq.heappop(self._groups[queue])
+            if not self._groups[queue]:
+                heapq.heappop(self._queues)
+            elif len(self._queues) > 1:
+                heapq.heapreplace(self._queues, (self._queue_key(queue), queue))
+            return self._session.pending_groups[key]
+        return None
+
+    def put_back(self, pending_group: PendingGroup) -> None:
+        """Put a group back that has started something and may go on."""
+        queue = self._session.accounts.queue_of(pending_group.group)
+        groups = self._groups[queue]
+        heapq.heappush(groups, (pending_group.order_key, pending_group.key))
+        if len(groups) > 1:
+            return
+        if len(self._queues) == 1:
+            # As long as there was only one queue, its place was not kept up to date.
+            self.renew()
+        else:
+            heapq.heappush(self._queues, (self._queue_key(queue), queue))
+
+    def _queue_key(self, queue: str) -> tuple[tuple[Any, ...], str]:
+        """Return a queue's place among queues, by what its first group requests next.
+
+        What an earlier cycle reserved for the group is on the queue's account already.
+        """
+        session = self._session
+        pending_group = session.pending_groups[self._groups[queue][0][1]]
+        charged = pending_group.nominated and not session.reservations.is_new(pending_group.key)
+        request = {} if charged else session.gangs.request_of(pending_group)
+        return session.accounts.order_key(queue, request), queue

@@ -1,0 +1,58 @@
+"""Evict pods on zones that their own NUMA policy does not allow, one by one where a successor has a better node."""
+
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.cycle_input import MisalignedPod
+from kaicore.rules.engine.decisions import Healing
+
+
+class Repair(CycleAction):
+    """Evict misaligned pods for which another node is free; that node is charged, so that no other pod gets it.
+
+    At most one pod of an owner and class is evicted per cycle.
+    """
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        repaired: set[tuple[str, str]] = set()
+        waiting = {
+            session.pods.key_of(member)
+            for pending_group in session.pending_groups.values()
+            for member in pending_group.unplaced
+        }
+        for misaligned in session.cycle_input.misaligned:
+            pod = misaligned.member.pod
+            class_key = session.pods.key_of(misaligned.member)
+            owner = "" if pod.owner is None else pod.owner.uid
+            # Where pods of the class wait already, a successor would only wait with them.
+            if (owner, class_key) in repaired or class_key in waiting:
+                continue
+            if self._may_evict(misaligned):
+                repaired.add((owner, class_key))
+                self._evict(misaligned, class_key, owner)
+
+    def _may_evict(self, misaligned: MisalignedPod) -> bool:
+        """Tell whether a pod may go and a successor fits another node, which is charged then."""
+        session, member = self.session, misaligned.member
+        if member.pod.uid in session.record.evicted or session.failures.refuse([member]):
+            return False
+        workload = session.cycle_input.workloads.get(member.group)
+        if workload is not None and workload.unsupported:
+            return False
+        own_row = session.nodes.row(member.node)
+        return session.nodes.now.place(member, besides=own_row) is not None
+
+    def _evict(self, misaligned: MisalignedPod, class_key: str, owner: str) -> None:
+        member, pod = misaligned.member, misaligned.member.pod
+        self.session.failures.take([member])
+        self.session.record.repair(
+            Healing(
+                uid=pod.uid,
+                namespace=pod.namespace,
+                name=pod.name,
+                node=member.node,
+                pod_class=class_key,
+                owner=owner,
+                missed=misaligned.missed,
+            )
+        )

@@ -1,0 +1,165 @@
+"""What an operator sets about decisions; recorded in full, so that every cycle can be run again."""
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated
+
+import msgspec
+
+from kaicore.rules.model.node import TopologyPolicy, TopologyScope
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.scoring import NumaScoring
+from kaicore.rules.queues.config import FairShareConfig
+
+#: Version of the rules; raised by every change that can make a cycle decide otherwise.
+ENGINE_VERSION = "13"
+
+#: A day, in microseconds.
+DAY_US = 86_400_000_000
+
+
+class PlacementStrategy(StrEnum):
+    """Which of the nodes that can take a pod is preferred."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+class Evaluator(StrEnum):
+    """Which rule predicts what kubelets admit."""
+
+    KUBELET = "kubelet"
+    COUNTING = "counting"
+
+
+class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the kubelets of some nodes are set to, where they do not publish it, or not rightly.
+
+    Attributes:
+        match_labels: the nodes that have all these labels.
+        topology_policy: Topology Manager policy.
+        topology_scope: Topology Manager scope.
+        topology_options: names of the Topology Manager options that are on, such as `prefer-closest-numa-nodes`.
+        cpu_manager: whether the CPU manager's policy is `static`.
+        cpu_options: names of the CPU manager options that are on, such as `full-pcpus-only`.
+        threads_per_core: CPUs per core.
+        zones_per_socket: zones per socket, which `align-by-socket` needs to know.
+        memory_manager: whether the memory manager's policy is `Static`.
+    """
+
+    match_labels: dict[str, str] = {}
+    topology_policy: TopologyPolicy | None = None
+    topology_scope: TopologyScope | None = None
+    topology_options: tuple[str, ...] | None = None
+    cpu_manager: bool | None = None
+    cpu_options: tuple[str, ...] | None = None
+    threads_per_core: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
+    zones_per_socket: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    memory_manager: bool | None = None
+
+    def applied(self, settings: KubeletSettings) -> KubeletSettings:
+        """Return settings with what this says of them."""
+        options = (self.topology_options, self.cpu_options)
+        topology_options, cpu_options = (None if names is None else frozenset(names) for names in options)
+        said = {
+            "policy": self.topology_policy,
+            "scope": self.topology_scope,
+            "topology_options": topology_options,
+            "static_cpu": self.cpu_manager,
+            "cpu_options": cpu_options,
+            "threads_per_core": self.threads_per_core,
+            "threads_told": None if self.threads_per_core is None else True,
+            "zones_per_socket": self.zones_per_socket,
+            "static_memory": self.memory_manager,
+        }
+        return settings.replaced(**{name: value for name, value in said.items() if value is not None})
+
+
+class Action(StrEnum):
+    """What a cycle does, one after the other.
+
+    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running work so that something fits; nobody loses by it.
+    `RECLAIM` takes back what other queues use beyond their due. `PREEMPT` makes way for higher priority in the same
+    queue. `STALE_GANG` ends gangs that have been below their minimum for too long.
+    """
+
+    ALLOCATE = "allocate"
+    CONSOLIDATE = "consolidate"
+    RECLAIM = "reclaim"
+    PREEMPT = "preempt"
+    STALE_GANG = "stale-gang"
+
+
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of one scheduling shard.
+
+    Attributes:
+        scheduler_name: pods with this `spec.schedulerName` are ours.
+        numa: whether NUMA zones are looked at at all.
+        ignore_list: resources that zones report but the kubelets do not align (seed: `ignoreList`).
+        kubelets: what is known of kubelets besides what they publish; of several that match a node, each is applied.
+        evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
+        reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
+        wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
+        placement_strategy: see `PlacementStrategy`; of pods that ask for devices, and of the others unless they have
+            one of their own.
+        cpu_placement_strategy: of pods that ask for no device; None for the same.
+        bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
+        bind_backoff_max_us: the longest such wait.
+        numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
+        unobserved_after_us: a pod that runs for longer without an observation is a sign of a sick exporter.
+        heal: whether pods that ask for it are placed anew when their own NUMA policy was missed.
+        heal_after_us: how long a miss must stand before anything is done about it.
+        heal_backoff_us: least time between two healings among the alike pods of one owner; doubles with each, and with
+            each eviction of a pod that failed.
+        heal_backoff_max_us: the longest such time.
+        fair_share: fairness between queues.
+        actions: what a cycle does, in this order.
+        consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
+        consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
+        consolidate_bare_pods: whether pods without a controller are moved too, which nobody makes again.
+        staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
+        nomination_us: how long room is kept for a pod whose victims do not go.
+        recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
+        search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
+    """
+
+    scheduler_name: str = "kai-ledger"
+    numa: bool = True
+    ignore_list: tuple[str, ...] = ()
+    kubelets: tuple[KubeletOverride, ...] = ()
+    evaluator: Evaluator = Evaluator.KUBELET
+    reconstruct_available: bool = True
+    wait_for_observation: bool = False
+    placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
+    cpu_placement_strategy: PlacementStrategy | None = None
+    bind_backoff_us: int = 1_000_000
+    bind_backoff_max_us: int = 300_000_000
+    numa_scoring: NumaScoring = NumaScoring()
+    unobserved_after_us: int = 120_000_000
+    heal: bool = True
+    heal_after_us: int = 10_000_000
+    heal_backoff_us: int = 60_000_000
+    heal_backoff_max_us: int = 3_600_000_000
+    fair_share: FairShareConfig = FairShareConfig()
+    actions: tuple[Action, ...] = tuple(Action)
+    consolidate_groups: int = 16
+    consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
+    consolidate_bare_pods: bool = False
+    staleness_grace_us: int = 60_000_000
+    nomination_us: int = 600_000_000
+    recheck_us: int = 30_000_000
+    search_steps: int = 200_000
+
+    def strategy(self, *, devices: bool) -> PlacementStrategy:
+        """Return the strategy of pods that ask for devices, or of those that do not."""
+        return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
+
+    def document(self) -> dict[str, object]:
+        """Return the configuration as plain data, for the log."""
+        document: dict[str, object] = msgspec.to_builtins(self)
+        return document
+
+    def digest(self) -> str:
+        """Identify the configuration."""
+        return sha256(msgspec.json.encode(self.document(), order="deterministic")).hexdigest()[:16]

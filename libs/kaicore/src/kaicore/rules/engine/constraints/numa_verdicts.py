@@ -1,0 +1,251 @@
+"""What kubelets make of one class of pods, with a memory: nodes that are alike are asked once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.rules.engine.config import EngineConfig, Evaluator
+from kaicore.rules.engine.constraints.doubts import Doubts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.numa import counting
+from kaicore.rules.numa.admission import Admitted, Refused, admit
+from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.explain import Refusal, explain
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.own_policy import Stray, strays
+from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.rules.numa.scoring import ScoringStrategy, score
+from kaicore.rules.numa.screen import may_admit
+from kaicore.rules.numa.spans import span
+from kaicore.rules.numa.zones import NodeZones
+
+
+def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
+    """Set in a cycle's own columns what the configuration knows of kubelets better than what they publish.
+
+    Args:
+        columns: a copy; its kubelets' settings are changed.
+        config: with `kubelets` and `ignore_list`.
+    """
+    if not config.kubelets and not config.ignore_list:
+        return
+    zones = columns.zones
+    zones.own_settings()
+    ignored = frozenset(config.ignore_list)
+    for row, node in enumerate(columns.facts):
+        if node is None or not zones.zone_count[row]:
+            continue
+        settings = zones.kubelets[int(zones.kubelet[row])]
+        for override in config.kubelets:
+            if all(node.labels.get(key) == value for key, value in override.match_labels.items()):
+                settings = override.applied(settings)
+        if ignored:
+            settings = _without(settings, ignored)
+        zones.set_kubelet(row, settings)
+    for name, column in zones.resources.items():
+        if name in ignored:
+            zones.reported[:, column] = False
+
+
+def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSettings:
+    static_cpu = settings.static_cpu and CPU not in ignored
+    static_memory = settings.static_memory and MEMORY not in ignored
+    if (static_cpu, static_memory) == (settings.static_cpu, settings.static_memory):
+        return settings
+    return settings.replaced(static_cpu=static_cpu, static_memory=static_memory)
+
+
+#: Up to this many rows are asked one by one, by what they are like; more are first ruled out together.
+_FEW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What a class meets on some nodes' zones; all of shape (rows,).
+
+    Attributes:
+        admit: whether the kubelet admits it.
+        keeps: whether the kubelet keeps to the pods' own policy; True without one.
+        score: see `kaicore.rules.numa.scoring.score`; 0 where nobody scores.
+    """
+
+    admit: Flags
+    keeps: Flags
+    score: Ints
+
+
+class NumaVerdicts:
+    """One class of pods on the nodes of a cycle."""
+
+    def __init__(
+        self,
+        columns: NodeColumns,
+        pod_class: PodClass,
+        config: EngineConfig,
+        states: RowStates | None = None,
+        doubts: Doubts | None = None,
+    ) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        pod_class: the class.
+        config: the shard's settings.
+        states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
+        doubts: about the rows; None where pods do not come to them now.
+        """
+        self._doubts = doubts
+        self._states = states or RowStates(columns)
+        self._own = pod_class.numa_policy
+        self._scoring = config.numa_scoring
+        self._prospects: dict[int, tuple[bool, bool, int]] = {}
+        self._columns = columns
+        self._counting = config.evaluator is Evaluator.COUNTING
+        self._reconstruct = config.reconstruct_available
+        request = pod_class.counted if self._counting else pod_class.aligned
+        self._request = request.without(frozenset(config.ignore_list))
+        self._nothing_asked = self._request.empty
+        self._verdicts: dict[int, Admitted | Refused] = {}
+        self._placements: dict[int, PredictedPlacement | None] = {}
+        self._empty: dict[object, Admitted | Refused] = {}
+
+    def may_admit(self, rows: Ints) -> Flags:
+        """Tell which of some nodes are not ruled out; shape (rows,)."""
+        if len(rows) <= _FEW:
+            # With prospects each of them is asked anyway.
+            return np.array([self.discerns or self.admits(row) for row in rows.tolist()], np.bool_)
+        request = self._request if not self._counting else self._request.nothing()
+        return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
+
+    @property
+    def discerns(self) -> bool:
+        """Whether nodes that admit such a pod differ by their zones: by a score, or the pod's own policy."""
+        scored = self._scoring.strategy is not ScoringStrategy.OFF
+        return self._own is not None or (scored and not self._nothing_asked)
+
+    def prospects(self, rows: Ints) -> Prospects:
+        """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
+        kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
+        found = []
+        for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
+            prospect = self._prospects.get(kind)
+            if prospect is None:
+                prospect = self._prospects[kind] = self._prospect(int(rows[index]))
+            found.append(prospect)
+        admit, keeps, score = zip(*found, strict=True)
+        return Prospects(
+            np.array(admit, np.bool_)[which], np.array(keeps, np.bool_)[which], np.array(score, np.int64)[which]
+        )
+
+    def _prospect(self, row: int) -> tuple[bool, bool, int]:
+        verdict, zones = self.verdict(row), self._columns.zones
+        if isinstance(verdict, Refused):
+            return False, False, 0
+        value = 0
+        if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
+            reach = span(zones, row, verdict)
+            value = score(zones, row, reach, self._request, scoring=self._scoring, reconstruct=self._reconstruct)
+        return True, self.stray(row) is None, value
+
+    def stray(self, row: int, *, empty: bool = False) -> Stray | None:
+        """Say what a node that admits such a pod would do otherwise than its own policy asks.
+
+        Args:
+            row: the node.
+            empty: as if the node had no pods.
+        """
+        if self._own is None:
+            return None
+        verdict = self._on_empty(row) if empty else self.verdict(row)
+        return (
+            None
+            if isinstance(verdict, Refused)
+            else strays(self._columns.zones, row, self._request, self._own, verdict)
+        )
+
+    def admits(self, row: int) -> bool:
+        """Tell whether a node's kubelet would admit such a pod; one without zones admits all."""
+        return isinstance(self.verdict(row), Admitted)
+
+    def is_certain(self, row: int, *, created_at: int) -> bool:
+        """Tell whether a node that admits a pod does so whatever nobody has observed there yet.
+
+        Args:
+            row: the node.
+            created_at: when the pod was created, seconds since the epoch.
+        """
+        if self._doubts is None or self._nothing_asked or self._counting:
+            return True
+        return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
+
+    def verdict(self, row: int) -> Admitted | Refused:
+        """Return what a node's kubelet makes of such a pod.
+
+        Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
+        whichever is so: a pod that fits one way only is refused.
+        """
+        if self._nothing_asked or not self._columns.zones.zone_count[row]:
+            return _NOTHING
+        kind = self._states.kind(row)
+        found = self._verdicts.get(kind)
+        if found is None:
+            found = self._verdicts[kind] = self._admit(row, empty=False)
+        return found
+
+    def likeliest(self, row: int) -> Admitted | Refused:
+        """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
+        node = self._node(row).likeliest()
+        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
+
+    def predict(self, row: int) -> PredictedPlacement | None:
+        """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
+        verdict, topology = self.verdict(row), self._columns.topologies[row]
+        if topology is None or verdict is _NOTHING or isinstance(verdict, Refused):
+            return None
+        # Nodes that are alike name their zones alike, so the verdict's identity will do; `_verdicts` keeps it alive.
+        if id(verdict) not in self._placements:
+            names = [zone.name for zone in topology.zones]
+            self._placements[id(verdict)] = predicted_placement(verdict, names)
+        return self._placements[id(verdict)]
+
+    def refusal(self, row: int) -> Refusal | None:
+        """Explain why a node refuses such a pod; None when it does not."""
+        verdict = self.verdict(row)
+        return explain(verdict) if isinstance(verdict, Refused) else None
+
+    def never(self, row: int) -> Refusal | None:
+        """Explain why a node would refuse such a pod even if it had no others; None when it would not."""
+        verdict = self._on_empty(row)
+        return explain(verdict) if isinstance(verdict, Refused) else None
+
+    def _on_empty(self, row: int) -> Admitted | Refused:
+        zones = self._columns.zones
+        if self._nothing_asked or not zones.zone_count[row]:
+            return _NOTHING
+        key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
+        found = self._empty.get(key)
+        if found is None:
+            found = self._empty[key] = self._admit(row, empty=True)
+        return found
+
+    def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
+        node = self._node(row, empty=empty)
+        if self._counting:
+            return counting.admit(node, self._request)
+        open_ = bool(node.repeated)
+        verdict = admit(node, self._request)
+        if open_ and isinstance(verdict, Admitted):
+            verdict = self.likeliest(row)
+        if isinstance(verdict, Refused) or node.settings.threads_told or not self._request.lends_cpus:
+            return verdict
+        node = self._node(row, empty=empty)
+        node.settings = node.settings.replaced(threads_per_core=2)
+        other = admit(node, self._request)
+        return other if isinstance(other, Refused) else verdict
+
+    def _node(self, row: int, *, empty: bool = False) -> NodeZones:
+        return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)
+
+
+_NOTHING = Admitted((), {})

@@ -1,0 +1,47 @@
+"""One cycle: what starts, what is evicted so that something can start later, and why the rest waits.
+
+Pure and deterministic: the same input, configuration and engine version give the same result on any machine. Ties go to
+the first node by name; groups are taken by the order of queues, then by priority, age and name.
+"""
+
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.allocate import Allocate
+from kaicore.rules.engine.actions.consolidate import Consolidate
+from kaicore.rules.engine.actions.preempt import Preempt
+from kaicore.rules.engine.actions.reclaim import Reclaim
+from kaicore.rules.engine.actions.repair import Repair
+from kaicore.rules.engine.actions.stale_gang import StaleGang
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.engine.session import Session
+
+_ACTIONS: dict[Action, type[CycleAction]] = {
+    Action.ALLOCATE: Allocate,
+    Action.CONSOLIDATE: Consolidate,
+    Action.RECLAIM: Reclaim,
+    Action.PREEMPT: Preempt,
+    Action.STALE_GANG: StaleGang,
+}
+
+
+def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
+    """Run the actions one after the other on one copy of the nodes.
+
+    1. Restore the reservations for pods that earlier cycles nominated.
+    2. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
+       place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
+       gang that does not fit as a whole leaves no trace.
+    3. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`.
+    4. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
+    5. Give each class and each group with pods left its reasons, as they were when it found no node.
+    """
+    before = cycle_input.accounts.savepoint()
+    session = Session(cycle_input, config)
+    session.reservations.restore()
+    for action in config.actions:
+        _ACTIONS[action](session).run()
+    session.reservations.clear_idle()
+    Repair(session).run()
+    cycle_input.accounts.undo(before)
+    return session.result()

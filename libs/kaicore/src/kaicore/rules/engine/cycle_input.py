@@ -1,0 +1,75 @@
+"""What a cycle decides on."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kaicore.rules.engine.constraints.doubts import OpenMatters
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.placer import ExcludedNodes
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.victims.budgets import Budgets
+from kaicore.rules.engine.victims.job_failures import FailuresLeft
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.cycle_queues import CycleQueues
+
+
+@dataclass(frozen=True, slots=True)
+class MisalignedPod:
+    """A pod that runs on other zones than its own NUMA policy asks for, and is due to be evicted and placed anew.
+
+    Attributes:
+        missed: what differs from what it asks for.
+    """
+
+    member: Member
+    missed: str
+
+
+@dataclass(frozen=True, slots=True)
+class CycleInput:
+    """What a cycle decides on; nothing of it is changed.
+
+    Attributes:
+        columns: all nodes; the cycle copies what it changes.
+        class_of: returns the class as which a pod is decided on.
+        workloads: all groups with their pods, by key.
+        needed_by: keys of the groups that start together with a group, by its key.
+        pending: keys of the groups that have waiting pods.
+        leaving: pods that still hold their node and are charged as being released.
+        nominated: waiting pods of other schedulers for which room is kept.
+        below: keys of the groups that may be below their minimum.
+        waiting: how many pods may be placed.
+        now: microseconds since the epoch.
+        accounts: the queues; the cycle puts them back where it found them.
+        budgets: how many pods may be evicted of those under a PodDisruptionBudget.
+        failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
+        moved_at: when pods were last moved to make room, microseconds since the epoch, by
+            `kaicore.rules.engine.victims.moving.move_key`.
+        in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
+        marks_of: returns what a pod leaves on the node that it is charged to, by its uid
+            (`kaicore.rules.engine.constraints.pod_marks`).
+        excluded_nodes: rows that are not for certain classes.
+        misaligned: pods that are to be evicted and placed anew, in order.
+        matters: what is not known for certain of nodes; None where nothing is open.
+    """
+
+    columns: NodeColumns
+    class_of: Callable[[Member], PodClass]
+    workloads: Mapping[str, Workload]
+    pending: Sequence[str]
+    now: int
+    accounts: CycleQueues
+    waiting: int = 0
+    leaving: Sequence[Member] = ()
+    nominated: Sequence[Member] = ()
+    below: Sequence[str] = ()
+    needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
+    failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
+    moved_at: Mapping[str, int] = field(default_factory=dict)
+    in_backoff: frozenset[str] = frozenset()
+    marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
+    excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
+    misaligned: Sequence[MisalignedPod] = ()
+    matters: OpenMatters | None = None

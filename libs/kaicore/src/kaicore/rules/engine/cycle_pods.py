@@ -1,0 +1,68 @@
+"""What a cycle asks about a pod: its class, what it requests, how much of the cluster it holds, where it is charged."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.victims.eviction_cost import PodSizes
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.model.pod import Amounts
+
+
+class CyclePods:
+    """Looks up pods for one cycle, each class and size once.
+
+    Attributes:
+        classes: the classes that were looked up so far, by key.
+    """
+
+    def __init__(self, cycle_input: CycleInput) -> None:
+        self.classes: dict[str, PodClass] = {}
+        self._input = cycle_input
+        self._class_by_uid: dict[str, PodClass] = {}
+        self._size_by_class: dict[str, int] = {}
+
+    def class_of(self, member: Member) -> PodClass:
+        """Return the class as which a pod is decided on."""
+        uid = member.pod.uid
+        pod_class = self._class_by_uid.get(uid)
+        if pod_class is None:
+            pod_class = self._class_by_uid[uid] = self._input.class_of(member)
+            self.classes.setdefault(pod_class.key, pod_class)
+        return pod_class
+
+    def key_of(self, member: Member) -> str:
+        """Return the key of the class as which a pod is decided on."""
+        return self.class_of(member).key
+
+    def size_of(self, member: Member) -> int:
+        """Return how much a running pod holds, as `kaicore.rules.engine.victims.eviction_cost` counts it."""
+        size = self._size_by_class.get(member.class_key)
+        if size is None:
+            size = self._size_by_class[member.class_key] = self._sizes.of(member.requests)
+        return size
+
+    def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
+        """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
+        total: Amounts = {}
+        for member in members:
+            for resource, amount in (class_of or self.class_of)(member).requests.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
+
+    def charge_of(self, member: Member) -> PodCharge:
+        """Return what a running pod is charged with on its node."""
+        return PodCharge(
+            member.pod.uid,
+            self._input.columns.rows[member.node],
+            member.requests,
+            member.zone_charge,
+            member.releasing,
+            marks=self._input.marks_of(member.pod.uid),
+        )
+
+    @cached_property
+    def _sizes(self) -> PodSizes:
+        return PodSizes(self._input.columns)

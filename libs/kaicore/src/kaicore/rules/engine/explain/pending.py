@@ -1,0 +1,75 @@
+"""Which reasons are recorded with what: with a class, with those of a class that start one by one, or with a group.
+
+Thousands of pods that belong to nobody wait for the same reasons, so these are told once (decision 0003).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.reasons.reason import Reason
+
+Reasons = tuple[Reason, ...]
+#: Class, queue and priority.
+_Kind = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A group of which a cycle left pods.
+
+    Attributes:
+        classes: keys of their classes.
+        pods: how many.
+        reasons: why; those of the class of what was to start next included.
+    """
+
+    workload: Workload
+    classes: tuple[str, ...]
+    pods: int
+    reasons: Reasons
+
+
+def told(
+    left: Iterable[Left], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
+) -> tuple[tuple[ClassPending, ...], tuple[GroupPending, ...]]:
+    """Tell each reason as few times as it takes.
+
+    A gang is told of by itself. What starts one by one, is of one class and waits in one queue with one priority mostly
+    waits for the same reasons: these are told with the class, and only the groups for which others hold by themselves.
+
+    Args:
+        left: the groups, by key.
+        pods: how many were left, by class.
+        class_reasons: why no node is for them, by class, where any pod was tried.
+    """
+    groups: list[GroupPending] = []
+    kinds: dict[_Kind, dict[int, list[Left]]] = {}
+    number_of: dict[Reasons, int] = {}
+    known: dict[tuple[int, ...], int] = {}
+    for one in left:
+        group = one.workload.group
+        if one.workload.is_gang or len(one.classes) > 1 or any(reason.group for reason in one.reasons):
+            if one.reasons:
+                groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
+            continue
+        # Reasons are mostly the very same objects, and comparing them is dear.
+        ids = tuple(map(id, one.reasons))
+        number = known.get(ids)
+        if number is None:
+            number = known[ids] = number_of.setdefault(one.reasons, len(number_of))
+        kinds.setdefault((one.classes[0], group.queue, group.priority), {}).setdefault(number, []).append(one)
+    alone: dict[str, list[AlonePending]] = {}
+    for (pod_class, queue, priority), by_number in sorted(kinds.items(), key=lambda item: item[0]):
+        most = max(by_number, key=lambda number: len(by_number[number]))
+        reasons = by_number.pop(most)[0].reasons
+        if not set(reasons) <= set(class_reasons.get(pod_class, ())):
+            alone.setdefault(pod_class, []).append(AlonePending(queue, priority, reasons))
+        for others in by_number.values():
+            groups += [GroupPending(group=one.workload.group.key, pods=one.pods, reasons=one.reasons) for one in others]
+    classes = tuple(
+        ClassPending(pod_class=key, pods=pods[key], reasons=class_reasons.get(key, ()), alone=tuple(alone.get(key, ())))
+        for key in sorted(pods)
+    )
+    return classes, tuple(sorted(groups, key=lambda item: item.group))

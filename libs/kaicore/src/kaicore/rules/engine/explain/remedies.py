@@ -1,0 +1,326 @@
+"""What would help a group that does not start: asking for less, or the end of somebody else.
+
+Worked out when somebody asks, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
+is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
+included, on the nodes as they are with the room that is kept for others. It is about room and the bounds of queues;
+whose turn it is when the room is there is the next cycle's to decide.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
+from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
+from kaicore.rules.engine.placement.pod_class import PodClass, base_key
+from kaicore.rules.engine.readiness import class_refusal
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.ending_groups import EndingGroups
+from kaicore.rules.engine.workload import Member, Step
+from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.reasons.reason import Reason
+
+#: How many groups' ends are tried at most for one group.
+MOST_ENDS = 500
+
+#: What all answers of one `Remedies` may cost: pods placed, and rows evaluated anew, so many of which count as one.
+_EFFORT, _ROWS = 20_000, 50
+
+#: Up to so many amounts are tried one by one.
+_FEW = 16
+
+_Steps = list[tuple[PendingGroup, Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would help a group.
+
+    Attributes:
+        reasons: what, `Code.FITS_IF` or `Code.FITS_AFTER`. With the first, `need` is the amount of `resource` up to
+            which each pod may ask. With the second, `detail` names the group, `need` how many pods it has and
+            `example` a node of them; without a `detail`, it helps that those are gone who leave.
+        classes: keys of the classes of the pods that are to start next.
+    """
+
+    reasons: tuple[Reason, ...] = ()
+    classes: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Of placing what is to start next."""
+
+    assignments: Sequence[Assignment] = ()
+    stuck: Member | None = None
+    refusal: tuple[Reason, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        return self.stuck is None and not self.refusal
+
+
+def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
+    """Say what would help a group with waiting pods; nothing where nothing was found, or where it could start now."""
+    return Remedies(given, config).of(group_key).reasons
+
+
+class Remedies:
+    """Answers for one input."""
+
+    def __init__(self, given: CycleInput, config: EngineConfig) -> None:
+        """Args:
+        given: what a cycle would decide on; room that is kept is on its accounts afterwards, and nothing else changed.
+        config: the shard's settings.
+        """
+        self._given = given
+        self._config = config
+        self._session = Session(given, config)
+        self._session.reservations.restore()
+        self._effort = _EFFORT
+
+    def shape(self, group_key: str) -> object:
+        """Return a key that is equal for two groups if the same helps both; None if nothing is to start next."""
+        session, steps = self._session, self._steps_of(group_key)
+        if not steps:
+            return None
+        parts: list[object] = []
+        for pending_group, step in steps:
+            group = pending_group.group
+            kinds = Counter(session.pods.key_of(member) for member in step.members)
+            apart = (
+                pending_group.workload.active
+                or pending_group.workload.leaving
+                or any(member.nomination for member in step.members)
+            )
+            own = group.key if apart else ""
+            payer = session.accounts.queue_of(group), group.namespace, group.preemptible, group.priority
+            parts.append((tuple(sorted(kinds.items())), payer, own))
+        return tuple(parts)
+
+    def of(self, group_key: str) -> Remedy:
+        """Say what would help a group."""
+        session, steps = self._session, self._steps_of(group_key)
+        if not steps or self._exhausted:
+            return Remedy()
+        savepoint = session.nodes.statement.savepoint()
+        outcome = self._place(steps, session.nodes.now)
+        reasons = outcome.refusal
+        if outcome.stuck is not None:
+            reasons = session.nodes.now.outlook(session.pods.class_of(outcome.stuck)).reasons()
+        session.nodes.statement.rollback(savepoint)
+        found: list[Reason] = []
+        if not outcome.starts:
+            short = self._short(steps, reasons)
+            found = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
+            # A queue that has no bound in the way does not exist, is stopped, or the like.
+            if all(reason.resource for reason in outcome.refusal) and not _lasting(reasons):
+                later = self._later(steps, refused=bool(outcome.refusal))
+                found += [later] if later is not None else []
+        return Remedy(
+            tuple(found), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
+        )
+
+    @property
+    def _exhausted(self) -> bool:
+        """Whether the answers so far have cost all that they may; further ones are empty."""
+        return self._effort <= 0
+
+    def _steps_of(self, group_key: str) -> _Steps:
+        """Return what must start at once for a group to go on; empty where that is not known, or no pod is ready."""
+        pending_group = self._session.pending_groups.get(group_key)
+        return [] if pending_group is None else self._session.gangs.joint_steps(pending_group)[0]
+
+    def _place(self, steps: _Steps, placer: Placer) -> _Outcome:
+        """Place all that is to start, as a cycle does it; it stays on the trail, the accounts are put back."""
+        session = self._session
+        before = session.accounts.savepoint()
+        own, others = session.reservations.usable_by(steps)
+        session.reservations.suspend([*own, *others])
+        try:
+            for pending_group, step in steps:
+                request = session.pods.requests_of(step.members, placer.class_of)
+                refusal = session.accounts.refusal(pending_group.group, request)
+                if refusal:
+                    return _Outcome(refusal=refusal)
+                session.accounts.charge(pending_group.group, request)
+        finally:
+            session.accounts.undo(before)
+        members = [member for _, step in steps for member in step.members]
+        self._effort -= 1 + len(members)
+        assignments, stuck = placer.place_all(members)
+        return _Outcome(assignments, stuck)
+
+    # Asking for less.
+
+    def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
+        """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
+        asked = sorted(self._session.pods.requests_of(member for _, step in steps for member in step.members))
+        named = dict.fromkeys(reason.resource for reason in reasons)
+        short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
+        return [name for names in short for name in names if name in asked]
+
+    def _smaller(self, steps: _Steps, resource: str) -> Reason | None:
+        """Return up to how much of a resource each pod may ask for the step to fit on the nodes as they are."""
+        session = self._session
+        samples = {session.pods.key_of(member): member for _, step in steps for member in step.members}
+        asked = max(session.pods.class_of(member).requests.get(resource, 0) for member in samples.values())
+        sizes = Sizes.of(resource, below=asked)
+        # Below some amount a container would be left with nothing.
+        first = bisect_left(
+            sizes,
+            True,
+            key=lambda most: all(with_at_most(member.pod, resource, most) is not None for member in samples.values()),
+        )
+        assignments: dict[int, Sequence[Assignment]] = {}
+
+        def fits(index: int) -> bool:
+            placed = self._fits_with(steps, samples, resource, sizes[index])
+            if placed is not None:
+                assignments[index] = placed
+            return placed is not None
+
+        best = _largest(first, len(sizes), fits)
+        if best is None:
+            return None
+        lowered: list[str] = []
+        for member in samples.values():
+            smaller = with_at_most(member.pod, resource, sizes[best])
+            lowered += [] if smaller is None else lowered_containers(member.pod, smaller)
+        count = sum(len(step.members) for _, step in steps)
+        parts = ["per pod"] if count > 1 else []
+        parts += [f"by less in {', '.join(sorted(set(lowered)))}"] if lowered else []
+        names = session.nodes.columns.names
+        return Reason(
+            code=Code.FITS_IF,
+            resource=resource,
+            need=sizes[best],
+            detail=", ".join(parts),
+            example=min(names[assignment.row] for assignment in assignments[best]),
+        )
+
+    def _fits_with(
+        self, steps: _Steps, samples: dict[str, Member], resource: str, most: int
+    ) -> Sequence[Assignment] | None:
+        """Return where all pods go if none asks for more of a resource; None if they do not fit."""
+        session, excluded_nodes = self._session, self._given.excluded_nodes
+        classes: dict[str, PodClass] = {}
+        rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
+        for key, member in samples.items():
+            known = session.pods.class_of(member)
+            if known.requests.get(resource, 0) > most:
+                smaller = with_at_most(member.pod, resource, most)
+                if smaller is None:
+                    return None
+                before, known = known, resized(known, smaller)
+                if class_refusal(known):
+                    return None
+                # A kubelet that refused more may take less, but that cannot be known.
+                alike = (base_key(known.key), known.key, before.key)
+                rejecting[known.key] = {
+                    row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
+                }
+                avoid[known.key] = excluded_nodes.avoid.get(before.key, set())
+            classes[key] = known
+        rows = len(session.nodes.columns.names)
+        self._effort -= len({known.key for known in classes.values()}) * (rows // _ROWS)
+        if self._exhausted:
+            return None
+        class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
+        savepoint = session.nodes.statement.savepoint()
+        placer = Placer(session.nodes.statement, class_of, ExcludedNodes(rejecting, avoid), self._config)
+        outcome = self._place(steps, placer)
+        session.nodes.statement.rollback(savepoint)
+        return outcome.assignments if outcome.starts else None
+
+    # Somebody's end.
+
+    @cached_property
+    def _ending(self) -> EndingGroups:
+        return EndingGroups(self._session)
+
+    def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
+        """Return after whose end the step fits: of all who leave, or of one group."""
+        session = self._session
+        leaving = self._given.leaving
+        if leaving and self._fits_without(steps, leaving):
+            return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
+        own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
+        classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
+        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+        kept, others = session.reservations.usable_by(steps)
+        session.reservations.suspend([*kept, *others])
+        outlooks = [
+            (session.nodes.now.outlook(session.pods.classes[key]), count) for key, count in sorted(classes.items())
+        ]
+        promising = self._ending.promising(outlooks, anywhere=refused)
+        session.nodes.statement.rollback(savepoint)
+        session.accounts.undo(accounts)
+        tried = 0
+        for workload in promising:
+            group = workload.group
+            if group.key in own:
+                continue
+            tried += 1
+            if tried > MOST_ENDS or self._exhausted:
+                return None
+            members = [*workload.active.values(), *workload.leaving.values()]
+            if self._fits_without(steps, members):
+                return Reason(
+                    code=Code.FITS_AFTER,
+                    detail=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
+                    need=len(members),
+                    example=min(member.node for member in members),
+                )
+        return None
+
+    def _fits_without(self, steps: _Steps, gone: Sequence[Member]) -> bool:
+        """Tell whether the step fits when some pods have ended."""
+        session = self._session
+        self._effort -= len(gone)
+        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+        for member in gone:
+            session.nodes.statement.evict(session.pods.charge_of(member))
+            # What leaves is on no queue's account any more, and what others schedule never was.
+            if not member.releasing and member.pod.scheduler_name == self._config.scheduler_name:
+                group = self._given.workloads[member.group].group
+                session.accounts.release(group, session.pods.requests_of([member]))
+        starts = self._place(steps, session.nodes.now).starts
+        session.accounts.undo(accounts)
+        session.nodes.statement.rollback(savepoint)
+        return starts
+
+
+def _lasting(reasons: Sequence[Reason]) -> bool:
+    """Tell whether no pod's end changes anything about reasons."""
+    return all(reason.code in UNRESOLVABLE for reason in reasons)
+
+
+def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:
+    """Return a number from `first` and below `end` that fits, the largest where all below one that fits do too.
+
+    Few are tried one by one. Otherwise by bisection, in which of one that does not fit the neighbours are tried as
+    well: kubelets that give whole cores refuse odd numbers of CPUs.
+    """
+    if end - first <= _FEW:
+        return next((index for index in reversed(range(first, end)) if fits(index)), None)
+    if not fits(first):
+        return None
+    low, high = first, end
+    while high - low > 1:
+        middle = (low + high) // 2
+        near = (middle, middle + 1, middle - 1)
+        found = next((index for index in near if low < index < high and fits(index)), None)
+        if found is None:
+            high = max(middle - 1, low + 1)
+        elif found < middle:
+            low, high = found, middle
+        else:
+            low = found
+    return low

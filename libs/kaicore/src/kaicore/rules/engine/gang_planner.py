@@ -1,0 +1,136 @@
+"""What must start at once: the next step of a group, and of the groups that start only together with it."""
+
+from collections.abc import MutableMapping, Sequence
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_pods import CyclePods
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.readiness import class_refusal, unsupported
+from kaicore.rules.engine.workload import Member, Step, Workload
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
+
+#: Steps that start together or not at all, each with its group.
+Steps = Sequence[tuple[PendingGroup, Step]]
+
+
+def members_of(steps: Steps) -> list[Member]:
+    """Return the pods of steps."""
+    return [member for _, step in steps for member in step.members]
+
+
+class GangPlanner:
+    """Plans the steps of one cycle, by what the cycle has decided so far."""
+
+    def __init__(
+        self,
+        cycle_input: CycleInput,
+        config: EngineConfig,
+        *,
+        pods: CyclePods,
+        pending_groups: dict[str, PendingGroup],
+        class_reasons: MutableMapping[str, tuple[Reason, ...]],
+    ) -> None:
+        """Args:
+        cycle_input: what the cycle decides on.
+        config: the shard's settings.
+        pods: looks up the cycle's pods.
+        pending_groups: groups with waiting pods, by key.
+        class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
+        """
+        self._input = cycle_input
+        self._scheduler_name = config.scheduler_name
+        self._pods = pods
+        self._pending_groups = pending_groups
+        self._class_reasons = class_reasons
+        #: How many pods this cycle decided to evict, by group and leaf.
+        self._evicted: dict[str, dict[str, int]] = {}
+
+    def joint_steps(self, pending_group: PendingGroup) -> tuple[list[tuple[PendingGroup, Step]], tuple[Reason, ...]]:
+        """Return what must start at once for a group to go on, or why it cannot."""
+        if pending_group.workload.unsupported:
+            return [], (unsupported(pending_group.workload),)
+        step = pending_group.step()
+        if step.missing:
+            incomplete = Reason(code=Code.GANG_INCOMPLETE, need=step.wanted, free=step.wanted - step.missing)
+            return [], self._held_back(pending_group) or (incomplete,)
+        if not step.members:
+            return [], self._held_back(pending_group)
+        steps = [(pending_group, step)]
+        seen = {pending_group.key}
+        needed = list(pending_group.group.together) if step.gang else []
+        for key in needed:
+            if key in seen:
+                continue
+            seen.add(key)
+            workload, other = self._input.workloads.get(key), self._pending_groups.get(key)
+            if workload is not None and self.is_satisfied(workload):
+                continue
+            their_step = None if other is None else other.step()
+            if other is None or their_step is None or not their_step.members:
+                return [], (Reason(code=Code.GANG_GROUP, detail=key),)
+            steps.append((other, their_step))
+            # What that group starts together with must start as well: the groups need not all name each other.
+            needed += other.group.together
+        return steps, ()
+
+    def started_with(self, groups: Sequence[str]) -> list[str]:
+        """Return the keys of groups, of all groups that they start together with, and so on."""
+        keys = list(groups)
+        for key in keys:
+            workload = self._input.workloads.get(key)
+            if workload is not None:
+                keys += [other for other in workload.group.together if other not in keys]
+        return keys
+
+    def is_growing(self, group: str) -> bool:
+        """Tell whether this cycle starts pods of a group or room is reserved for it: then nothing is taken from it."""
+        pending_group = self._pending_groups.get(group)
+        return pending_group is not None and (bool(pending_group.assignments) or pending_group.nominated)
+
+    def is_satisfied(self, workload: Workload) -> bool:
+        """Tell whether a group has its minimum by what this cycle has decided so far."""
+        key = workload.group.key
+        pending_group = self._pending_groups.get(key)
+        if pending_group is not None:
+            return workload.satisfied(pending_group.counts)
+        evicted = self._evicted.get(key, {})
+        return workload.satisfied({leaf: count - evicted.get(leaf, 0) for leaf, count in workload.counts.items()})
+
+    def lose(self, member: Member) -> None:
+        """Count a pod as evicted: its group has one less."""
+        leaf = self._input.workloads[member.group].leaf(member)
+        evicted = self._evicted.setdefault(member.group, {})
+        evicted[leaf] = evicted.get(leaf, 0) + 1
+        pending_group = self._pending_groups.get(member.group)
+        if pending_group is not None:
+            pending_group.lose(member)
+
+    def request_of(self, pending_group: PendingGroup) -> Amounts:
+        """Return what the next step of a group requests; not to be changed."""
+        if pending_group.request is None:
+            pending_group.request = self._pods.requests_of(pending_group.step().members)
+        return pending_group.request
+
+    def requests_of(self, steps: Steps) -> list[tuple[Group, Amounts]]:
+        """Return what steps request of the queues, by group."""
+        return [(pending_group.group, self.request_of(pending_group)) for pending_group, _ in steps]
+
+    def _held_back(self, pending_group: PendingGroup) -> tuple[Reason, ...]:
+        """Return why pods of a group may not be placed at all; a side effect gives their classes the same reasons."""
+        placed = pending_group.placed_uids
+        in_backoff = 0
+        reasons: dict[str, tuple[Reason, ...]] = {}
+        for uid, member in pending_group.workload.waiting.items():
+            pod_class = self._pods.class_of(member)
+            if uid in placed or member.pod.scheduler_name != self._scheduler_name:
+                continue
+            if refusal := class_refusal(pod_class):
+                reasons[pod_class.key] = refusal
+            in_backoff += uid in self._input.in_backoff
+        self._class_reasons.update(reasons)
+        found = tuple(reason for key in sorted(reasons) for reason in reasons[key])
+        return found + ((Reason(code=Code.BIND_BACKOFF, need=in_backoff),) if in_backoff else ())

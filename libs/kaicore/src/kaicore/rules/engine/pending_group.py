@@ -1,0 +1,106 @@
+"""A group in a cycle: what of it may still start, and what the cycle has decided about it so far."""
+
+from collections.abc import Iterable
+
+from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.workload import Member, Step, Workload
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
+
+
+class PendingGroup:
+    """A group with waiting pods, in this cycle.
+
+    Attributes:
+        workload: the group with all its pods.
+        group: the group itself.
+        key: the group's key.
+        waiting: pods that may still be placed, by leaf, oldest first.
+        held_back: how many waiting pods may not be placed in this cycle.
+        counts: active pods by leaf, those placed by this cycle included.
+        assignments: where this cycle placed pods of it.
+        started_by: number of the batch by which this cycle started it, -1 if none did. What it grows by depends on
+            that batch.
+        nominated: whether room is reserved for pods of it.
+        reasons: why it goes no further.
+        blocked: whether this cycle is done with it.
+        request: what its next step asks for; None until it is worked out.
+    """
+
+    __slots__ = (
+        "_step",
+        "assignments",
+        "blocked",
+        "counts",
+        "group",
+        "held_back",
+        "key",
+        "nominated",
+        "reasons",
+        "request",
+        "started_by",
+        "waiting",
+        "workload",
+    )
+
+    def __init__(self, workload: Workload, waiting: dict[str, list[Member]], held_back: int) -> None:
+        self.workload = workload
+        self.group = workload.group
+        self.key = workload.group.key
+        self.waiting = waiting
+        self.held_back = held_back
+        self.counts = dict(workload.own_counts)
+        self.assignments: list[Assignment] = []
+        self.started_by = -1
+        self.nominated = any(member.nomination for members in waiting.values() for member in members)
+        self.reasons: tuple[Reason, ...] = ()
+        self.blocked = False
+        self._step: Step | None = None
+        self.request: Amounts | None = None
+
+    def step(self) -> Step:
+        """Return what is to start next."""
+        if self._step is None:
+            self._step = self.workload.next_step(self.counts, self.waiting)
+        return self._step
+
+    def forget_step(self) -> None:
+        """Work out the next step anew, since the group's pods have changed."""
+        self._step = self.request = None
+
+    def take(self, members: Iterable[Member]) -> None:
+        """Count pods of a step as started, or as nominated."""
+        self.forget_step()
+        for member in members:
+            leaf = self.workload.leaf(member)
+            self.waiting[leaf].remove(member)
+            self.counts[leaf] = self.counts.get(leaf, 0) + 1
+
+    def lose(self, member: Member) -> None:
+        """Count an active pod as evicted."""
+        leaf = self.workload.leaf(member)
+        self.counts[leaf] = self.counts.get(leaf, 0) - 1
+        self.forget_step()
+
+    @property
+    def unplaced(self) -> list[Member]:
+        """Pods that may still be placed."""
+        return [member for members in self.waiting.values() for member in members]
+
+    @property
+    def placed_uids(self) -> set[str]:
+        """Uids of the pods that this cycle placed."""
+        return {assignment.member.pod.uid for assignment in self.assignments}
+
+    @property
+    def order_key(self) -> tuple[int, int, int, str, str, str]:
+        """The group's place in its queue: priority, groups that have not started before others, age, name."""
+        group = self.group
+        started = bool(self.counts) and self.workload.satisfied(self.counts)
+        return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
+
+    @property
+    def reservation_order_key(self) -> tuple[int, int, str, str, str]:
+        """The group's place among those for which room is reserved: priority, age, name."""
+        group = self.group
+        return -group.priority, group.created_at, group.namespace, group.name, group.key

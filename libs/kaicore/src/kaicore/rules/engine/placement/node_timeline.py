@@ -1,0 +1,68 @@
+"""The nodes at two times: now, and when all pods that leave are gone.
+
+Allocation places pods on the nodes as they are now. Victims are sought, and room is reserved, on the nodes as they will
+be. Source: KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go (`Allocate` and `Pipeline`).
+"""
+
+from collections.abc import Callable, Iterable
+
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+
+
+class NodeTimeline:
+    """The nodes now, and in the future.
+
+    Attributes:
+        now: places pods on the nodes as they are, with all that the cycle has decided and reserved.
+    """
+
+    def __init__(
+        self,
+        columns: NodeColumns,
+        *,
+        now: Callable[[Statement], Placer],
+        placer: Callable[[Statement], Placer],
+        leaving: Callable[[], Iterable[PodCharge]],
+    ) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        now: returns a placer on the nodes as they are now.
+        placer: returns a placer on another statement.
+        leaving: returns the pods that leave, evictions that the cycle has decided included. It is called when the
+            future is first asked for.
+        """
+        self.now = now(Statement(columns))
+        self._placer = placer
+        self._leaving = leaving
+        self._future: Placer | None = None
+
+    @property
+    def statement(self) -> Statement:
+        """The statement on the nodes as they are now."""
+        return self.now.statement
+
+    @property
+    def columns(self) -> NodeColumns:
+        """The nodes as they are now."""
+        return self.now.statement.columns
+
+    @property
+    def has_future(self) -> bool:
+        """Whether the future was asked for, so that every later charge has to be made there too."""
+        return self._future is not None
+
+    @property
+    def future(self) -> Placer:
+        """Places pods on the nodes as they will be when all pods that leave are gone."""
+        if self._future is None:
+            statement = Statement(self.columns.copy())
+            for pod_charge in self._leaving():
+                statement.evict(pod_charge)
+            self._future = self._placer(statement)
+        return self._future
+
+    def row(self, node: str) -> int:
+        """Return a node's row; -1 if there is no such node."""
+        return self.columns.rows.get(node, -1)

@@ -1,0 +1,151 @@
+"""Puts pods on nodes, class by class, on one statement."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.doubts import Doubts
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.columns import ZoneCharge
+
+_NOTHING = ZoneCharge()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where a pod is to go, and what it is charged with there.
+
+    Attributes:
+        marks: what it leaves there (`kaicore.rules.engine.constraints.pod_marks`).
+        volumes: what it gets there for each volume that its class's demand wants.
+    """
+
+    member: Member
+    row: int
+    charge: ZoneCharge
+    placement: Placement | None
+    marks: tuple[str, ...] = ()
+    volumes: tuple[GivenVolume, ...] = ()
+
+    @property
+    def pod_charge(self) -> PodCharge:
+        """The pod there."""
+        uid, requests = self.member.pod.uid, self.member.requests
+        return PodCharge(uid, self.row, requests, self.charge, marks=self.marks, volumes=self.volumes)
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedNodes:
+    """Rows that certain classes do not get, or get last, because of what happened there.
+
+    Attributes:
+        rejecting: by class key, the rows whose kubelet rejected such a pod and where nothing changed since, with the
+            reason.
+        avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
+    """
+
+    rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
+    avoid: Mapping[str, set[int]] = field(default_factory=dict)
+
+
+def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
+    """Return pods in the order in which they are placed: the largest first, of equal ones as they are given."""
+    return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+
+
+class Placer:
+    """Evaluates each class once, and afterwards only the rows that have changed since."""
+
+    def __init__(
+        self,
+        statement: Statement,
+        class_of: Callable[[Member], PodClass],
+        excluded_nodes: ExcludedNodes,
+        config: EngineConfig,
+        doubts: Doubts | None = None,
+    ) -> None:
+        self.statement = statement
+        self._doubts = doubts
+        #: Returns the class as which a pod is placed.
+        self.class_of = class_of
+        self._excluded_nodes = excluded_nodes
+        self._config = config
+        self._outlooks: dict[str, FeasibleNodes] = {}
+
+    def outlook(self, pod_class: PodClass) -> FeasibleNodes:
+        """Return which rows can take pods of a class as they are now."""
+        class_key = pod_class.key
+        outlook = self._outlooks.get(class_key)
+        touched = self.statement.touched
+        if outlook is None:
+            outlook = self._outlooks[class_key] = FeasibleNodes(
+                pod_class,
+                self.statement.columns,
+                self._config,
+                rejecting=self._excluded_nodes.rejecting.get(class_key, {}),
+                states=self.statement.states,
+                avoid=self._excluded_nodes.avoid.get(class_key, ()),
+                doubts=self._doubts,
+            )
+        elif outlook.charges_seen < len(touched):
+            outlook.refresh(touched[outlook.charges_seen :])
+        outlook.charges_seen = len(touched)
+        return outlook
+
+    def place_all(self, members: Iterable[Member]) -> tuple[list[Assignment], Member | None]:
+        """Put pods on the best rows, those that are nominated for a row on that if it can take them.
+
+        Returns:
+            where the pods go, and the first pod that found no row; None if all found one. The pods before it stay
+            charged.
+        """
+        assignments: list[Assignment] = []
+        for member in in_placement_order(members, self.class_of):
+            assignment = None
+            if member.nomination is not None:
+                row = self.statement.columns.rows.get(member.nomination.node)
+                assignment = None if row is None else self.place_on(member, row)
+            assignment = assignment or self.place(member)
+            if assignment is None:
+                return assignments, member
+            assignments.append(assignment)
+        return assignments, None
+
+    def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
+        """Put a pod on the best row, besides one that is not wanted; None when there is none."""
+        pod_class = self.class_of(member)
+        outlook = self.outlook(pod_class)
+        row = outlook.best(created_at=member.pod.created_at, besides=besides)
+        return None if row is None else self._put(member, row, outlook, pod_class)
+
+    def place_on(self, member: Member, row: int) -> Assignment | None:
+        """Put a pod on a row; None when it cannot take it now."""
+        pod_class = self.class_of(member)
+        outlook = self.outlook(pod_class)
+        takes = outlook.takes(row, created_at=member.pod.created_at)
+        return self._put(member, row, outlook, pod_class) if takes else None
+
+    def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
+        predicted = outlook.predict(row)
+        charge = _NOTHING if predicted is None else predicted.charge
+        volumes = outlook.volumes(row)
+        arrival = None
+        if self._doubts is not None and predicted is not None:
+            arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
+        asked = PodCharge(
+            member.pod.uid,
+            row,
+            pod_class.requests,
+            charge,
+            marks=pod_class.marks,
+            volumes=volumes,
+            arrival=arrival,
+        )
+        placement = None if predicted is None else predicted.placement
+        return Assignment(member, row, self.statement.place(asked).charge, placement, pod_class.marks, volumes)

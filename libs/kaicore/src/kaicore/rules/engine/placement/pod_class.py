@@ -1,0 +1,179 @@
+"""Classes: pods with equal requests and constraints are evaluated once."""
+
+from hashlib import sha256
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
+from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
+from kaicore.rules.engine.constraints.volume_demand import VolumeDemand
+from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration
+from kaicore.rules.model.pod_rules import PodRules
+from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
+from kaicore.rules.numa.requests import AlignedRequest, aligned_request, counted_request
+
+
+class PodClass(msgspec.Struct, frozen=True):
+    """What all pods of a class share.
+
+    Attributes:
+        key: identifies the class; equal on every machine.
+        requests: what a node must have free for one of its pods, `pods: 1` included.
+        aligned: what kubelets align of it.
+        counted: what the seed's counting rule looks at (evaluator `counting`).
+        gated: the pod's scheduling gates.
+        unsupported: constraints that this version cannot honour.
+        numa_policy: its own NUMA policy.
+        malformed: what is wrong with its constraints, or with the annotations that ask for such a policy; it waits.
+        rules: what its pods ask of nodes and of the pods near them.
+        selected: marks of the selections of any class that select its pods.
+        volumes: what its pods' volumes ask of a node.
+        flavors: what the flavors of its pods' queue ask of a node.
+        marks: what one of its pods leaves on the node that it is charged to
+        (`kaicore.rules.engine.constraints.pod_marks`).
+    """
+
+    key: str
+    requests: Amounts
+    aligned: AlignedRequest
+    counted: AlignedRequest
+    node_selector: dict[str, str] = {}
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    gated: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    numa_policy: PodNumaPolicy | None = None
+    malformed: str = ""
+    rules: PodRules | None = None
+    selected: tuple[str, ...] = ()
+    volumes: VolumeDemand = VolumeDemand()
+    flavors: FlavorDemand = ANY_FLAVOR
+    marks: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """How hard a pod is to place: devices, CPUs, memory."""
+        devices = sum(amount for resource, amount in self.requests.items() if not is_native(resource))
+        return devices, self.requests.get(CPU, 0), self.requests.get(MEMORY, 0)
+
+
+_NO_DEMAND = VolumeDemand()
+#: Between a class's key and what tells its variants apart.
+_VARIANT = "~"
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    qos: QosClass
+    containers: tuple[Container, ...]
+    overhead: Amounts
+    pod_resources: Amounts | None
+    node_selector: dict[str, str]
+    node_affinity: tuple[tuple[Requirement, ...], ...]
+    tolerations: tuple[Toleration, ...]
+    gated: tuple[str, ...]
+    unsupported: tuple[str, ...]
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def class_identity(pod: Pod) -> bytes:
+    """Return bytes that are equal for two pods exactly when they are of one class."""
+    identity = _encoder.encode(
+        _Identity(
+            pod.qos,
+            pod.containers,
+            pod.overhead,
+            pod.pod_resources,
+            pod.node_selector,
+            pod.node_affinity,
+            pod.tolerations,
+            pod.scheduling_gates,
+            pod.unsupported,
+        )
+    )
+    if pod.rules is not None:
+        identity += _encoder.encode(pod.rules)
+    if pod.malformed:
+        identity += _encoder.encode(pod.malformed)
+    asked = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
+    # Pods that ask for nothing keep the keys that are in the log already.
+    return identity if asked == [None, None] else identity + _encoder.encode(asked)
+
+
+def pod_class(pod: Pod, identity: bytes) -> PodClass:
+    """Return a pod's class, `identity` being its `class_identity`."""
+    aligned = aligned_request(pod)
+    numa_policy, malformed = None, pod.malformed
+    try:
+        numa_policy = pod_numa_policy(pod, aligned)
+    except InvalidObject as error:
+        malformed = malformed or f"{error.field}: {error.problem}: {error.value!r}"
+    return PodClass(
+        key=sha256(identity).hexdigest()[:12],
+        requests=node_requests(pod),
+        aligned=aligned,
+        counted=counted_request(pod),
+        node_selector=pod.node_selector,
+        node_affinity=pod.node_affinity,
+        tolerations=pod.tolerations,
+        gated=pod.scheduling_gates,
+        unsupported=pod.unsupported,
+        numa_policy=numa_policy,
+        malformed=malformed,
+        rules=pod.rules,
+        marks=carried_marks(pod.rules) if pod.rules is not None else (),
+    )
+
+
+def variant(
+    known: PodClass, selected: tuple[str, ...], volumes: VolumeDemand, flavors: FlavorDemand = ANY_FLAVOR
+) -> PodClass:
+    """Return the class of those pods of a class that these selections select and that have such volumes and flavors.
+
+    Labels are in no class: they matter only to selections, and so does the namespace. Pods of one class that no
+    selection tells apart stay one class, whatever their labels. So it is with queues, and their flavors.
+    """
+    if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR:
+        return known
+    # Pods without flavors keep the keys that are in the log already.
+    said = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
+    digest = sha256(_encoder.encode(said)).hexdigest()[:8]
+    key = f"{known.key}{_VARIANT}{digest}"
+    claims = sorted({*volumes.exclusive, *volumes.together})
+    marks = (*known.marks, *selected, *map(claim_mark, claims))
+    return msgspec.structs.replace(known, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks)
+
+
+def base_key(key: str) -> str:
+    """Return the key of the class that a variant is of."""
+    return key.partition(_VARIANT)[0]
+
+
+def node_requests(pod: Pod) -> Amounts:
+    """Return what a pod takes of a node as a whole, as kube-scheduler counts it.
+
+    The larger of the long-running containers' sum and the peak while init containers run beside the sidecars started
+    before them; pod-level requests instead of that for CPU and memory; plus overhead; and one pod slot. However many
+    containers ask for a resource, it is no more than any node is believed to have.
+    """
+    running: Amounts = {}
+    peak: Amounts = {}
+    for container in pod.containers:
+        for resource, amount in container.requests.items():
+            now = running.get(resource, 0) + amount
+            peak[resource] = max(peak.get(resource, 0), now)
+            if container.kind is not ContainerKind.INIT:
+                running[resource] = now
+    if pod.pod_resources is not None:
+        for resource, amount in pod.pod_resources.items():
+            if resource in (CPU, MEMORY) or resource.startswith("hugepages-"):
+                peak[resource] = amount
+    for resource, amount in pod.overhead.items():
+        peak[resource] = peak.get(resource, 0) + amount
+    requests = {resource: min(peak[resource], MAX_AMOUNT) for resource in sorted(peak) if peak[resource]}
+    requests[PODS] = 1
+    return requests

@@ -1,0 +1,133 @@
+"""Numbers for what nodes are like in a cycle, so that what is once found out of a node holds for all that are like it.
+
+A large cluster has few kinds of nodes, and a cycle takes each through the same states: what a class of pods meets on a
+node, and what becomes of the node when a pod is charged to it, depends on nothing but that state.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.columns import Ints, ZoneCharge
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """How a row was at one moment, for `RowStates.restore`."""
+
+    mark: NodeMark
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    """What charging comes to on a row of one state; it keeps alive what it is found by the identity of."""
+
+    requests: Amounts
+    asked: ZoneCharge
+    charge: ZoneCharge
+    state: int
+
+
+class RowStates:
+    """The rows of a cycle's own columns; whoever changes one otherwise says so by `changed`."""
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        #: By row; -1 where it is not known.
+        self._kinds: Ints = np.full(len(columns.present), -1)
+        self._states = [-1] * len(columns.present)
+        self._kind_numbers: dict[object, int] = {}
+        self._state_numbers: dict[object, int] = {}
+        #: By state.
+        self._kinds_of_states: list[int] = []
+        self._marks: list[NodeMark | None] = []
+        self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
+
+    def kind(self, row: int) -> int:
+        """Return a row's number; equal where any pod fares the same on the zones."""
+        kind = int(self._kinds[row])
+        if kind < 0:
+            likeness = self._columns.likeness(row, published=True)
+            kind = self._kinds[row] = self._kind_numbers.setdefault(likeness, len(self._kind_numbers))
+        return kind
+
+    def kinds(self, rows: Ints) -> Ints:
+        """Return the numbers of rows as `kind` does."""
+        kinds = self._kinds[rows]
+        if (kinds < 0).any():
+            for row in rows[kinds < 0].tolist():
+                self.kind(row)
+            kinds = self._kinds[rows]
+        return kinds
+
+    def state(self, row: int) -> int:
+        """Return a row's number; equal where also the whole nodes' amounts are the same, and what is being released."""
+        state = self._states[row]
+        if state < 0:
+            columns, kind = self._columns, self.kind(row)
+            figures = (columns.used, columns.allocatable, columns.releasing, columns.zones.releasing)
+            key = kind, *(figure[row].tobytes() for figure in figures)
+            state = self._states[row] = self._state_numbers.setdefault(key, len(self._state_numbers))
+            if state == len(self._marks):
+                self._marks.append(None)
+                self._kinds_of_states.append(kind)
+        return state
+
+    def before(self, row: int) -> Before:
+        """Return how a row is, to restore it later."""
+        state = self._states[row]
+        if state < 0:
+            return Before(self._columns.mark(row), state)
+        return Before(self._mark(row, state), state)
+
+    def restore(self, row: int, before: Before) -> None:
+        """Put a row back to where it was."""
+        self._columns.restore(row, before.mark)
+        self._set(row, before.state)
+
+    def changed(self, row: int) -> None:
+        """A row is not like before."""
+        self._set(row, -1)
+
+    def charge(self, row: int, requests: Amounts, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
+        """Charge a pod to a row.
+
+        Args:
+            row: the node.
+            requests: what the pod takes of the node as a whole; not changed afterwards by anybody.
+            charge: what it takes of its zones.
+            releasing: it terminates already.
+
+        Returns:
+            the charge as it came about: memory is drawn from what is free now.
+        """
+        key = self.state(row), id(requests), id(charge), releasing
+        effect = self._effects.get(key)
+        if effect is None:
+            columns = self._columns
+            columns.charge(row, requests, releasing=releasing)
+            placed = columns.zones.charge(row, charge, releasing=releasing)
+            columns.zones.assume(row, placed)
+            self._set(row, -1)
+            state = self.state(row)
+            self._mark(row, state)
+            effect = self._effects[key] = _Effect(requests, charge, placed, state)
+            return placed
+        mark = self._marks[effect.state]
+        assert mark is not None, "kept with the effect"
+        self._columns.restore(row, mark)
+        self._set(row, effect.state)
+        return effect.charge
+
+    def _mark(self, row: int, state: int) -> NodeMark:
+        mark = self._marks[state]
+        if mark is None:
+            mark = self._marks[state] = self._columns.mark(row)
+        return mark
+
+    def _set(self, row: int, state: int) -> None:
+        self._states[row] = state
+        self._kinds[row] = -1 if state < 0 else self._kinds_of_states[state]

@@ -1,0 +1,206 @@
+"""What a simulation does to the nodes, and how it is taken back: placing, evicting and putting back, in any nesting.
+
+Each step keeps how its node was before: two rows of numbers. Rolling back restores them, so it is exact whatever
+happened in between, also for memory, whose manager gives back otherwise than it takes.
+
+A victim that is put back is tried where it was first. A kubelet does not move a running pod, so "where it was" is not
+another placement on the same zones: it means that the eviction never happens. `stays_put` therefore takes the eviction
+out and does again what came after it on that node. If all of that comes out the same, the pod stays; if not, nothing
+has changed, and any other place for it is a real move.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from kaicore.rules.engine.constraints.volume_supply import GivenVolume
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.row_states import Before, RowStates
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.columns import ZoneCharge
+
+
+@dataclass(frozen=True, slots=True)
+class PodCharge:
+    """A pod on a node.
+
+    Attributes:
+        uid: the pod.
+        row: the node.
+        requests: what it takes of the node as a whole.
+        charge: what it takes of its zones.
+        releasing: it terminates already.
+        marks: what it leaves there for the rules of others (`kaicore.rules.engine.constraints.pod_marks`).
+        volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.
+        arrival: it is decided on by this cycle, and what its kubelet gives it is not known for certain.
+    """
+
+    uid: str
+    row: int
+    requests: Amounts
+    charge: ZoneCharge = field(default_factory=ZoneCharge)
+    releasing: bool = False
+    marks: tuple[str, ...] = ()
+    volumes: tuple[GivenVolume, ...] = ()
+    arrival: Arrival | None = None
+
+    def same_place(self, other: "PodCharge") -> bool:
+        """Tell whether a pod has the same place twice: the same node, zones and amounts per zone."""
+        return self.row == other.row and self.charge.split == other.charge.split
+
+
+class _Kind(Enum):
+    PLACE = "place"
+    EVICT = "evict"
+    STAY = "stay"
+    LET_GO = "let-go"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    kind: _Kind
+    pod_charge: PodCharge
+    before: Before
+    #: Place of the eviction that a pod's staying takes back.
+    cancels: int = -1
+
+
+class Statement:
+    """The steps of a simulation on a cycle's own columns.
+
+    A savepoint is the number of steps taken; a later one is void once an earlier one is rolled back to.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self.columns = self._columns = columns
+        self.states = RowStates(columns)
+        #: Every row that changed, in order, those that were put back included.
+        self.touched: list[int] = []
+        self._steps: list[_Step] = []
+        #: The numbers of the steps on each row.
+        self._of_row: dict[int, list[int]] = {}
+
+    def savepoint(self) -> int:
+        """Return where to roll back to later."""
+        return len(self._steps)
+
+    def rollback(self, savepoint: int) -> set[int]:
+        """Undo everything since a savepoint; returns the rows that changed."""
+        undone = self._steps[savepoint:]
+        for step in reversed(undone):
+            row = step.pod_charge.row
+            self.states.restore(row, step.before)
+            if step.kind is not _Kind.LET_GO:
+                self.leave(step.pod_charge, sign=1 if step.kind is _Kind.EVICT else -1)
+            self._of_row[row].pop()
+            self.touched.append(row)
+        del self._steps[savepoint:]
+        return {step.pod_charge.row for step in undone}
+
+    def place(self, pod_charge: PodCharge) -> PodCharge:
+        """Charge a pod to a node; returns it with its memory as it is drawn there."""
+        before = self.states.before(pod_charge.row)
+        placed = self._charge(pod_charge)
+        self.leave(placed)
+        self._take(_Step(_Kind.PLACE, placed, before))
+        return placed
+
+    def evict(self, pod_charge: PodCharge) -> None:
+        """Take a pod off its node, as if it were gone."""
+        self._take(_Step(_Kind.EVICT, pod_charge, self.states.before(pod_charge.row)))
+        self._release(pod_charge)
+        self.leave(pod_charge, sign=-1)
+
+    def let_go(self, pod_charge: PodCharge) -> None:
+        """Count a pod among those that are being released; it holds what it holds until it is gone."""
+        self._take(_Step(_Kind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
+        for sign, releasing in ((-1, False), (1, True)):
+            self._columns.charge(pod_charge.row, pod_charge.requests, sign=sign, releasing=releasing)
+        self._columns.zones.set_releasing(pod_charge.row, pod_charge.charge, releasing=True)
+        self.states.changed(pod_charge.row)
+
+    def leave(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
+        """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
+        if pod_charge.marks:
+            self._columns.marks.charge(pod_charge.row, pod_charge.marks, sign=sign)
+        if pod_charge.volumes:
+            self._columns.volumes.give(pod_charge.volumes, sign=sign)
+
+    def arrivals(self, row: int) -> tuple[Arrival, ...]:
+        """Return the pods that were put on a row and may get other zones than predicted, in order."""
+        steps = (self._steps[number] for number in self._of_row.get(row, ()))
+        return tuple(step.pod_charge.arrival for step in steps if step.kind is _Kind.PLACE and step.pod_charge.arrival)
+
+    def stays_put(self, pod_charge: PodCharge) -> bool:
+        """Take a pod's eviction back if all that came after it on its node can be as it is.
+
+        Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
+        (`kaicore.rules.engine.constraints.constraint_evaluator`).
+
+        Args:
+            tenancy: as it was evicted.
+
+        Raises:
+            ValueError: it is not evicted.
+        """
+        place = self._eviction(pod_charge)
+        row, now = pod_charge.row, self.states.before(pod_charge.row)
+        numbers = self._of_row[row]
+        cancelled = {step.cancels for number in numbers if (step := self._steps[number]).kind is _Kind.STAY} | {place}
+        first = min(cancelled)
+        self.states.restore(row, self._steps[first].before)
+        for number in numbers[bisect_left(numbers, first) :]:
+            step = self._steps[number]
+            if step.kind is _Kind.EVICT:
+                if number not in cancelled:
+                    self._release(step.pod_charge)
+            elif step.kind is _Kind.PLACE and not (
+                self._fits(step.pod_charge) and self._charge(step.pod_charge).same_place(step.pod_charge)
+            ):
+                self.states.restore(row, now)
+                return False
+        self.leave(pod_charge)
+        self._take(_Step(_Kind.STAY, pod_charge, now, cancels=place))
+        return True
+
+    def _take(self, step: _Step) -> None:
+        self._of_row.setdefault(step.pod_charge.row, []).append(len(self._steps))
+        self._steps.append(step)
+        self.touched.append(step.pod_charge.row)
+
+    def _eviction(self, pod_charge: PodCharge) -> int:
+        for number in reversed(self._of_row.get(pod_charge.row, ())):
+            step = self._steps[number]
+            if step.pod_charge.uid == pod_charge.uid:
+                if step.kind is _Kind.EVICT:
+                    return number
+                break
+        raise ValueError(f"pod {pod_charge.uid}: is not evicted from row {pod_charge.row}")
+
+    def _fits(self, pod_charge: PodCharge) -> bool:
+        return self._columns.fits(pod_charge.row, pod_charge.requests) and self._columns.zones.holds(
+            pod_charge.row, pod_charge.charge
+        )
+
+    def _charge(self, pod_charge: PodCharge) -> PodCharge:
+        charge = self.states.charge(
+            pod_charge.row, pod_charge.requests, pod_charge.charge, releasing=pod_charge.releasing
+        )
+        return PodCharge(
+            pod_charge.uid,
+            pod_charge.row,
+            pod_charge.requests,
+            charge,
+            releasing=pod_charge.releasing,
+            marks=pod_charge.marks,
+            volumes=pod_charge.volumes,
+            arrival=pod_charge.arrival and replace(pod_charge.arrival, charge=charge),
+        )
+
+    def _release(self, pod_charge: PodCharge) -> None:
+        zones = self._columns.zones
+        self._columns.charge(pod_charge.row, pod_charge.requests, sign=-1, releasing=pod_charge.releasing)
+        zones.release(pod_charge.row, pod_charge.charge, releasing=pod_charge.releasing)
+        zones.assume(pod_charge.row, pod_charge.charge, sign=-1)
+        self.states.changed(pod_charge.row)

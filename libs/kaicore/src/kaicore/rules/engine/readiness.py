@@ -1,0 +1,58 @@
+"""Which waiting pods a cycle may place at all, and why it may not place the others."""
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_pods import CyclePods
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.reason import Reason
+
+
+def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:
+    """Return the groups that have waiting pods of our scheduler, by key, in the order of the input."""
+    found: dict[str, PendingGroup] = {}
+    for key in cycle_input.pending:
+        workload = cycle_input.workloads[key]
+        if any(member.pod.scheduler_name == config.scheduler_name for member in workload.waiting.values()):
+            found[key] = _pending_group(workload, cycle_input, config, pods)
+    return found
+
+
+def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
+    held_back = 0
+
+    def may_be_placed(member: Member) -> bool:
+        nonlocal held_back
+        if member.pod.scheduler_name != config.scheduler_name:
+            return False
+        ready = not class_refusal(pods.class_of(member)) and member.pod.uid not in cycle_input.in_backoff
+        held_back += not ready
+        return ready
+
+    waiting = {} if workload.unsupported else workload.ready(may_be_placed)
+    return PendingGroup(workload, waiting, held_back)
+
+
+def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
+    """Return why pods of a class may not be placed anywhere; empty if they may."""
+    if pod_class.gated:
+        return (Reason(code=Code.SCHEDULING_GATED, detail=", ".join(pod_class.gated)),)
+    if pod_class.malformed:
+        return (Reason(code=Code.MALFORMED, detail=pod_class.malformed),)
+    if pod_class.unsupported:
+        return (Reason(code=Code.UNSUPPORTED, detail=", ".join(pod_class.unsupported)),)
+    if pod_class.flavors.unknown:
+        detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
+        return (Reason(code=Code.FLAVOR_UNKNOWN, detail=detail),)
+    if pod_class.volumes.waits:
+        return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
+    return ()
+
+
+def unsupported(workload: Workload) -> Reason:
+    """Return why nothing of a group starts that requires what is not supported yet."""
+    detail = f"required topology ({', '.join(workload.unsupported)})"
+    return Reason(code=Code.UNSUPPORTED, group=told_key(workload.group.key), detail=detail)

@@ -1,0 +1,252 @@
+"""Room that is reserved for nominated pods until the pods that hold it are gone.
+
+A reservation is charged to the nodes and to its queue, so that no other pod gets the room. A group with a higher place
+may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_pods import CyclePods
+from kaicore.rules.engine.cycle_record import CycleRecord
+from kaicore.rules.engine.decisions import Cleared, ClearReason
+from kaicore.rules.engine.gang_planner import Steps
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.node_timeline import NodeTimeline
+from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.workload import Member, Nomination
+
+#: A group, and the assignments that are reserved for its pods.
+Suspended = list[tuple[PendingGroup, list[Assignment]]]
+
+
+class Reservations:
+    """The reservations of one cycle, by group."""
+
+    def __init__(
+        self,
+        cycle_input: CycleInput,
+        config: EngineConfig,
+        *,
+        pods: CyclePods,
+        nodes: NodeTimeline,
+        pending_groups: Mapping[str, PendingGroup],
+        record: CycleRecord,
+    ) -> None:
+        self._input = cycle_input
+        self._config = config
+        self._accounts = cycle_input.accounts
+        self._pods = pods
+        self._nodes = nodes
+        self._pending_groups = pending_groups
+        self._record = record
+        self._by_group: dict[str, list[Assignment]] = {}
+        #: Keys of groups for which this cycle has decided to reserve room.
+        self._new: set[str] = set()
+        #: Groups for which another scheduler reserved room where no pod is leaving.
+        self._idle: list[PendingGroup] = []
+
+    def restore(self) -> None:
+        """Reserve the room that pods are nominated for already, higher priority first; clear what cannot be reserved.
+
+        A nomination of another scheduler, or of this one in an earlier life, holds as long as a pod leaves that node.
+        It holds in the first cycle in which no pod does any more, too, so that the nominated pod may start before
+        others take the room; but no longer (`clear_idle`).
+        """
+        for member in self._input.nominated:
+            if member.nomination is not None and self._nodes.row(member.nomination.node) in self._rows_with_leaving:
+                assignment = self._try_foreign(member, member.nomination)
+                if assignment is not None:
+                    self._nodes.statement.place(assignment.pod_charge)
+                    self._nodes.future.statement.place(assignment.pod_charge)
+        nominated = [pending_group for pending_group in self._pending_groups.values() if pending_group.nominated]
+        for pending_group in sorted(nominated, key=lambda pending_group: pending_group.reservation_order_key):
+            self._restore(pending_group)
+
+    def _restore(self, pending_group: PendingGroup) -> None:
+        assignments: list[Assignment] = []
+        expired = lost = False
+        idle = True
+        for member in pending_group.unplaced:
+            nomination = member.nomination
+            if nomination is None:
+                continue
+            row = self._nodes.row(nomination.node)
+            expired |= self._input.now - nomination.at >= self._config.nomination_us
+            marks = self._pods.class_of(member).marks
+            recorded = Assignment(member, row, nomination.charge, nomination.placement, marks)
+            assignment = self._try_foreign(member, nomination) if nomination.foreign else recorded
+            lost |= assignment is None
+            idle &= nomination.foreign and row not in self._rows_with_leaving
+            assignments.append(assignment or recorded)
+        if expired:
+            self._clear(pending_group, assignments, ClearReason.GAVE_UP)
+        elif lost or pending_group.step().missing or not self._reserve(pending_group, assignments):
+            self._clear(pending_group, assignments, ClearReason.NO_LONGER_FITS)
+        elif idle:
+            self._idle.append(pending_group)
+
+    def clear_idle(self) -> None:
+        """Clear foreign nominations of pods that did not start, on nodes that no pod leaves any more."""
+        for pending_group in self._idle:
+            assignments = self._by_group.pop(pending_group.key, None)
+            if assignments:
+                self._clear(pending_group, assignments, ClearReason.NOTHING_LEAVES)
+
+    def take_off_accounts(self, pending_groups: Iterable[PendingGroup]) -> None:
+        """Take the reservations of groups off their queues' accounts."""
+        for pending_group in pending_groups:
+            assignments = self._by_group.get(pending_group.key, ())
+            request = self._pods.requests_of(assignment.member for assignment in assignments)
+            self._accounts.release(pending_group.group, request)
+
+    def suspend(self, pending_groups: Sequence[PendingGroup], *, future: bool = False) -> Suspended:
+        """Take the reservations of groups off the nodes and the accounts, or with `future` off the future's nodes.
+
+        Rolling back the statement and the accounts restores them.
+
+        Returns:
+            the reservations.
+        """
+        suspended = []
+        if not future:
+            self.take_off_accounts(pending_groups)
+        statement = self._nodes.future.statement if future else self._nodes.statement
+        for pending_group in pending_groups:
+            assignments = self._by_group.get(pending_group.key)
+            if assignments:
+                suspended.append((pending_group, assignments))
+                for assignment in assignments:
+                    statement.evict(assignment.pod_charge)
+        return suspended
+
+    def reconcile(self, suspended: Suspended, assignments: Sequence[Assignment]) -> tuple[Cleared, ...]:
+        """Reserve what is left of suspended reservations after pods were placed, and clear what no longer fits.
+
+        Args:
+            suspended: off the nodes of both times; in the order in which the reservations are to be made again.
+            assignments: where pods were placed. What was reserved for these pods is used up.
+
+        Returns:
+            the nominations that are cleared.
+        """
+        placed = {assignment.member.pod.uid for assignment in assignments}
+        groups = {assignment.member.group for assignment in assignments}
+        cleared: list[Cleared] = []
+        for pending_group, reserved in suspended:
+            key = pending_group.key
+            del self._by_group[key]
+            rest = [assignment for assignment in reserved if assignment.member.pod.uid not in placed]
+            if not rest:
+                pending_group.nominated = False
+            elif not self._reserve(pending_group, rest):
+                reason = ClearReason.NO_LONGER_FITS if key in groups else ClearReason.TAKEN
+                cleared += self._cleared(pending_group, rest, reason)
+        return tuple(cleared)
+
+    def add(self, pending_group: PendingGroup, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Reserve room that this cycle found, charged to the nodes already; return all that the group has then."""
+        key = pending_group.key
+        reserved = self._by_group[key] = [*self._by_group.get(key, ()), *assignments]
+        self._new.add(key)
+        return reserved
+
+    def is_new(self, group: str) -> bool:
+        """Tell whether this cycle has decided to reserve room for a group."""
+        return group in self._new
+
+    def takeable(self, *, below: int, behind: PendingGroup | None = None) -> list[PendingGroup]:
+        """Return the groups whose reservations may be taken, higher priority first.
+
+        Those that this cycle has decided on are left out: a cycle decides once about a pod.
+
+        Args:
+            below: groups of a lower priority than this.
+            behind: a group with a reservation; also the groups that come after it.
+        """
+        groups = [self._pending_groups[key] for key in self._by_group if key not in self._new]
+
+        def may_be_taken(pending_group: PendingGroup) -> bool:
+            return pending_group.group.priority < below or (
+                behind is not None and pending_group.reservation_order_key > behind.reservation_order_key
+            )
+
+        return sorted(filter(may_be_taken, groups), key=lambda pending_group: pending_group.reservation_order_key)
+
+    def usable_by(self, steps: Steps) -> tuple[list[PendingGroup], list[PendingGroup]]:
+        """Return the groups of steps that have reservations, and the other groups whose reservations they may take."""
+        own = [pending_group for pending_group, _ in steps if pending_group.nominated]
+        lowest = min(pending_group.group.priority for pending_group, _ in steps)
+        takeable = self.takeable(below=lowest, behind=own[0] if own else None)
+        return own, [pending_group for pending_group in takeable if pending_group not in own]
+
+    def except_of(self, pending_groups: Iterable[PendingGroup]) -> list[Assignment]:
+        """Return everything that is reserved for other groups than these."""
+        keys = {pending_group.key for pending_group in pending_groups}
+        return [assignment for key, reserved in self._by_group.items() if key not in keys for assignment in reserved]
+
+    def _reserve(self, pending_group: PendingGroup, assignments: list[Assignment]) -> bool:
+        """Charge nominated pods if all of them fit once the pods that leave are gone, and are allowed by then."""
+        columns, group = self._nodes.columns, pending_group.group
+        pending_group.nominated = False
+        if any(assignment.row < 0 or not columns.present[assignment.row] for assignment in assignments):
+            return False
+        request = self._pods.requests_of(assignment.member for assignment in assignments)
+        if self._accounts.refusal(group, request):
+            return False
+        now = self._nodes.now
+        non_monotonic = any(
+            now.outlook(self._pods.class_of(assignment.member)).may_change for assignment in assignments
+        )
+        future = self._nodes.future if non_monotonic or self._nodes.has_future else None
+        savepoint = now.statement.savepoint(), future.statement.savepoint() if future is not None else 0
+        reserved: list[Assignment] = []
+        for recorded in assignments:
+            assignment, pod_class = recorded, self._pods.class_of(recorded.member)
+            if pod_class.volumes.wanted:
+                # The volume that it was nominated with may be given to another pod by now.
+                assignment = replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
+            now.statement.place(assignment.pod_charge)
+            if not columns.lasts(assignment.row):
+                break
+            if future is not None:
+                if non_monotonic and future.outlook(pod_class).ruled_out(assignment.row):
+                    break
+                future.statement.place(assignment.pod_charge)
+            reserved.append(assignment)
+        else:
+            self._by_group[group.key] = reserved
+            self._accounts.charge(group, request)
+            pending_group.nominated = True
+            return True
+        now.statement.rollback(savepoint[0])
+        if future is not None:
+            future.statement.rollback(savepoint[1])
+        return False
+
+    def _clear(self, pending_group: PendingGroup, assignments: list[Assignment], reason: ClearReason) -> None:
+        self._record.clear(self._cleared(pending_group, assignments, reason))
+
+    def _cleared(
+        self, pending_group: PendingGroup, assignments: list[Assignment], reason: ClearReason
+    ) -> list[Cleared]:
+        pending_group.nominated = False
+        return [self._record.cleared(assignment, reason) for assignment in assignments]
+
+    def _try_foreign(self, member: Member, nomination: Nomination) -> Assignment | None:
+        """Return what a pod would get on the node that its status names, once the pods that leave are gone."""
+        row = self._nodes.row(nomination.node)
+        if row < 0:
+            return None
+        future = self._nodes.future
+        savepoint = future.statement.savepoint()
+        assignment = future.place_on(member, row)
+        future.statement.rollback(savepoint)
+        return assignment
+
+    @cached_property
+    def _rows_with_leaving(self) -> set[int]:
+        return {self._nodes.row(member.node) for member in self._input.leaving}

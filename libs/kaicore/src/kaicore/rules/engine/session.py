@@ -1,0 +1,200 @@
+"""What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
+
+from collections.abc import Iterable, Sequence
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.doubts import Doubts
+from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_pods import CyclePods
+from kaicore.rules.engine.cycle_record import CycleRecord
+from kaicore.rules.engine.decisions import CycleResult, Eviction
+from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
+from kaicore.rules.engine.gang_planner import GangPlanner, Steps
+from kaicore.rules.engine.placement.node_timeline import NodeTimeline
+from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.readiness import pending_groups
+from kaicore.rules.engine.reservations import Reservations, Suspended
+from kaicore.rules.engine.victims.job_failures import FailureAccounts
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.reason import Reason
+
+
+class Session:
+    """A cycle at work.
+
+    Attributes:
+        cycle_input: what the cycle decides on.
+        config: the shard's settings.
+        accounts: the queues' accounts.
+        budgets: how many pods PodDisruptionBudgets still let be evicted.
+        failures: how many failures Jobs still bear.
+        pods: looks up pods.
+        pending_groups: groups with waiting pods, by key.
+        nodes: the nodes now and in the future.
+        gangs: plans what starts at once.
+        reservations: the room that is reserved for nominated pods.
+        record: what was decided so far.
+        class_reasons: why no node is for a class, by its key, once a pod of it found none.
+        steps_left: how many more sets of victims the searches may try.
+    """
+
+    def __init__(self, cycle_input: CycleInput, config: EngineConfig) -> None:
+        self.cycle_input = cycle_input
+        self.config = config
+        self.accounts = cycle_input.accounts
+        self.budgets = cycle_input.budgets.copy()
+        self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
+        self.pods = CyclePods(cycle_input)
+        self.pending_groups = pending_groups(cycle_input, config, self.pods)
+        self._doubts: Doubts | None = None
+        columns = cycle_input.columns.copy()
+        configure_kubelets(columns, config)
+        for class_key in sorted(self.pods.classes):
+            columns.vector(self.pods.classes[class_key].requests)
+        self.nodes = NodeTimeline(
+            columns,
+            now=lambda statement: self._placer(statement, doubted=True),
+            placer=self._placer,
+            leaving=self._leaving,
+        )
+        self.class_reasons: dict[str, tuple[Reason, ...]] = {}
+        self.steps_left = config.search_steps
+        self.record = CycleRecord(pods=self.pods, nodes=columns.names)
+        self.gangs = GangPlanner(
+            cycle_input,
+            config,
+            pods=self.pods,
+            pending_groups=self.pending_groups,
+            class_reasons=self.class_reasons,
+        )
+        self.reservations = Reservations(
+            cycle_input,
+            config,
+            pods=self.pods,
+            nodes=self.nodes,
+            pending_groups=self.pending_groups,
+            record=self.record,
+        )
+
+    def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
+        """Decide that steps start.
+
+        Args:
+            steps: what starts.
+            assignments: where its pods go; charged to the nodes as they are now.
+            suspended: reservations of these groups and of others, suspended on the nodes of both times.
+        """
+        if self.nodes.has_future:
+            for assignment in assignments:
+                self.nodes.future.statement.place(assignment.pod_charge)
+        for pending_group, _ in steps:
+            self.accounts.charge(pending_group.group, self.gangs.request_of(pending_group))
+        cleared = self.reservations.reconcile(suspended, assignments)
+        depends_on = steps[0][0].started_by
+        for pending_group, step in steps:
+            pending_group.take(step.members)
+            if step.gang:
+                pending_group.started_by = self.record.batches
+        self.record.place(assignments, cleared, depends_on=depends_on)
+        by_group = _by_group(assignments)
+        for pending_group, _ in steps:
+            pending_group.assignments += by_group.get(pending_group.key, [])
+
+    def nominate(
+        self,
+        steps: Steps,
+        assignments: Sequence[Assignment],
+        evictions: Sequence[tuple[Member, Eviction]],
+        suspended: Suspended,
+    ) -> None:
+        """Decide that victims are evicted and that their room is reserved.
+
+        Args:
+            steps: what is to start.
+            assignments: where its pods go; charged to the future's nodes.
+            evictions: the victims; taken off the future's nodes.
+            suspended: reservations of other groups, suspended on the nodes of both times.
+        """
+        for member, eviction in evictions:
+            self._release(member, eviction)
+        for assignment in assignments:
+            self.nodes.statement.place(assignment.pod_charge)
+        by_group = _by_group(assignments)
+        for pending_group, step in steps:
+            self.accounts.charge(pending_group.group, self.pods.requests_of(step.members))
+            pending_group.nominated = pending_group.blocked = True
+            pending_group.take(step.members)
+            reserved = self.reservations.add(pending_group, by_group.get(pending_group.key, []))
+            pending_group.reasons = (self._waits_for_victims(reserved),)
+        cleared = self.reservations.reconcile(suspended, assignments)
+        self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
+
+    def evict(self, evictions: Sequence[tuple[Member, Eviction]]) -> None:
+        """Decide that pods are evicted although no other pod gets their room."""
+        for member, eviction in evictions:
+            self._release(member, eviction)
+            if self.nodes.has_future:
+                self.nodes.future.statement.evict(self.pods.charge_of(member))
+        self.record.evict([eviction for _, eviction in evictions])
+
+    def count_eviction(self, members: Sequence[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not evicted."""
+        self.budgets.take(members, sign=sign)
+        self.failures.take(members, sign=sign)
+
+    def never_fits(self, class_key: str) -> bool:
+        """Tell from a class's reasons whether its pods fit nowhere, whatever pods end."""
+        reasons = self.class_reasons.get(class_key, ())
+        return bool(reasons) and all(reason.code in UNRESOLVABLE for reason in reasons)
+
+    def result(self) -> CycleResult:
+        """Return what was decided, and what is left, with the reasons."""
+        if self._doubts is not None and self._doubts.due:
+            self.record.wait_until(self._doubts.due)
+        return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
+
+    def _placer(self, statement: Statement, *, doubted: bool = False) -> Placer:
+        """Return a placer; one that doubts puts a pod only where it fits whatever is not known yet."""
+        matters = self.cycle_input.matters if doubted else None
+        if matters is not None:
+            self._doubts = Doubts(matters, statement)
+        return Placer(
+            statement,
+            self.pods.class_of,
+            self.cycle_input.excluded_nodes,
+            self.config,
+            self._doubts if doubted else None,
+        )
+
+    def _release(self, member: Member, eviction: Eviction) -> None:
+        """Count a pod as leaving: it holds its node until it is gone."""
+        self.record.evicted[eviction.uid] = eviction
+        self.gangs.lose(member)
+        self.nodes.statement.let_go(self.pods.charge_of(member))
+
+    def _leaving(self) -> Iterable[PodCharge]:
+        """Yield the pods that leave: those that did before the cycle, and those that it evicts."""
+        for member in self.cycle_input.leaving:
+            yield self.pods.charge_of(member)
+        for pending_group in self.pending_groups.values():
+            for member in pending_group.workload.active.values():
+                if member.pod.uid in self.record.evicted:
+                    yield self.pods.charge_of(member)
+
+    def _waits_for_victims(self, reserved: Sequence[Assignment]) -> Reason:
+        names = self.nodes.columns.names
+        return Reason(
+            code=Code.WAITS_FOR_VICTIMS,
+            nodes=len({assignment.row for assignment in reserved}),
+            example=min((names[assignment.row] for assignment in reserved), default=""),
+            need=len(reserved),
+        )
+
+
+def _by_group(assignments: Sequence[Assignment]) -> dict[str, list[Assignment]]:
+    by_group: dict[str, list[Assignment]] = {}
+    for assignment in assignments:
+        by_group.setdefault(assignment.member.group, []).append(assignment)
+    return by_group

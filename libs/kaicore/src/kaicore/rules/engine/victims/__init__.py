@@ -1,0 +1,1 @@
+"""Which running pods are to leave so that others can start, and what that costs."""

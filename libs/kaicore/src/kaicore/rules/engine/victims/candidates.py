@@ -1,0 +1,243 @@
+"""Which pods may be evicted for a group, and which pods have to go together.
+
+A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. What
+that costs is `kaicore.rules.engine.victims.eviction_cost`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.eviction_cost import Ending, cost_of, minutes_run
+from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
+from kaicore.rules.engine.workload import Counts, Member, Workload
+from kaicore.rules.numa.columns import Ints
+
+
+class Candidates:
+    """The pods that may be evicted for a group.
+
+    Attributes:
+        workloads: the groups whose pods may be evicted, by key.
+        on_row: the pods that are still there to be evicted, by row and uid.
+    """
+
+    def __init__(self, session: Session, workloads: Sequence[Workload], *, protected: Mapping[str, int]) -> None:
+        """Args:
+        session: the cycle.
+        workloads: the groups whose pods may be evicted.
+        protected: until when some of them must keep their minimum, by key; microseconds since the epoch.
+        """
+        self._session = session
+        self._protected = protected
+        priorities = sorted({workload.group.priority for workload in workloads})
+        self._ranks = {priority: rank for rank, priority in enumerate(priorities, 1)}
+        self.workloads = {workload.group.key: workload for workload in workloads}
+        #: How many pods are evicted, by group and leaf.
+        self._evicted: dict[str, dict[str, int]] = {}
+        #: Keys of groups of which nothing may be evicted in the present search.
+        self._banned: set[str] = set()
+        #: How many of the cycle's evictions are taken into account.
+        self._synced = len(session.record.evicted)
+        #: What is evicted together with a pod, by group and uid, as long as nothing is taken from the group.
+        self._victim_sets: dict[str, dict[str, VictimSet | None]] = {}
+        self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
+        columns = session.nodes.columns
+        self.on_row: dict[int, dict[str, Member]] = {}
+        for workload in workloads:
+            for uid, member in workload.active.items():
+                if uid not in session.record.evicted:
+                    self.on_row.setdefault(columns.rows[member.node], {})[uid] = member
+                else:
+                    self._count(workload, member)
+
+    def begin(self, keep: Iterable[str]) -> None:
+        """Begin another search: pods that the cycle decided to evict meanwhile are no candidates any more.
+
+        Args:
+            keep: keys of groups of which nothing may be evicted in it.
+        """
+        self._banned = set(keep)
+        evicted = list(self._session.record.evicted.values())[self._synced :]
+        self._synced += len(evicted)
+        for eviction in evicted:
+            workload = self.workloads.get(eviction.group)
+            member = None if workload is None else workload.active.get(eviction.uid)
+            if workload is not None and member is not None and self.has(member):
+                self._take(member)
+
+    def has(self, member: Member) -> bool:
+        """Tell whether a pod is still there to be evicted."""
+        return member.pod.uid in self.on_row.get(self._row(member), ())
+
+    def ban(self, group: str) -> None:
+        """Let no more pods of a group be evicted in this search."""
+        self._banned.add(group)
+
+    def victim_set(self, member: Member) -> VictimSet | None:
+        """Return what is evicted with a pod, as things stand; None if it may not be."""
+        if self._is_kept(member.group):
+            return None
+        victim_set = self._cached(member)
+        if victim_set is None or victim_set.shrinks or member.group not in self._session.cycle_input.needed_by:
+            return victim_set
+        # A group that cannot be without this one may be about to start, and have no pod yet that could be evicted.
+        return None if any(self._is_kept(other.group.key) for other in self._needing(member.group)) else victim_set
+
+    def _cached(self, member: Member) -> VictimSet | None:
+        """Return what would be evicted with a pod, whatever is kept in the present search."""
+        by_uid = self._victim_sets.setdefault(member.group, {})
+        uid = member.pod.uid
+        if uid not in by_uid:
+            by_uid[uid] = self._work_out(member)
+        return by_uid[uid]
+
+    def _is_kept(self, group: str) -> bool:
+        """Tell whether nothing may be taken from a group, as things stand."""
+        return group in self._banned or self._session.gangs.is_growing(group)
+
+    def _work_out(self, member: Member) -> VictimSet | None:
+        workload = self.workloads[member.group]
+        evicted = self._evicted.get(member.group, {})
+        counts = {leaf: count - evicted.get(leaf, 0) for leaf, count in workload.counts.items()}
+        members = workload.evicted_with(member, counts)
+        shrinks = len(members) < len(workload.active) - sum(evicted.values()) and workload.satisfied(counts)
+        if not shrinks and member.group in self._protected:
+            return None
+        parts = [(workload, self._still_there(members))]
+        if self._session.cycle_input.needed_by.get(member.group) and not workload.satisfied(
+            _less(counts, workload, members)
+        ):
+            for other in self._needing(member.group):
+                whole = self._whole(other)
+                if whole is None:
+                    return None
+                if whole:
+                    parts.append((other, whole))
+        all_members = tuple(other for _, part in parts for other in part)
+        cost = cost_of(
+            rank=sum(self._ranks[one.group.priority] for one, _ in parts),
+            ending=self._ending(all_members, shrinks=shrinks),
+            pods=len(all_members),
+            size=sum(self._session.pods.size_of(other) for other in all_members),
+            minutes=sum(minutes_run(other.running_since, now=self._session.cycle_input.now) for other in all_members),
+        )
+        return VictimSet(tuple(parts), all_members, cost, shrinks)
+
+    def _ending(self, members: Sequence[Member], *, shrinks: bool) -> Ending:
+        if self._session.failures.refuse(members):
+            return Ending.FAILS
+        return Ending.SHRINKS if shrinks else Ending.ENDS
+
+    def _needing(self, group: str) -> list[Workload]:
+        """Return the groups that do not go on without one, nor without one of those."""
+        given = self._session.cycle_input
+        keys = [group]
+        for key in keys:
+            keys += [other for other in sorted(given.needed_by.get(key, ())) if other not in keys]
+        return [given.workloads[key] for key in keys[1:]]
+
+    def _whole(self, workload: Workload) -> tuple[Member, ...] | None:
+        """Return all running pods of a group; None if not all of them may be evicted."""
+        key = workload.group.key
+        evicted = self._session.record.evicted
+        running = tuple(member for uid, member in workload.active.items() if uid not in evicted)
+        if running and key not in self.workloads:
+            return None
+        members = self._still_there(running)
+        return None if members and key in self._protected else members
+
+    def _still_there(self, members: Iterable[Member]) -> tuple[Member, ...]:
+        return tuple(sorted((member for member in members if self.has(member)), key=name_of))
+
+    def members(self, eligible: Callable[[Workload], bool]) -> Iterator[Member]:
+        """Yield the pods of eligible groups that are still there to be evicted."""
+        for members in self.on_row.values():
+            yield from (member for member in members.values() if eligible(self.workloads[member.group]))
+
+    def protected(self, may_evict: Callable[[Workload], bool]) -> tuple[int, int]:
+        """Count the pods that only their group's minimum runtime protects; with when the first of these runtimes ends.
+
+        Args:
+            may_evict: whether a group's queue lets it be evicted.
+        """
+        count, until = 0, 0
+        for key in sorted(self._protected):
+            workload = self.workloads[key]
+            if not self._session.gangs.is_growing(key) and may_evict(workload):
+                kept = sum(self.victim_set(member) is None for member in workload.active.values() if self.has(member))
+                count += kept
+                until = min(until or self._protected[key], self._protected[key]) if kept else until
+        return count, until
+
+    def take(self, victim_set: VictimSet) -> None:
+        """Count the pods of a set as evicted."""
+        for member in victim_set.members:
+            self._take(member)
+
+    def _take(self, member: Member) -> None:
+        self._changed(member.group)
+        self._count(self.workloads[member.group], member)
+        del self.on_row[self._row(member)][member.pod.uid]
+
+    def _count(self, workload: Workload, member: Member) -> None:
+        evicted = self._evicted.setdefault(workload.group.key, {})
+        leaf = workload.leaf(member)
+        evicted[leaf] = evicted.get(leaf, 0) + 1
+
+    def put_back(self, victim_set: VictimSet) -> None:
+        """Count the pods of a set as not evicted after all."""
+        for workload, members in victim_set.parts:
+            key = workload.group.key
+            self._changed(key)
+            evicted = self._evicted[key]
+            for member in members:
+                evicted[workload.leaf(member)] -= 1
+                self.on_row[self._row(member)][member.pod.uid] = member
+
+    def _changed(self, group: str) -> None:
+        """Forget what goes together in a group that has other pods now, and in all groups that it starts with."""
+        self._sums = None
+        for key in self._session.gangs.started_with([group]):
+            self._victim_sets.pop(key, None)
+
+    def sums(self) -> tuple[Ints, Ints, dict[int, int]]:
+        """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
+        if self._sums is not None:
+            return self._sums
+        columns = self._session.nodes.future.statement.columns
+        total = np.zeros_like(columns.used)
+        most = np.zeros_like(columns.used)
+        least: dict[int, int] = {}
+        vectors = {}
+        rows, held = [], []
+        for row, members in self.on_row.items():
+            for member in members.values():
+                # Another search may keep other groups, so every pod counts that may ever go.
+                victim_set = self._cached(member)
+                if victim_set is None:
+                    continue
+                if member.class_key not in vectors:
+                    vectors[member.class_key] = columns.vector(member.requests)
+                rows.append(row)
+                held.append(vectors[member.class_key])
+                least[row] = min(victim_set.cost, least.get(row, victim_set.cost))
+        if rows:
+            index = np.array(rows, np.int64)
+            amounts = np.array(held)
+            np.add.at(total, index, amounts)
+            np.maximum.at(most, index, amounts)
+        self._sums = total, most, least
+        return self._sums
+
+    def _row(self, member: Member) -> int:
+        return self._session.nodes.columns.rows[member.node]
+
+
+def _less(counts: Counts, workload: Workload, members: Iterable[Member]) -> Counts:
+    """Return pods by leaf without some."""
+    left = dict(counts)
+    for member in members:
+        left[workload.leaf(member)] -= 1
+    return left

@@ -1,0 +1,78 @@
+"""Moving running groups so that something else fits: who may be moved, and whether it is worth it.
+
+Gain and cost are both told in ten-thousandths of the largest node
+(`kaicore.rules.engine.victims.eviction_cost.PodSizes`): what starts, against what is moved. A group of several pods
+that ends as a whole counts twice, for all of it begins anew at once. Moving is worth it when the gain is more than the
+cost.
+
+A group that was moved stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: nothing gets done by what
+is moved again and again. So does one of which pods were to go for any other reason, or could not be evicted. A pod that
+is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
+"""
+
+import numpy as np
+
+from kaicore.rules.engine.explain.reasons import Code
+from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.victim_set import VictimSet
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.pod import Pod
+
+#: Creation times are told in whole seconds.
+_SECOND_US = 1_000_000
+
+
+def move_key(group: str, pod: Pod) -> str:
+    """Return under what it is remembered when pods of a group were moved: the group, or the owner of a lone pod."""
+    if group.startswith(f"{POD}/") and pod.owner is not None:
+        return f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}/{pod.owner.uid}"
+    return group
+
+
+def stays_until(session: Session, workload: Workload) -> int:
+    """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
+    at = workload.evicted_at
+    if session.cycle_input.moved_at:
+        pod, group = next(iter(workload.active.values())).pod, workload.group.key
+        key = move_key(group, pod)
+        moved_at = session.cycle_input.moved_at.get(key, 0)
+        if key == group or (pod.created_at + 1) * _SECOND_US > moved_at:
+            at = max(at, moved_at)
+    until = at + session.config.consolidate_cooldown_us
+    return until if session.cycle_input.now < until else 0
+
+
+def obstacle(session: Session, workload: Workload) -> tuple[Code, int] | None:
+    """Return why a running group is not moved, whatever it would be good for, and until when; None if it may be."""
+    if workload.unsupported:
+        return Code.CANNOT_RESTART, 0
+    if not session.config.consolidate_bare_pods and any(
+        member.pod.owner is None for member in workload.active.values()
+    ):
+        return Code.NOBODY_REMAKES, 0
+    until = stays_until(session, workload)
+    return (Code.MOVED_LATELY, until) if until else None
+
+
+def is_scattered(session: Session, steps: Steps) -> bool:
+    """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
+    columns = session.nodes.future.statement.columns
+    requests = columns.vector(session.pods.requests_of(members_of(steps)))
+    idle = np.maximum(columns.allocatable - columns.used, 0)[columns.present & columns.ready].sum(axis=0)
+    return bool((idle >= requests).all())
+
+
+def gain_of(session: Session, steps: Steps) -> int:
+    """Return what it gains that steps start."""
+    return sum(session.pods.size_of(member) for member in members_of(steps))
+
+
+def cost_of_moving(session: Session, victim_set: VictimSet) -> int:
+    """Return what it costs to move pods together."""
+    total = 0
+    for number, (workload, members) in enumerate(victim_set.parts):
+        whole = len(workload.active) > 1 and not (victim_set.shrinks and number == 0)
+        total += sum(session.pods.size_of(member) for member in members) * (2 if whole else 1)
+    return total

@@ -1,0 +1,165 @@
+"""The cheapest victims on one node whose eviction lets the node take a pod.
+
+What a node needs is worked out once for nodes that are alike. Which sets of victims are tried is bounded by
+`EngineConfig.search_steps`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.candidates import Candidates
+from kaicore.rules.engine.victims.eviction_cost import POD
+from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.numa.columns import Flags
+
+#: Most victim sets on a node for which every pair is tried.
+_MOST_FOR_PAIRS = 12
+
+#: A cost, and the indexes of the victim sets that have it together.
+_Choice = tuple[int, tuple[int, ...]]
+
+
+class NodeVictims:
+    """The victims of one search, node by node, on the future's nodes."""
+
+    def __init__(self, session: Session, candidates: Candidates, placer: Placer) -> None:
+        self._session = session
+        self._candidates = candidates
+        self._placer = placer
+        #: What was chosen, by all that it depends on.
+        self._chosen: dict[object, _Choice | None] = {}
+
+    def lower_bounds(self, pod_class: PodClass) -> list[tuple[int, int]]:
+        """Return the rows where evicting may help a class, as a sorted list, which is a heap.
+
+        Of each row there is the cost below which evicting cannot help, and the place of its name.
+        """
+        feasible_nodes = self._placer.outlook(pod_class)
+        columns = self._placer.statement.columns
+        requested = np.flatnonzero(feasible_nodes.need)
+        total, most, least = self._candidates.sums()
+        idle = (columns.allocatable - columns.used)[:, requested]
+        missing = np.maximum(feasible_nodes.need[requested] - idle, 0)
+        possible: Flags = feasible_nodes.eligible & (missing <= total[:, requested]).all(axis=1) & total.any(axis=1)
+        rows = np.flatnonzero(possible)
+        pods = np.maximum(-(-missing[rows] // np.maximum(most[rows][:, requested], 1)).max(axis=1), 1)
+        # One gang may free many pods' room on a node at once, so one set's cost is the least there is.
+        places = columns.name_order()[rows]
+        bounds = zip(rows.tolist(), pods.tolist(), places.tolist(), strict=True)
+        return sorted((least[row] + (count - 1) * POD, place) for row, count, place in bounds)
+
+    def cheapest(self, member: Member, row: int) -> tuple[int, tuple[VictimSet, ...]] | None:
+        """Return the cheapest sets found whose eviction lets a row take a pod, with their cost; None if none do."""
+        pod_class = self._session.pods.class_of(member)
+        feasible_nodes = self._placer.outlook(pod_class)
+        if feasible_nodes.takes(row):
+            return 0, ()
+        victim_sets = self._victim_sets(row)
+        if not victim_sets:
+            return None
+        rows = self._placer.statement.columns.rows
+        on_row = [[other for other in one.members if rows[other.node] == row] for one in victim_sets]
+        key = self._key(pod_class, row, victim_sets, on_row)
+        # Rules about other pods look beyond the node.
+        if key not in self._chosen or feasible_nodes.may_change:
+            self._chosen[key] = self._choose(feasible_nodes, pod_class, row, victim_sets, on_row)
+        chosen = self._chosen[key]
+        return None if chosen is None else (chosen[0], tuple(victim_sets[index] for index in chosen[1]))
+
+    def _victim_sets(self, row: int) -> list[VictimSet]:
+        """Return the distinct sets that have pods on a row, the cheapest first."""
+        distinct: dict[tuple[str, ...], VictimSet] = {}
+        for member in sorted(self._candidates.on_row.get(row, {}).values(), key=name_of):
+            victim_set = self._candidates.victim_set(member)
+            if victim_set is not None:
+                distinct.setdefault(tuple(sorted(one.pod.uid for one in victim_set.members)), victim_set)
+        return sorted(distinct.values(), key=lambda victim_set: victim_set.key)
+
+    def _key(
+        self, pod_class: PodClass, row: int, victim_sets: Sequence[VictimSet], on_row: Sequence[Sequence[Member]]
+    ) -> object:
+        """Return a key that is equal where the same sets are the cheapest."""
+        columns = self._placer.statement.columns
+        return (
+            pod_class.key,
+            columns.likeness(row),
+            columns.allocatable[row].tobytes(),
+            columns.used[row].tobytes(),
+            tuple(
+                (one.cost, one.shrinks, tuple((other.class_key, other.zone_charge) for other in members))
+                for one, members in zip(victim_sets, on_row, strict=True)
+            ),
+        )
+
+    def _choose(
+        self,
+        feasible_nodes: FeasibleNodes,
+        pod_class: PodClass,
+        row: int,
+        victim_sets: Sequence[VictimSet],
+        on_row: Sequence[Sequence[Member]],
+    ) -> _Choice | None:
+        """Look for the cheapest of the sets whose eviction lets a row take a pod."""
+        statement = self._placer.statement
+
+        def fits(chosen: Sequence[int]) -> bool:
+            self._session.steps_left -= 1
+            savepoint = statement.savepoint()
+            # A pod that is in several sets is evicted once.
+            for other in {other.pod.uid: other for index in chosen for other in on_row[index]}.values():
+                statement.evict(self._session.pods.charge_of(other))
+            taken = self._placer.outlook(pod_class).takes(row)
+            statement.rollback(savepoint)
+            return taken
+
+        def cost(chosen: Sequence[int]) -> int:
+            return sum(victim_sets[index].cost for index in chosen)
+
+        everything = list(range(len(victim_sets)))
+        if self._session.steps_left <= 0 or not fits(everything):
+            return None
+        best = everything
+        for order in _orders(on_row):
+            chosen: list[int] = []
+            for index in order:
+                chosen.append(index)
+                if fits(chosen):
+                    break
+            for index in sorted(chosen, key=lambda index: victim_sets[index].key, reverse=True):
+                without = [other for other in chosen if other != index]
+                if without != chosen and fits(without):
+                    chosen = without
+            if (cost(chosen), sorted(chosen)) < (cost(best), sorted(best)):
+                best = chosen
+        for few in sorted(_singles_and_pairs(len(victim_sets)), key=lambda few: (cost(few), few)):
+            if cost(few) >= cost(best):
+                break
+            if fits(few):
+                best = list(few)
+                break
+        return cost(best), tuple(sorted(best, key=lambda index: victim_sets[index].key))
+
+
+def _orders(on_row: Sequence[Sequence[Member]]) -> Iterator[list[int]]:
+    """Yield in which orders victims are added: the cheapest first, and for each zone those that hold it first.
+
+    Args: on_row: the pods on the node of each set, the cheapest set first.
+    """
+    by_cost = list(range(len(on_row)))
+    yield by_cost
+    zones = [{zone for other in members for zone, _, _ in other.zone_charge.split} for members in on_row]
+    for zone in sorted(set().union(*zones)):
+        yield sorted(by_cost, key=lambda index: (zone not in zones[index], len(zones[index]), index))
+
+
+def _singles_and_pairs(count: int) -> list[tuple[int, ...]]:
+    few: list[tuple[int, ...]] = [(index,) for index in range(count)]
+    if count <= _MOST_FOR_PAIRS:
+        few += [(one, other) for one in range(count) for other in range(one + 1, count)]
+    return few

@@ -1,0 +1,228 @@
+"""Room for what is to start: one or more searches for victims, until those found may really be exchanged for it.
+
+What a search finds fits. Whether it may be had for that price is asked afterwards, of all victims together: queues may
+refuse the exchange as a whole, and pods that are to be moved must fit elsewhere and be worth it. If not, the search
+begins anew without the victims that were refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kaicore.rules.engine.gang_planner import Steps
+from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.candidates import Candidates
+from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
+from kaicore.rules.engine.victims.rules import VictimRules
+from kaicore.rules.engine.victims.search import Victims, VictimSearch, charge_all
+from kaicore.rules.engine.victims.victim_set import VictimSet
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.reason import Reason
+
+#: A search is given up once it has taken pods of so many times the groups that may be moved.
+_MOST_GROUPS_FACTOR = 4
+#: How many times victims are sought, if some of those that were found fit nowhere else.
+_MOST_ATTEMPTS = 4
+
+
+@dataclass(slots=True)
+class Shortfall:
+    """Why there is no room.
+
+    Attributes:
+        budgets: PodDisruptionBudgets that protected pods; several together for pods under several.
+        stuck: keys of groups that would have had to move, and fit nowhere else.
+        failing: keys of groups whose Jobs would fail if they were moved.
+        groups: how many groups would have had to move, if those were too many; 0 if they were not.
+        cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
+    """
+
+    budgets: set[tuple[str, ...]] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+    groups: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room that can be had.
+
+    Attributes:
+        victims: the pods that are evicted, and where what is to start goes.
+        successors: where the victims' successors fit, by the uids of the victims.
+    """
+
+    victims: Victims
+    successors: dict[str, Assignment]
+
+
+class RoomSearch:
+    """The searches for what is to start at once."""
+
+    def __init__(
+        self,
+        session: Session,
+        rules: VictimRules,
+        steps: Steps,
+        candidates: Candidates,
+        *,
+        reserved: Sequence[Assignment],
+    ) -> None:
+        """Args:
+        session: the cycle.
+        rules: of the action.
+        steps: what is to start.
+        candidates: the pods that may be evicted.
+        reserved: reservations that stay, charged already.
+        """
+        self.shortfall = Shortfall()
+        self._session = session
+        self._rules = rules
+        self._steps = steps
+        self._candidates = candidates
+        self._reserved = reserved
+        self._requests = session.gangs.requests_of(steps)
+        self._gain = gain_of(session, steps) if rules.moves else 0
+        #: Whether victims are left out whose queue would lose part of its quota, and whether any were.
+        self._sparing = self._spared = False
+        self._refusals: list[Reason] = []
+        self._left_out: set[str] = set()
+
+    def run(self) -> Room | None:
+        """Find room.
+
+        Returns:
+            the room; the victims are off the future's nodes and the budgets then, and their successors on the nodes.
+            None if there is none, with the reasons in `shortfall`; the caller has to undo what is on the nodes. The
+            accounts are left as they are.
+        """
+        for sparing in (True, False) if self._rules.spares_quotas else (False,):
+            self._sparing, self._spared = sparing, False
+            self._refusals, self._left_out = [], set()
+            room = self._run()
+            if room is not None or not self._spared:
+                return room
+        return None
+
+    def _run(self) -> Room | None:
+        session, statement = self._session, self._session.nodes.future.statement
+        most_groups = _MOST_GROUPS_FACTOR * session.config.consolidate_groups if self._rules.moves else None
+        attempts = 1
+        while True:
+            accounts, savepoint = session.accounts.savepoint(), statement.savepoint()
+            search = VictimSearch(
+                session,
+                self._candidates,
+                self._steps,
+                admits=self._admits,
+                reserved=self._reserved,
+                most_groups=most_groups,
+            )
+            victims = search.run()
+            self.shortfall.budgets |= search.budgets
+            session.accounts.undo(accounts)
+            if victims is None:
+                self.shortfall.groups = max(self.shortfall.groups, search.too_many)
+                return None
+            held = [part for victim_set in victims.victim_sets for part in victim_set.held_by(session)]
+            refusal = self._rules.exchange_refusal(self._requests, held)
+            left_out: set[str] = set()
+            if not refusal:
+                successors, stuck = self._place_successors(victims)
+                objections = self._objections(victims, stuck) if self._rules.moves else None
+                if objections is None:
+                    return Room(victims, successors)
+                left_out = objections
+            search.give_up(victims)
+            statement.rollback(savepoint)
+            # Another attempt is made only if it can come out otherwise.
+            again = bool(left_out) and attempts < _MOST_ATTEMPTS
+            if not again and not any(session.accounts.is_about(refusal, group) for group, _ in held):
+                return None
+            self._left_out |= left_out
+            self._refusals.extend(refusal)
+            attempts += 1
+
+    def _admits(self, victim_set: VictimSet) -> bool:
+        """Tell whether pods may go together, each group after those before it."""
+        session = self._session
+        if not self._left_out.isdisjoint(victim_set.groups):
+            return False
+        if self._rules.moves and session.failures.refuse(victim_set.members):
+            self.shortfall.failing.update(victim_set.groups)
+            return False
+        before = session.accounts.savepoint()
+        admitted = True
+        for (workload, _), (group, held) in zip(victim_set.parts, victim_set.held_by(session), strict=True):
+            admitted = admitted and self._may_go(workload, held)
+            session.accounts.release(group, held)
+        session.accounts.undo(before)
+        return admitted
+
+    def _may_go(self, victim: Workload, held: Amounts) -> bool:
+        """Tell whether the action's rules let so much of a group go."""
+        rules = self._rules
+        if self._refusals and self._session.accounts.is_about(self._refusals, victim.group):
+            return False
+        if not rules.may_evict(self._requests, victim):
+            return False
+        if not self._sparing or rules.keeps_quota(self._requests, victim.group, held):
+            return True
+        self._spared = True
+        return False
+
+    def _objections(self, victims: Victims, stuck: set[str]) -> set[str] | None:
+        """Return the groups without which the search may go on, if victims are not to be moved; None if they are."""
+        session, shortfall = self._session, self.shortfall
+        if stuck:
+            shortfall.stuck |= stuck
+            return stuck
+        groups = {key for victim_set in victims.victim_sets for key in victim_set.groups}
+        if len(groups) > session.config.consolidate_groups:
+            shortfall.groups = len(groups)
+            return set()
+        costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
+        total = sum(cost for cost, _, _ in costs)
+        if total >= self._gain:
+            shortfall.cost = total
+            return set(max(costs, key=lambda entry: entry[:2])[2].groups)
+        return None
+
+    def _place_successors(self, victims: Victims) -> tuple[dict[str, Assignment], set[str]]:
+        """Place the victims' successors on the future's nodes, as far as their queues let them start.
+
+        The successors leave no marks there: nothing says that they come, so no other pod may count on being near them.
+
+        Returns:
+            where they fit, by the uids of the victims, and the keys of the groups of which one does not.
+        """
+        session = self._session
+        accounts, future = session.accounts, session.nodes.future
+        successors: dict[str, Assignment] = {}
+        stuck: set[str] = set()
+        before = accounts.savepoint()
+        for group, request in self._requests:
+            accounts.charge(group, request)
+        for victim_set in victims.victim_sets:
+            for group, held in victim_set.held_by(session):
+                accounts.release(group, held)
+        for victim_set in victims.victim_sets:
+            savepoint, charged = future.statement.savepoint(), accounts.savepoint()
+            if not charge_all(accounts, victim_set.held_by(session)):
+                accounts.undo(charged)
+                stuck.update(victim_set.groups)
+                continue
+            assignments, unplaced = future.place_all(victim_set.members)
+            if unplaced is not None:
+                future.statement.rollback(savepoint)
+                accounts.undo(charged)
+                stuck.update(victim_set.groups)
+                continue
+            successors.update({assignment.member.pod.uid: assignment for assignment in assignments})
+            for pod_charge in (assignment.pod_charge for assignment in assignments if assignment.marks):
+                future.statement.evict(pod_charge)
+                future.statement.place(replace(pod_charge, marks=()))
+        accounts.undo(before)
+        return successors, stuck

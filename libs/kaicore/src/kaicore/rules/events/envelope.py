@@ -1,0 +1,102 @@
+"""The envelope of an event: where it stands in the log, who appended it, and what caused it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID, uuid5
+
+import msgspec
+
+from kaicore.rules.events.payloads import Payload
+
+#: Namespace of all derived event ids.
+_IDS = UUID("6f0c7c1e-9a0b-5e57-8f7e-1d6b0c7a5d11")
+
+
+def derived_id(*parts: str) -> UUID:
+    """Derive an event id from what makes the event unique, so that recording it twice records it once."""
+    return uuid5(_IDS, "\x1f".join(parts))
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event as recorded; `body` holds the payload's exact bytes.
+
+    Attributes:
+        position: place in the cluster's log; 1 is the first, and none is missing.
+        stream: the thing the event is about: `node/n1`, `pod/<uid>`, `cycle/<shard>`.
+        version: place in its stream; 1 is the first.
+        schema: version of the payload's schema.
+        subject: the thing's name for people, such as `default/train-0`.
+        actor: who appended it.
+        cause: id of the event that this one follows from.
+        correlation: what ties the events of one undertaking together, such as the cycle's id.
+        occurred_at: the source's clock, microseconds since the epoch.
+        recorded_at: the log's clock, microseconds since the epoch; never decreases along a cluster's log.
+        hash: SHA-256 over the previous event's hash and all of the above (see `kaicore.ledger.log.chain`).
+    """
+
+    cluster: str
+    position: int
+    stream: str
+    version: int
+    type: str
+    schema: int
+    id: UUID
+    actor: str
+    occurred_at: int
+    recorded_at: int
+    body: msgspec.Raw
+    hash: bytes
+    subject: str = ""
+    cause: UUID | None = None
+    correlation: str = ""
+
+
+class NewEvent(msgspec.Struct, frozen=True):
+    """An event to append; the fields mean what they mean in `Event`."""
+
+    id: UUID
+    stream: str
+    payload: Payload
+    actor: str
+    occurred_at: int
+    subject: str = ""
+    cause: UUID | None = None
+    correlation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Events that are appended together or not at all.
+
+    Attributes:
+        events: in order.
+        expect: stream versions that must hold as the append begins, by stream; 0 is a stream without events.
+            Units of one append do not make each other stale.
+    """
+
+    events: tuple[NewEvent, ...]
+    expect: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Why a unit was not appended: a stream has moved on."""
+
+    stream: str
+    expected: int
+    actual: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOutcome:
+    """What became of a unit.
+
+    Attributes:
+        positions: of its events in order, also when they were in the log already; empty when stale.
+        duplicate: the events were in the log already, and nothing was appended.
+        stale: set when nothing was appended because an expectation failed.
+    """
+
+    positions: tuple[int, ...] = ()
+    duplicate: bool = False
+    stale: Stale | None = None

@@ -1,0 +1,87 @@
+"""An observation as it is recorded: the placement, and the event with an id of its own.
+
+The id is made of what is said of which pod and of the observation before it. So the same report, sent again, is
+recorded once, and a placement that changes and changes back is recorded each time.
+"""
+
+from hashlib import blake2b
+from uuid import UUID
+
+import msgspec
+
+from kaicore.rules.events.envelope import NewEvent, derived_id
+from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import Amounts
+
+#: Who appends observations.
+ACTOR = "ingest"
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def annotated_placement(record: ContainerPlacement) -> Placement:
+    """Return what an annotation says of a pod: nothing of single containers."""
+    known = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in record.zones)
+    told = msgspec.structs.replace(record, zones=tuple(zone for zone in known if zone.amount))
+    return Placement(provenance=Provenance.OBSERVED, containers=(told,))
+
+
+def zones_of(placement: Placement) -> set[str]:
+    """Return the names of all zones that a placement speaks of."""
+    containers = placement.containers
+    single = {zone.zone for container in containers for zone in container.zones}
+    return single.union(*(span.zones for container in containers for span in (*container.spans, *container.blocks)))
+
+
+def content_digest(placement: Placement) -> bytes:
+    """Return a digest by which placements are told apart."""
+    return blake2b(_encoder.encode(placement), digest_size=16).digest()
+
+
+def observation(
+    cluster: str, payload: PlacementObserved, *, previous: UUID | None, occurred_at: int, cause: UUID | None = None
+) -> NewEvent:
+    """Return the event of an observation.
+
+    Args:
+        cluster: whose log.
+        payload: the observation.
+        previous: id of the pod's last recorded observation.
+        occurred_at: when it was made, microseconds since the epoch.
+        cause: the event that it follows from.
+    """
+    digest = content_digest(payload.placement).hex()
+    return NewEvent(
+        id=derived_id(cluster, "PlacementObserved", payload.uid, payload.node, digest, str(previous or "")),
+        stream=f"pod/{payload.uid}",
+        payload=payload,
+        actor=ACTOR,
+        occurred_at=occurred_at,
+        subject=f"{payload.namespace}/{payload.name}",
+        cause=cause,
+    )
+
+
+def held(amount: Amounts) -> Amounts:
+    """Return amounts in order of resource, empty ones left out."""
+    return {resource: amount[resource] for resource in sorted(amount) if amount[resource]}
+
+
+def prediction_missed(missed: PredictionMissed, *, follows: UUID, occurred_at: int) -> NewEvent:
+    """Return the event of a missed prediction.
+
+    Args:
+        missed: what was predicted, and what became of it.
+        follows: id of the event that tells what the kubelet did.
+        occurred_at: when it did, microseconds since the epoch.
+    """
+    return NewEvent(
+        id=derived_id(str(follows), "PredictionMissed"),
+        stream=f"pod/{missed.uid}",
+        payload=missed,
+        actor=ACTOR,
+        occurred_at=occurred_at,
+        subject=f"{missed.namespace}/{missed.name}",
+        cause=follows,
+    )

@@ -1,0 +1,86 @@
+"""Gangs in Koordinator's words: annotations on a PodGroup, or on pods alone.
+
+Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling`.
+"""
+
+import json
+from collections.abc import Mapping
+
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
+
+GANG = "gang.scheduling.koordinator.sh"
+NAME_ANNOTATION = f"{GANG}/name"
+GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
+MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
+_MUST_GATHER, _PREFER_GATHER = "MustGather", "PreferGather"
+
+NETWORK_TOPOLOGY_ANNOTATION = f"{GANG}/network-topology-spec"
+MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
+
+
+def gang_problem(pod: Pod) -> Reason | None:
+    """Return what is wrong with the annotations by which a pod describes its gang; None if nothing is."""
+    text = gang_min_available(pod)
+    if not text:
+        return _malformed("is missing")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) >= 2**31:
+        return _malformed(f"is no count: {text[:80]!r}")
+    return None
+
+
+def _malformed(problem: str) -> Reason:
+    return Reason(code=GroupProblem.MALFORMED, detail=f"annotation {GANG}/min-available {problem}")
+
+
+def gang_min_available(pod: Pod) -> str:
+    """Return the text that says how many pods of the gang must run at once."""
+    return pod.labels.get(MIN_AVAILABLE_LABEL) or pod.annotations.get(f"{GANG}/min-available", "")
+
+
+def gang_group(annotations: dict[str, str]) -> tuple[str, ...]:
+    """Return the gangs that start together, `<namespace>/<name>` each; none where the annotation is no list of them.
+
+    As in Koordinator, an annotation that cannot be read counts as none.
+    """
+    try:
+        names = json.loads(annotations.get(f"{GANG}/groups") or "[]")
+    except ValueError:
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.count("/") == 1 for name in names):
+        return ()
+    return tuple(sorted(set(names)))
+
+
+def match_policy(annotations: dict[str, str]) -> MatchPolicy:
+    """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
+    said = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
+    return MatchPolicy(said) if said in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
+
+
+def gather_strategy(annotations: Mapping[str, str]) -> TopologyConstraint | None:
+    """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
+
+    Of several layers the last one counts, as Koordinator starts from the lowest that it must. What cannot be read is
+    taken as required, so that nobody is placed as if nothing had been said.
+    """
+    text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
+    if not text:
+        return None
+    layers: dict[str, str] = {}
+    try:
+        for one in json.loads(text).get("gatherStrategy") or ():
+            layers[one["strategy"]] = str(one["layer"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        layers = {_MUST_GATHER: f"(not readable) {text[:80]}"}
+    if unknown := layers.keys() - {_MUST_GATHER, _PREFER_GATHER}:
+        layers.setdefault(_MUST_GATHER, layers[min(unknown)])
+    required = layers.get(_MUST_GATHER, "")
+    field = f"metadata.annotations[{NETWORK_TOPOLOGY_ANNOTATION}]" if required else ""
+    found = TopologyConstraint(required=required, preferred=layers.get(_PREFER_GATHER, ""), field=field)
+    return None if found == TopologyConstraint() else found

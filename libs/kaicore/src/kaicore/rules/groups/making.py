@@ -1,0 +1,131 @@
+"""A group, made of its source, its pods and the priority classes.
+
+The source says what it says; what it leaves open its oldest pod says, and what that leaves open is as in Kubernetes.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kaicore.rules.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
+from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.membership import POD, Membership
+from kaicore.rules.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
+from kaicore.rules.groups.queue_names import names_kai_queue, queue_of
+from kaicore.rules.model.group import Group, MatchPolicy, PodSet
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.pod import Pod
+
+#: From this priority on, a group of KAI's dialect that does not say otherwise cannot be preempted.
+#: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
+NON_PREEMPTIBLE_PRIORITY = 100
+
+PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
+PRIORITY_CLASS_LABEL = "priorityClassName"
+VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
+
+_PREEMPTIBILITIES = {"preemptible": True, "non-preemptible": False}
+_VOLCANO_PREEMPTABLE = {"true": True, "false": False}
+
+PriorityOf = Callable[[str], int | None]
+
+
+def make_group(
+    member: Membership,
+    source: GroupSource | None,
+    oldest: Pod | None,
+    *,
+    pod_sets: Iterable[str] = (),
+    priority_of: PriorityOf,
+) -> Group:
+    """Return a group.
+
+    Args:
+        member: where its pods belong.
+        source: what it is made of; None where pods alone make it.
+        oldest: the first of its pods by age and name; None without any, which only a source can be.
+        pod_sets: the sets that its pods are in.
+        priority_of: the value of a priority class, None where there is none of that name.
+    """
+    if source is None:
+        assert oldest is not None
+        return _of_pods(member, oldest)
+    template = source.template(member.template) or source.templates[0]
+    alone = member.group == source.key
+    priority = source.priority
+    for name in (source.priority_class, oldest.labels.get(PRIORITY_CLASS_LABEL, "") if oldest is not None else ""):
+        priority = priority_of(name) if priority is None and name else priority
+    if priority is None:
+        priority = oldest.priority if oldest is not None else 0
+    kai = source.kai or (oldest is not None and names_kai_queue(oldest))
+    return Group(
+        key=member.group,
+        namespace=source.namespace,
+        name=member.group.split("/", 2)[2],
+        uid=source.uid,
+        origin=source.kind,
+        sets=_sets(template, pod_sets),
+        queue=source.queue or (queue_of(oldest) if oldest is not None else ""),
+        priority=priority,
+        preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
+        created_at=source.created_at if alone or oldest is None else oldest.created_at,
+        together=_together(source.together, member.group),
+        match_policy=source.match_policy,
+        staleness_grace_us=source.staleness_grace_us,
+        preemption_delay_us=source.preemption_delay_us or 0,
+        ends_whole=source.ends_whole,
+    )
+
+
+def _of_pods(member: Membership, oldest: Pod) -> Group:
+    """Return a group that pods alone make: a pod, or a gang that annotations describe."""
+    gang = not member.group.startswith(f"{POD}/")
+    annotations = oldest.annotations
+    count = int(gang_min_available(oldest)) if gang else 0
+    return Group(
+        key=member.group,
+        namespace=oldest.namespace,
+        name=member.group.split("/", 2)[2],
+        uid="" if gang else oldest.uid,
+        origin=SIGS_POD_GROUP if gang else POD,
+        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else None),),
+        queue=queue_of(oldest),
+        priority=oldest.priority,
+        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
+        created_at=oldest.created_at,
+        together=_together(gang_group(annotations), member.group) if gang else (),
+        match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
+        preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
+    )
+
+
+def _together(names: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return the keys of gangs that start at once, the group's own among them; none if it is the only one."""
+    keys = {source_key(SIGS_POD_GROUP, *name.split("/", 1)) for name in names} | {key}
+    return tuple(sorted(keys)) if len(keys) > 1 else ()
+
+
+def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...]:
+    """Return a template's tree, with the sets that arise from the labels of the pods there are."""
+    if not template.rules:
+        return template.sets
+    sets = list(template.sets)
+    arisen = sorted(pod_sets)
+    for rule in template.rules:
+        sets.append(PodSet(rule.name, rule.parent, min_sets=rule.min_sets))
+        prefix = f"{rule.name}."
+        names = [name for name in arisen if name.startswith(prefix)]
+        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
+    return tuple(sets)
+
+
+def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
+    if said is not None:
+        return said
+    if oldest is not None:
+        for values, text in (
+            (_PREEMPTIBILITIES, oldest.labels.get(PREEMPTIBILITY_LABEL)),
+            (_VOLCANO_PREEMPTABLE, oldest.annotations.get(VOLCANO_PREEMPTABLE)),
+            (_VOLCANO_PREEMPTABLE, oldest.labels.get(VOLCANO_PREEMPTABLE)),
+        ):
+            if text in values:
+                return values[text]
+    return not kai or priority < NON_PREEMPTIBLE_PRIORITY

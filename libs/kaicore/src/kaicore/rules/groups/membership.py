@@ -1,0 +1,246 @@
+"""Which group a pod belongs to, and which of its pod sets: the words of every dialect, and nothing behind them.
+
+A pod that names a group belongs to that one. Otherwise its owners are followed upwards as far as they are known, and
+the topmost one that stands for groups is its group. Otherwise it is a group of its own.
+
+The order of the dialects, where a pod speaks several: KAI, scheduler-plugins and Koordinator, the native Workload API,
+Volcano, LeaderWorkerSet and JobSet by their labels, owners.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kaicore.rules.groups.gang import GROUP_LABEL, NAME_ANNOTATION, gang_problem
+from kaicore.rules.groups.kinds import (
+    JOBSET,
+    KAI_POD_GROUP,
+    KUBEFLOW_JOBS,
+    LEADER_WORKER_SET,
+    NATIVE_POD_GROUP,
+    OWNER_KINDS,
+    RAY_CLUSTER,
+    RAY_JOB,
+    SIGS_POD_GROUP,
+    VOLCANO_JOB,
+    VOLCANO_POD_GROUP,
+    WORKLOAD,
+    X_POD_GROUP,
+)
+from kaicore.rules.groups.preemption_delay import preemption_delay_problem
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.groups.selecting import matches
+from kaicore.rules.groups.tree import leaves
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.reasons.reason import Reason
+
+KAI_GROUP_ANNOTATION = "pod-group-name"
+KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
+SIGS_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+X_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+VOLCANO_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_TASK_ANNOTATION = "volcano.sh/task-spec"
+REPLICA_TYPE_LABELS = ("training.kubeflow.org/replica-type", "replica-type")
+MPI_ROLE_LABELS = ("training.kubeflow.org/job-role", "mpi-job-role")
+RAY_GROUP_LABEL = "ray.io/group"
+JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
+
+#: Pods without any group are groups of their own, of this origin.
+POD = "Pod"
+
+#: Name of the set of pods that belong to no other one, in dialects that allow that.
+REST = "-"
+
+#: Name of the set of the pod that submits a RayJob.
+SUBMITTER = "submitter"
+
+#: Longest chain of owners that is followed.
+_MOST_OWNERS = 8
+
+FindSource = Callable[[str], GroupSource | None]
+
+
+class Membership(NamedTuple):
+    """Where a pod belongs.
+
+    Attributes:
+        group: key of its group.
+        pod_set: name of the set in it that it counts for.
+        source: key of the source that the group is made of; empty where pods alone make it.
+        template: name of the source's template.
+        problem: why it cannot be decided on (`kaicore.rules.groups.problems`); None if it can.
+        looked_at: keys of the sources on which this depends, also of those that are not there.
+    """
+
+    group: str
+    pod_set: str = ""
+    source: str = ""
+    template: str = ""
+    problem: Reason | None = None
+    looked_at: tuple[str, ...] = ()
+
+
+def membership(pod: Pod, find: FindSource) -> Membership:
+    """Return where a pod belongs.
+
+    Args:
+        pod: the pod.
+        find: returns a source by its key, None where there is none.
+    """
+    named = named_membership(pod, find)
+    if named is None:
+        return _owned(pod, find)
+    missing = named.problem is not None and named.problem.code == GroupProblem.NOT_FOUND
+    if missing and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
+        # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much.
+        owned = _owned(pod, find)
+        found = named if find(owned.source) is None else owned
+        return found._replace(looked_at=(*named.looked_at, *owned.looked_at))
+    return named
+
+
+def named_membership(pod: Pod, find: FindSource) -> Membership | None:
+    """Return where a pod belongs that names an object made for grouping pods; None for one that names none."""
+    annotations, labels = pod.annotations, pod.labels
+    if name := annotations.get(KAI_GROUP_ANNOTATION):
+        return _named(pod, find, KAI_POD_GROUP, name)
+    if name := labels.get(SIGS_GROUP_LABEL):
+        return _named(pod, find, SIGS_POD_GROUP, name)
+    if name := labels.get(X_GROUP_LABEL):
+        return _named(pod, find, X_POD_GROUP, name)
+    if name := labels.get(GROUP_LABEL) or annotations.get(NAME_ANNOTATION):
+        # A gang that annotations describe; an object of that name knows better.
+        key = source_key(SIGS_POD_GROUP, pod.namespace, name)
+        if find(key) is None:
+            return Membership(key, problem=gang_problem(pod), looked_at=(key,))
+        return _named(pod, find, SIGS_POD_GROUP, name)
+    if pod.workload is not None:
+        reference = pod.workload
+        if not reference.workload:
+            return _named(pod, find, NATIVE_POD_GROUP, reference.group)
+        instance = reference.group + (f":{reference.replica}" if reference.replica else "")
+        return _named(pod, find, WORKLOAD, reference.workload, instance=instance, template=reference.group)
+    if name := next((annotations[key] for key in VOLCANO_GROUP_ANNOTATIONS if annotations.get(key)), ""):
+        return _named(pod, find, VOLCANO_POD_GROUP, name)
+    return None
+
+
+def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = "", template: str = "") -> Membership:
+    """Return the membership in a group of a source that the pod names, and without which it is not decided on."""
+    key = source_key(kind, pod.namespace, name)
+    group = f"{key}:{instance}" if instance else key
+    source = find(key)
+    if source is None:
+        missing = Reason(code=GroupProblem.NOT_FOUND, group=told_key(key))
+        return Membership(group, source=key, problem=missing, looked_at=(key,))
+    found = source.template(template)
+    if found is None:
+        missing = Reason(code=GroupProblem.NO_TEMPLATE, group=told_key(key), detail=template)
+        return Membership(group, source=key, problem=missing, looked_at=(key,))
+    pod_set, problem = _pod_set(pod, key, found)
+    return Membership(group, pod_set, key, template, problem, (key,))
+
+
+def _owned(pod: Pod, find: FindSource) -> Membership:
+    for name_label, kind in ((LWS_NAME_LABEL, LEADER_WORKER_SET), (JOBSET_NAME_LABEL, JOBSET)):
+        if name := pod.labels.get(name_label):
+            return _of_owner(pod, find, source_key(kind, pod.namespace, name), looked_at=())
+    top = ""
+    looked_at: list[str] = []
+    owner = pod.owner
+    while owner is not None and len(looked_at) < _MOST_OWNERS:
+        kind = owner_kind(owner)
+        if kind not in OWNER_KINDS:
+            break
+        key = source_key(kind, pod.namespace, owner.name)
+        source = find(key)
+        looked_at.append(key)
+        if source is not None and source.uid != owner.uid:
+            # Another one of the name: the owner is gone, and the pod is about to follow it.
+            break
+        top = key
+        owner = source.owner if source is not None else None
+    if top:
+        return _of_owner(pod, find, top, looked_at=tuple(looked_at))
+    key = source_key(POD, pod.namespace, pod.name)
+    return Membership(key, problem=preemption_delay_problem(pod), looked_at=tuple(looked_at))
+
+
+def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...]) -> Membership:
+    """Return the membership in a group of an owner's pods.
+
+    An owner that is not there is about to be seen, or its pods are about to be deleted: they wait.
+    """
+    looked_at = looked_at or (key,)
+    kind = key.partition("/")[0]
+    source = find(key)
+    if source is None:
+        unknown = Reason(code=GroupProblem.OWNER_NOT_FOUND, group=told_key(key))
+        return Membership(key, source=key, problem=unknown, looked_at=looked_at)
+    instance = template = ""
+    if kind == LEADER_WORKER_SET:
+        instance = pod.labels.get(LWS_GROUP_LABEL, "")
+    elif kind == JOBSET:
+        instance = template = pod.labels.get(REPLICATED_JOB_LABEL, "")
+        if source.template(template) is None:
+            instance = template = ""
+    found = source.template(template) or source.templates[0]
+    group = f"{key}:{instance}" if instance else key
+    pod_set, problem = _pod_set(pod, key, found)
+    return Membership(group, pod_set, key, found.name, problem, looked_at)
+
+
+def told_key(key: str) -> str:
+    """Write an object's key for people: `<kind> <namespace>/<name>`."""
+    return key.replace("/", " ", 1)
+
+
+def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason | None]:
+    """Return the set that a pod counts for, and what is wrong with that."""
+    if not template.rules and len(template.sets) == 1:
+        return "", None
+    names = {one.name for one in leaves(template.sets)} - {""}
+    for rule in template.rules:
+        if matches(pod.labels, rule.match_labels, rule.requirements):
+            values = [pod.labels.get(label) for label in rule.label_keys]
+            if None not in values:
+                return ".".join((rule.name, *(value or "" for value in values or ("0",)))), None
+    wanted = _set_name(pod, key.partition("/")[0])
+    if wanted in names:
+        return wanted, None
+    if REST in names:
+        return REST, None
+    there = ", ".join(sorted(names))
+    if not wanted:
+        return "", Reason(code=GroupProblem.SUB_GROUP_UNNAMED, group=told_key(key), detail=there)
+    return "", Reason(code=GroupProblem.NO_SUB_GROUP, group=told_key(key), detail=f"{wanted}; it has {there}")
+
+
+def _set_name(pod: Pod, kind: str) -> str:
+    labels = pod.labels
+    if kind == KAI_POD_GROUP:
+        return labels.get(KAI_SUBGROUP_LABEL, "")
+    if kind in (VOLCANO_POD_GROUP, VOLCANO_JOB):
+        return pod.annotations.get(VOLCANO_TASK_ANNOTATION, "")
+    if kind in KUBEFLOW_JOBS:
+        keys = (*REPLICA_TYPE_LABELS, *MPI_ROLE_LABELS)
+        return next((labels[key].lower() for key in keys if labels.get(key)), "")
+    if kind == RAY_CLUSTER:
+        return labels.get(RAY_GROUP_LABEL, "")
+    if kind == RAY_JOB:
+        return labels.get(RAY_GROUP_LABEL, SUBMITTER)
+    if kind == JOBSET:
+        return labels.get(REPLICATED_JOB_LABEL, "")
+    if kind == LEADER_WORKER_SET:
+        return "leader" if labels.get(LWS_WORKER_LABEL) == "0" else "workers"
+    return ""
+
+
+def owner_kind(owner: Owner) -> str:
+    """Return the kind of an owner with its API group: `Job.batch`, `Node`."""
+    group, slash, _ = owner.api_version.partition("/")
+    return f"{owner.kind}.{group}" if slash else owner.kind

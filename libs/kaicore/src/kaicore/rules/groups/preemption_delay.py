@@ -1,0 +1,30 @@
+"""How long work waits until it may have others evicted, where a pod that is a group of its own says so."""
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.groups.problems import GroupProblem
+from kaicore.rules.model.duration import parse_duration
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
+
+PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
+
+
+def preemption_delay_us(pod: Pod) -> int:
+    """Return the delay in microseconds, 0 where none is said.
+
+    Raises:
+        InvalidObject: it is no duration.
+    """
+    text = pod.annotations.get(PREEMPTION_DELAY_ANNOTATION)
+    if not text:
+        return 0
+    return parse_duration(text, subject=pod.subject, field=f"metadata.annotations[{PREEMPTION_DELAY_ANNOTATION}]")
+
+
+def preemption_delay_problem(pod: Pod) -> Reason | None:
+    """Return what is wrong with the delay; None if nothing is."""
+    try:
+        preemption_delay_us(pod)
+    except InvalidObject as error:
+        return Reason(code=GroupProblem.MALFORMED, detail=str(error))
+    return None

@@ -1,0 +1,120 @@
+"""Sources of groups: objects that say how pods belong together, whatever their dialect, as facts about one object each.
+
+A group is made of a source, the pods that belong to it, and the priority classes (`kaicore.rules.groups`); a source
+alone is what the API server knows of one object.
+"""
+
+import msgspec
+
+from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
+from kaicore.rules.model.pod import Owner
+from kaicore.rules.model.selector import Requirement
+
+
+class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pod sets that arise from pods' labels (Volcano's `subGroupPolicy`): one for each combination of values.
+
+    Attributes:
+        name: of the inner set below which they are.
+        parent: of that inner set.
+        min_pods: of each of them.
+        min_sets: how many of them must be satisfied.
+        match_labels: labels of the pods that belong here.
+        requirements: more about their labels; all must hold.
+        label_keys: labels whose values tell the sets apart.
+        topology: of each of them.
+    """
+
+    name: str
+    parent: str = ""
+    min_pods: int = 0
+    min_sets: int = 0
+    match_labels: dict[str, str] = {}
+    requirements: tuple[Requirement, ...] = ()
+    label_keys: tuple[str, ...] = ()
+    topology: TopologyConstraint | None = None
+
+
+class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What groups of a source look like.
+
+    Attributes:
+        name: which of its groups; empty where it has one kind of groups only.
+        sets: the tree, the root first and every parent before its children.
+        rules: sets that arise from labels besides.
+    """
+
+    name: str = ""
+    sets: tuple[PodSet, ...] = (PodSet(),)
+    rules: tuple[SetRule, ...] = ()
+
+
+class JobFailures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many failures of its pods a Job bears, evictions counted.
+
+    Attributes:
+        limit: of failed pods, of the Job or of each index.
+        failed: how many have (`status.failed`); of the Job, where it is not told by index.
+        per_index: whether the limit is of each index, whose failures the pods' annotations tell.
+    """
+
+    limit: int
+    failed: int = 0
+    per_index: bool = False
+
+
+class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An object that says how pods belong together.
+
+    Attributes:
+        kind: with its API group, such as `PodGroup.scheduling.run.ai` or `Job.batch`.
+        created_at: seconds since the epoch.
+        owner: its controller.
+        templates: the groups that it stands for.
+        queue: empty where it names none; its pods may.
+        priority_class: empty where it names none.
+        priority: a value that the object itself gives.
+        preemptible: None where it does not say.
+        kai: whether it speaks KAI's dialect, in which a priority of 100 or more means not preemptible.
+        together: `<namespace>/<name>` of the gangs that start at once with this one.
+        staleness_grace_us: see `Group`.
+        preemption_delay_us: see `Group`; None where it does not say.
+        ends_whole: see `Group`.
+        failures: of a Job: what it bears; None where it does not count evictions as failures.
+        kept: what else it says that nothing is done with yet, or that only its status needs.
+    """
+
+    kind: str
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    created_at: int = 0
+    owner: Owner | None = None
+    templates: tuple[GroupTemplate, ...] = (GroupTemplate(),)
+    queue: str = ""
+    priority_class: str = ""
+    priority: int | None = None
+    preemptible: bool | None = None
+    kai: bool = False
+    together: tuple[str, ...] = ()
+    match_policy: MatchPolicy = MatchPolicy.WAITING_AND_RUNNING
+    staleness_grace_us: int | None = None
+    preemption_delay_us: int | None = None
+    ends_whole: bool = False
+    kept: dict[str, str] = {}
+    failures: JobFailures | None = None
+
+    @property
+    def key(self) -> str:
+        """What identifies the object in its cluster."""
+        return source_key(self.kind, self.namespace, self.name)
+
+    def template(self, name: str) -> GroupTemplate | None:
+        """Return one of its templates."""
+        return next((template for template in self.templates if template.name == name), None)
+
+
+def source_key(kind: str, namespace: str, name: str) -> str:
+    """Return what identifies an object in its cluster, as `GroupSource.key` does."""
+    return f"{kind}/{namespace}/{name}"

@@ -1,0 +1,190 @@
+"""What a pod holds of a node's NUMA zones."""
+
+from enum import StrEnum
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_amount
+
+#: The placement records of the seed, as annotations on the pod.
+PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
+OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
+
+
+class Provenance(StrEnum):
+    """Where a placement is known from; `OBSERVED` beats `PREDICTED`, and nothing else is ever believed."""
+
+    PREDICTED = "predicted"
+    OBSERVED = "observed"
+
+
+class ZoneAmount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Amounts taken from one zone, named as the NodeResourceTopology names it."""
+
+    zone: str
+    amount: Amounts = {}
+
+
+class SpanAmount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Amounts known to lie somewhere in a set of zones: a memory block or a device of two zones in podresources."""
+
+    zones: tuple[str, ...]
+    amount: Amounts = {}
+
+
+class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One container's share: the zones of its affinity mask, and the amounts taken from each zone.
+
+    The mask is kept beside the amounts because a zone of the mask may hold nothing and still be bound to the others
+    (the memory manager's groups).
+
+    Attributes:
+        container: its name; empty for a record that does not tell the pod's containers apart.
+        mask: zones of the merged hint, empty when unknown or when nothing of the container is aligned.
+        zones: amounts whose zone is known.
+        spans: amounts of which only a set of zones is known.
+        blocks: memory as the memory manager keeps it, where the amounts in `zones` do not tell (predictions only):
+            blocks of several zones, whose split they are, and those of init containers, whose size may be 0.
+        uncertain: resources whose split over the zones the kubelet leaves open: their sum is certain, and that they
+            come from the mask where it has enough.
+    """
+
+    container: str
+    mask: tuple[str, ...] = ()
+    zones: tuple[ZoneAmount, ...] = ()
+    spans: tuple[SpanAmount, ...] = ()
+    blocks: tuple[SpanAmount, ...] = ()
+    uncertain: tuple[str, ...] = ()
+
+
+class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod holds on a node, container by container; empty when nothing of it is bound to a zone.
+
+    Attributes:
+        init: names of those of the containers that are ordinary init containers, with what they keep beyond what the
+            others took over. None where an observation does not tell of them; predictions always do.
+    """
+
+    provenance: Provenance
+    containers: tuple[ContainerPlacement, ...] = ()
+    init: tuple[str, ...] | None = None
+
+    @property
+    def lasting(self) -> tuple[ContainerPlacement, ...]:
+        """The containers without those that `init` names."""
+        return tuple(item for item in self.containers if item.container not in (self.init or ()))
+
+    def zone_amounts(self) -> tuple[ZoneAmount, ...]:
+        """Sum the containers' amounts per zone, zones in order of name, empty amounts left out."""
+        totals: dict[str, Amounts] = {}
+        for container in self.containers:
+            for zone in container.zones:
+                into = totals.setdefault(zone.zone, {})
+                for resource, amount in zone.amount.items():
+                    into[resource] = into.get(resource, 0) + amount
+        return tuple(
+            ZoneAmount(zone=zone, amount={name: held[name] for name in sorted(held) if held[name]})
+            for zone, held in sorted(totals.items())
+            if any(held.values())
+        )
+
+
+class _AnnotatedSpan(msgspec.Struct):
+    zones: list[str]
+    amount: dict[str, str | int]
+
+
+class _AnnotatedZone(msgspec.Struct, omit_defaults=True):
+    zone: str
+    amount: dict[str, str | int]
+    blocks: list[_AnnotatedSpan] = []
+    spans: list[_AnnotatedSpan] = []
+
+
+_decoder = msgspec.json.Decoder(list[_AnnotatedZone])
+
+
+def encode_annotation(placement: Placement) -> str:
+    """Write a placement record as the seed's annotations carry it; empty when it binds nothing to a zone.
+
+    For example `[{"zone":"node-0","amount":{"cpu":"8","nvidia.com/gpu":"2"}}]`. Where memory spans zones, the first
+    entry has all of the pod's memory as `blocks` besides, `{"zones":["node-0","node-1"],"amount":{"memory":"48Gi"}}`
+    each, for the zones of a block are a group however its bytes are split; devices that several zones reach are its
+    `spans`. Readers of the seed's format do not look at either.
+    """
+    amounts = {zone.zone: zone.amount for zone in placement.zone_amounts()}
+    blocks, spans = _memory_blocks(placement), _device_spans(placement)
+    wide = any(len(block.zones) > 1 for block in blocks)
+    names = sorted({*amounts, *(zone for span in (*(blocks if wide else ()), *spans) for zone in span.zones)})
+    document = [_AnnotatedZone(name, _quantities(amounts.get(name, {}))) for name in names]
+    if not document:
+        return ""
+    if wide:
+        document[0].blocks = [_AnnotatedSpan(list(block.zones), _quantities(block.amount)) for block in blocks]
+    document[0].spans = [_AnnotatedSpan(list(span.zones), _quantities(span.amount)) for span in spans]
+    return msgspec.json.encode(document).decode()
+
+
+def _memory_blocks(placement: Placement) -> list[SpanAmount]:
+    """Return the memory of a placement block by block, of whatever container; those of one zone put together."""
+    total: dict[tuple[tuple[str, ...], str], int] = {}
+    for container in placement.containers:
+        parts = list(container.blocks)
+        if not parts:
+            parts = [SpanAmount((zone.zone,), zone.amount) for zone in container.zones] + list(container.spans)
+        for part in parts:
+            for name, amount in part.amount.items():
+                if is_memory(name) and amount:
+                    total[part.zones, name] = total.get((part.zones, name), 0) + amount
+    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+
+
+def _device_spans(placement: Placement) -> list[SpanAmount]:
+    """Return what several zones reach; what an init container is uncertain to keep is not told."""
+    total: dict[tuple[tuple[str, ...], str], int] = {}
+    for container in placement.containers:
+        for span in container.spans:
+            for name, amount in span.amount.items():
+                if not is_memory(name) and name not in container.uncertain and amount:
+                    total[span.zones, name] = total.get((span.zones, name), 0) + amount
+    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+
+
+def _quantities(amount: Amounts) -> dict[str, str | int]:
+    return {name: canonical_quantity(name, amount[name]) for name in sorted(amount)}
+
+
+def decode_annotation(text: str, *, subject: str, annotation: str) -> ContainerPlacement:
+    """Read a placement record from an annotation; it does not tell the pod's containers apart.
+
+    Raises:
+        InvalidObject: when it is not that format, names a zone twice, or holds an impossible quantity.
+    """
+    field = f"metadata.annotations[{annotation}]"
+    try:
+        document = _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidObject(subject, field, text, f"not a placement record ({error})") from error
+
+    def read(amount: dict[str, str | int], where: str) -> Amounts:
+        return {
+            name: parse_amount(value, resource=name, subject=subject, field=f"{field}.{where}.{name}")
+            for name, value in sorted(amount.items())
+        }
+
+    zones: dict[str, ZoneAmount] = {}
+    blocks: list[SpanAmount] = []
+    spans: list[SpanAmount] = []
+    for entry in document:
+        if not entry.zone or entry.zone in zones:
+            raise InvalidObject(subject, field, text, f"zone {entry.zone!r} is empty or named twice")
+        zones[entry.zone] = ZoneAmount(entry.zone, read(entry.amount, entry.zone))
+        for place, into in (("blocks", blocks), ("spans", spans)):
+            for span in entry.blocks if place == "blocks" else entry.spans:
+                named = tuple(sorted(span.zones))
+                if not all(named) or len(set(named)) != len(named) or not named:
+                    raise InvalidObject(subject, f"{field}.{place}", text, "a zone is empty or named twice, or none is")
+                into.append(SpanAmount(named, read(span.amount, f"{place}.{'+'.join(named)}")))
+    return ContainerPlacement("", (), tuple(zones[name] for name in sorted(zones)), tuple(spans), tuple(blocks))

@@ -1,0 +1,143 @@
+"""Pods and priority classes, reduced to what scheduling needs."""
+
+from enum import StrEnum
+
+import msgspec
+
+from kaicore.rules.model.pod_rules import ClaimUse, PodRules
+from kaicore.rules.model.selector import Requirement
+
+#: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`).
+Amounts = dict[str, int]
+
+#: On the pod that stands in the API for a static pod: the uid by which its kubelet knows it.
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+class ContainerKind(StrEnum):
+    """How the kubelet runs a container; `SIDECAR` is an init container with `restartPolicy: Always`."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class QosClass(StrEnum):
+    """Kubernetes' quality of service classes."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One container's requests and limits; `requests` are defaulted from limits as the API server does."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    requests: Amounts = {}
+    limits: Amounts = {}
+
+
+class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A toleration of node taints; empty `key` with `Exists` matches all, empty `effect` matches every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+
+
+class WorkloadRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a pod names its group in the native Workload API.
+
+    Attributes:
+        workload: of Kubernetes 1.35: `spec.workloadRef.name`; `group` and `replica` are its `podGroup` and
+            `podGroupReplicaKey`.
+        group: of Kubernetes 1.36 and later, with `workload` empty: `spec.schedulingGroup.podGroupName`.
+    """
+
+    group: str
+    workload: str = ""
+    replica: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod as the scheduler knows it.
+
+    Attributes:
+        created_at: seconds since the epoch.
+        containers: in the kubelet's order, init containers (sidecars among them) before the others.
+        node_affinity: required terms: any of the terms, all requirements of a term.
+        pod_resources: pod-level requests (`spec.resources.requests`), None when the pod has none.
+        annotations: those that kai-ledger or a workload API it reads may care for.
+        deletion_at: `metadata.deletionTimestamp` in seconds since the epoch, None when not terminating.
+        rules: what it asks of nodes and of the pods near it beyond that; None for nothing.
+        claims: persistent volume claims that it uses, by name.
+        unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
+        malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
+        start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    created_at: int
+    scheduler_name: str
+    qos: QosClass
+    containers: tuple[Container, ...]
+    phase: str = "Pending"
+    node_name: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    preemption_policy: str = "PreemptLowerPriority"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    overhead: Amounts = {}
+    pod_resources: Amounts | None = None
+    node_selector: dict[str, str] = {}
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+    owner: Owner | None = None
+    reason: str = ""
+    message: str = ""
+    deletion_at: int | None = None
+    nominated_node: str = ""
+    workload: WorkloadRef | None = None
+    unsupported: tuple[str, ...] = ()
+    malformed: str = ""
+    rules: PodRules | None = None
+    claims: tuple[ClaimUse, ...] = ()
+    start_time: int = 0
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has reached a terminal phase."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class PriorityClass(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A priority class."""
+
+    uid: str
+    name: str
+    resource_version: str
+    value: int
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"

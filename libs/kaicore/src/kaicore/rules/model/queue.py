@@ -1,0 +1,120 @@
+"""Queues: who may use how much of a cluster, as a hierarchy.
+
+One model for two dialects: the Queues of KAI (`scheduling.run.ai`), and the ClusterQueues, Cohorts and LocalQueues of
+Kueue. Names tell them apart, for all of them live side by side: a KAI Queue goes by its own name, a LocalQueue by
+`<namespace>/<name>`, the other two by `ClusterQueue/<name>` and `Cohort/<name>` (no namespace has a capital letter).
+"""
+
+import msgspec
+
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import Amounts, Toleration
+
+#: The queue of all work when no queue is configured, and of work that names none when one of this name is.
+DEFAULT_QUEUE = "default"
+
+CLUSTER_QUEUE_PREFIX = "ClusterQueue/"
+COHORT_PREFIX = "Cohort/"
+
+
+def queue_kind_of(name: str) -> str:
+    """Return the kind of the object that a queue's name is of, with its API group."""
+    for prefix in (CLUSTER_QUEUE_PREFIX, COHORT_PREFIX):
+        if name.startswith(prefix):
+            return f"{prefix[:-1]}.kueue.x-k8s.io"
+    return "LocalQueue.kueue.x-k8s.io" if "/" in name else "Queue.scheduling.run.ai"
+
+
+class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a queue may have of one resource, in the resource's canonical units (`kaicore.rules.model.quantity`).
+
+    Attributes:
+        quota: guaranteed; None for unlimited.
+        limit: never exceeded; None for none.
+        borrowing: how much beyond the quota may be used; None for as much as the other bounds leave.
+        lendable: how much of the quota others may use while it is idle; None for all of it (Kueue's lending limit).
+        weight: share of what is beyond the quotas, in thousandths; 0 for none.
+    """
+
+    quota: int | None = 0
+    limit: int | None = None
+    borrowing: int | None = None
+    lendable: int | None = None
+    weight: int = 1000
+
+
+class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a ClusterQueue's or Cohort's quotas is of one ResourceFlavor; the queue's quotas are the sums.
+
+    Attributes:
+        quotas: of the resources that may be used of it: not of those with neither a quota nor anything to borrow.
+    """
+
+    flavor: str
+    quotas: Amounts = {}
+
+
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A queue.
+
+    Attributes:
+        name: unique in its cluster; see the module for what it looks like.
+        origin: the kind it was read from, such as `Queue.scheduling.run.ai`.
+        namespace: of a LocalQueue.
+        parent: name of its parent; empty for a root.
+        shares: by resource; a resource that is not named has no quota, no limit, and the usual weight.
+        priority: queues of higher priority are given what is beyond the quotas first.
+        created_at: seconds since the epoch.
+        preempt_min_runtime_us: how long its groups run at least before one of the same queue may have them evicted,
+            microseconds; None for what its parent says.
+        reclaim_min_runtime_us: the same for groups of other queues.
+        pooled: its quotas come on top of those of its children (a Cohort); otherwise the children divide its own.
+        only_named: work that asks for a resource it does not name is not for it (a ClusterQueue).
+        alias_of: what names this queue means another one (a LocalQueue its ClusterQueue); it is none itself.
+        namespaces: whose work it is for; empty for that of all.
+        stopped: takes no new work.
+        may_preempt: whether its work may have other work of the same queue evicted.
+        may_reclaim: whether its work may have that of other queues evicted.
+        reclaims_lower: of other queues' work, only that of lower priority.
+        flavors: what the quotas are sums of.
+        unsupported: constraints that this version cannot honour, and for which its work therefore waits.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    origin: str = ""
+    namespace: str = ""
+    parent: str = ""
+    shares: dict[str, QueueShare] = {}
+    priority: int = 100
+    created_at: int = 0
+    preempt_min_runtime_us: int | None = None
+    reclaim_min_runtime_us: int | None = None
+    pooled: bool = False
+    only_named: bool = False
+    alias_of: str = ""
+    namespaces: tuple[str, ...] = ()
+    stopped: bool = False
+    may_preempt: bool = True
+    may_reclaim: bool = True
+    reclaims_lower: bool = False
+    flavors: tuple[FlavorQuota, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ResourceFlavor of Kueue: which nodes a part of the quotas stands for.
+
+    Attributes:
+        node_labels: what its nodes are labelled with; none for all nodes.
+        node_taints: what pods must tolerate to be of it.
+        tolerations: what is tolerated besides what the pods say.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    node_labels: dict[str, str] = {}
+    node_taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()

@@ -1,0 +1,492 @@
+"""The NUMA zones of all nodes as columns, updated in place.
+
+Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
+Free capacity is reconstructed (seed `numa-aware-scheduling`, Appendix A): allocatable - used, where `used` is what the
+known placements hold, for memory as the memory manager counts it. `releasing` is the part that terminating pods hold.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.zones import NodeDevices, NodeZones
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneCharge:
+    """What one pod holds of one node's zones.
+
+    Attributes:
+        amounts: zone index, resource and amount of CPUs and devices, in canonical units.
+        blocks: its memory, in the order of its containers.
+        uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
+        repeated: of the amounts, what may be held of the zone and may not: of another one, or of none.
+    """
+
+    amounts: tuple[tuple[int, str, int], ...] = ()
+    blocks: tuple[MemoryBlock, ...] = ()
+    uncertain: tuple[str, ...] = ()
+    repeated: tuple[tuple[int, str, int], ...] = ()
+
+    @property
+    def split(self) -> tuple[tuple[int, str, int], ...]:
+        """All amounts by zone and resource, memory as it was drawn on admission."""
+        total: dict[tuple[int, str], int] = {}
+        drawn = [(zone, block.resource, amount) for block in self.blocks for zone, amount in block.drawn]
+        for zone, resource, amount in (*self.amounts, *drawn):
+            total[zone, resource] = total.get((zone, resource), 0) + amount
+        return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()) if amount)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMark:
+    """What is used of one row's zones at one moment, for `ZoneColumns.restore`."""
+
+    used: Ints
+    releasing: Ints
+    published: Ints
+    assignments: Ints
+    cells: Ints
+    uncertain: Ints
+    repeated: Ints
+
+
+class ZoneColumns:
+    """Zones of nodes by row; grows as rows, zones and resources appear."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, int] = {}
+        #: Of them, those that the memory manager accounts for.
+        self._memory: dict[str, int] = {}
+        self.zone_count: Ints = np.zeros(0, np.int64)
+        #: Each row's kubelet, as an index into `kubelets`.
+        self.kubelet: Ints = np.zeros(0, np.int64)
+        self.kubelets: list[KubeletSettings] = [KubeletSettings()]
+        #: Equal for rows that are alike in all but what is used; 0 without zones.
+        self.shape: Ints = np.zeros(0, np.int64)
+        #: Pods on the node that have, or may have, something bound to zones that no record tells.
+        self.unknown: Ints = np.zeros(0, np.int64)
+        #: Position of the event that brought the first of them.
+        self.unknown_since: Ints = np.zeros(0, np.int64)
+        self.reported: Flags = np.zeros((0, 0), np.bool_)
+        self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
+        self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
+        self.published: Ints = np.zeros((0, 0, 0), np.int64)
+        self.used: Ints = np.zeros((0, 0, 0), np.int64)
+        self.releasing: Ints = np.zeros((0, 0, 0), np.int64)
+        #: How many memory blocks are on each zone, and the mask that it serves for them.
+        self.assignments: Ints = np.zeros((0, 0), np.int64)
+        self.cells: Ints = np.zeros((0, 0), np.int64)
+        #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
+        self.uncertain: Ints = np.zeros((0, 0), np.int64)
+        #: Of `used`, what may be held of the zone and may not.
+        self.repeated: Ints = np.zeros((0, 0, 0), np.int64)
+        self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
+        self._shapes: dict[bytes, int] = {}
+
+    def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
+        """Make room for rows, zones and resources."""
+        for resource in resources:
+            if resource not in self.resources:
+                self.resources[resource] = len(self.resources)
+                if is_memory(resource):
+                    self._memory[resource] = self.resources[resource]
+        old_rows, old_zones, old_resources = self.capacity.shape
+        new_rows = _grown(old_rows, rows)
+        new_zones = max(old_zones, zones)
+        new_resources = max(old_resources, len(self.resources))
+        if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
+            return
+        shape = (new_rows, new_zones, new_resources)
+        for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
+            setattr(self, name, _resized(getattr(self, name), shape[:1]))
+        for name in ("assignments", "cells"):
+            setattr(self, name, _resized(getattr(self, name), shape[:2]))
+        for name in ("capacity", "allocatable", "published", "used", "releasing", "repeated"):
+            setattr(self, name, _resized(getattr(self, name), shape))
+        self.reported = _resized(self.reported, (new_rows, new_resources))
+        self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
+
+    def set_topology(self, row: int, topology: NodeTopology | None, settings: KubeletSettings) -> None:
+        """Set a row's zones; what its pods hold must be charged again afterwards."""
+        self.clear(row)
+        if topology is None:
+            return
+        resources = sorted({name for zone in topology.zones for name in zone.resources})
+        self.reserve(rows=row + 1, zones=len(topology.zones), resources=resources)
+        self.zone_count[row] = len(topology.zones)
+        for index, zone in enumerate(topology.zones):
+            for name, resource in zone.resources.items():
+                column = self.resources[name]
+                self.capacity[row, index, column] = max(resource.capacity, resource.allocatable)
+                self.allocatable[row, index, column] = resource.allocatable
+                self.published[row, index, column] = resource.available
+        # A zone with nothing allocatable is published as `cpu: allocatable 0` even without a static CPU manager.
+        self.reported[row] = self.allocatable[row].any(axis=0)
+        names = [zone.name for zone in topology.zones]
+        distances = tuple(tuple(zone.costs.get(name, 0) for name in names) for zone in topology.zones)
+        if all(all(known) for known in distances):
+            self._distances[row] = distances
+        likeness = msgspec.json.encode(
+            [
+                (
+                    zone.name,
+                    zone.costs,
+                    {name: (item.capacity, item.allocatable) for name, item in zone.resources.items()},
+                )
+                for zone in topology.zones
+            ],
+            order="deterministic",
+        )
+        self.shape[row] = self._shapes.setdefault(likeness, len(self._shapes) + 1)
+        self.set_kubelet(row, settings)
+
+    def set_kubelet(self, row: int, settings: KubeletSettings) -> None:
+        """Set what a row's kubelet is set to."""
+        found = self._kubelet_ids.get(settings)
+        if found is None:
+            found = self._kubelet_ids[settings] = len(self.kubelets)
+            self.kubelets.append(settings)
+        self.kubelet[row] = found
+
+    def likeness(self, row: int, *, published: bool = False) -> tuple[int | bytes, ...]:
+        """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
+
+        Args:
+            row: the node.
+            published: whether it matters what the exporter sees free; on a node with unknown placements it always does.
+        """
+        unknown = bool(self.unknown[row])
+        return (
+            int(self.shape[row]),
+            2 * int(self.kubelet[row]) + unknown,
+            self.used[row].tobytes(),
+            self.published[row].tobytes() if published or unknown else b"",
+            self.assignments[row].tobytes(),
+            self.cells[row].tobytes(),
+            self.uncertain[row].tobytes(),
+            self.repeated[row].tobytes(),
+        )
+
+    def set_published(self, row: int, topology: NodeTopology) -> None:
+        """Take over what the exporter saw free, everything else being as it was."""
+        for index, zone in enumerate(topology.zones):
+            for name, resource in zone.resources.items():
+                self.published[row, index, self.resources[name]] = resource.available
+
+    def clear(self, row: int) -> None:
+        """Forget a row's zones and all that is charged to them."""
+        self.reserve(rows=row + 1)
+        for array in (self.zone_count, self.kubelet, self.shape):
+            array[row] = 0
+        for matrix in (self.reported, self.capacity, self.allocatable, self.published):
+            matrix[row] = 0
+        self._distances.pop(row, None)
+        self.clear_charges(row)
+
+    def clear_charges(self, row: int) -> None:
+        """Forget all that is charged to a row's zones."""
+        for array in (self.used, self.releasing, self.repeated):
+            array[row] = 0
+        for matrix in (self.assignments, self.cells, self.uncertain):
+            matrix[row] = 0
+
+    def charge(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
+        """Add a pod's holdings to a row.
+
+        Returns:
+            the charge as it came about: memory blocks are drawn from what is free now.
+        """
+        self._add(row, charge, 1, releasing=releasing)
+        if charge.blocks:
+            memory = self.memory(row)
+            blocks = tuple(
+                MemoryBlock(
+                    block.resource,
+                    block.mask,
+                    block.size,
+                    block.init,
+                    memory.draw(block.resource, block.mask, block.size),
+                )
+                for block in charge.blocks
+            )
+            charge = replace(charge, blocks=blocks)
+            self._set_memory(row, memory)
+            if releasing:
+                self._add_releasing(row, blocks, 1)
+        return charge
+
+    def release(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> None:
+        """Take a pod's holdings off a row, as its kubelet gives them back."""
+        self._add(row, charge, -1, releasing=releasing)
+        if charge.blocks:
+            memory = self.memory(row)
+            for block in charge.blocks:
+                memory.give_back(block.resource, block.mask, block.size)
+            self._set_memory(row, memory)
+            if releasing:
+                self._add_releasing(row, charge.blocks, -1)
+
+    def exchange(
+        self, row: int, before: ZoneCharge, after: ZoneCharge, *, releasing: bool = False
+    ) -> ZoneCharge | None:
+        """Charge a pod otherwise.
+
+        Returns:
+            the charge as it is then, `before` itself where nothing changes; None, and nothing is done, where its memory
+            is another than was thought: all memory of the row must then be charged again in order.
+        """
+        kept, _ = _shared(before.blocks, after.blocks)
+        if len(kept) < len(after.blocks):
+            return None
+        if replace(before, blocks=()) == replace(after, blocks=()) and len(kept) == len(before.blocks):
+            return before
+        self.release(row, replace(before, blocks=_shared(before.blocks, kept)[1]), releasing=releasing)
+        self._add(row, after, 1, releasing=releasing)
+        return replace(after, blocks=kept)
+
+    def restore_charge(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
+        """Count a pod's holdings again on a row whose memory is as it was saved already."""
+        self._add(row, charge, 1, releasing=releasing)
+        if releasing:
+            self._add_releasing(row, charge.blocks, 1)
+
+    def restore_memory(self, row: int, used: dict[str, list[int]], assignments: list[int], cells: list[int]) -> None:
+        """Put back what the memory manager had counted on a row."""
+        zones = len(cells)
+        for resource, amounts in used.items():
+            self.used[row, :zones, self.resources[resource]] = amounts
+        self.assignments[row, :zones], self.cells[row, :zones] = assignments, cells
+
+    def binds(self, row: int, resources: Iterable[str]) -> bool:
+        """Tell whether the row's kubelet binds any of the resources to zones."""
+        settings = self.kubelets[int(self.kubelet[row])]
+        return any(
+            settings.static_cpu
+            if name == CPU
+            else settings.static_memory
+            if is_memory(name)
+            else name in self.resources and bool(self.reported[row, self.resources[name]])
+            for name in resources
+        )
+
+    def set_releasing(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
+        """Count a pod's holdings among those that terminating pods hold, or no more."""
+        sign = 1 if releasing else -1
+        for zone, resource, amount in charge.amounts:
+            self.releasing[row, zone, self.resources[resource]] += sign * amount
+        self._add_releasing(row, charge.blocks, sign)
+
+    def assume(self, row: int, charge: ZoneCharge, *, sign: int = 1) -> None:
+        """Take a decision off what the exporter saw free, until it publishes again; or add it with `sign=-1`."""
+        for zone, resource, amount in charge.split:
+            self.published[row, zone, self.resources[resource]] -= sign * amount
+
+    def holds(self, row: int, charge: ZoneCharge) -> bool:
+        """Tell whether a row's zones have free what a charge takes, zone by zone, and no memory group forbids it."""
+        free = self.allocatable[row] - self.used[row]
+        if any(free[zone, self.resources[resource]] < amount for zone, resource, amount in charge.split):
+            return False
+        cells = self.cells[row]
+        return all(cells[zone] in (0, block.mask) for block in charge.blocks for zone in zones_of(block.mask))
+
+    def lasts(self, row: int) -> bool:
+        """Tell whether a row's zones have what is charged to them as soon as all that is being released is gone."""
+        return bool((self.used[row] - self.releasing[row] - self.repeated[row] <= self.allocatable[row]).all())
+
+    def distances(self, row: int) -> tuple[tuple[int, ...], ...]:
+        """Return the distances between a row's zones, zone by zone; empty where they are not all known."""
+        return self._distances.get(row, ())
+
+    def mark(self, row: int) -> RowMark:
+        """Return what is used of a row now."""
+        return RowMark(
+            self.used[row].copy(),
+            self.releasing[row].copy(),
+            self.published[row].copy(),
+            self.assignments[row].copy(),
+            self.cells[row].copy(),
+            self.uncertain[row].copy(),
+            self.repeated[row].copy(),
+        )
+
+    def restore(self, row: int, mark: RowMark) -> None:
+        """Put a row back to where it was; rows, zones and resources must be the same."""
+        self.used[row] = mark.used
+        self.releasing[row] = mark.releasing
+        self.published[row] = mark.published
+        self.assignments[row] = mark.assignments
+        self.cells[row] = mark.cells
+        self.uncertain[row] = mark.uncertain
+        self.repeated[row] = mark.repeated
+
+    def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
+        """Return a row's zones as its memory manager counts them."""
+        zones = int(self.zone_count[row])
+        columns = self._memory.items()
+        allocatable = {name: self.allocatable[row, :zones, column].tolist() for name, column in columns}
+        if empty:
+            left = {name: list(amounts) for name, amounts in allocatable.items()}
+            return MemoryZones(allocatable, left, [0] * zones, [0] * zones)
+        if free is None:
+            free = self.allocatable[row, :zones] - self.used[row, :zones]
+        left = {name: free[:, column].tolist() for name, column in columns}
+        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
+
+    def _suspect(self, row: int, cells: list[int]) -> None:
+        """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
+        columns = list(self._memory.values())
+        for zone, cell in enumerate(cells):
+            window = (row, zone, columns)
+            if not cell and (self.published[window] < self.allocatable[window] - self.used[window]).any():
+                cells[zone] = 1 << zone
+
+    def node(
+        self, row: int, *, reconstruct: bool = True, empty: bool = False, devices: dict[str, NodeDevices] | None = None
+    ) -> NodeZones:
+        """Return a row's zones as plain numbers.
+
+        Args:
+            row: a node with zones.
+            reconstruct: see `free`.
+            empty: as if the node had no pods.
+            devices: totals of the resources whose zones do not add up to the node's.
+        """
+        zones = int(self.zone_count[row])
+        settings = self.kubelets[int(self.kubelet[row])]
+        free = self.allocatable[row, :zones] if empty else self.free(row, zones=zones, reconstruct=reconstruct)
+        counted = [
+            (name, column)
+            for name, column in self.resources.items()
+            if not is_memory(name) and self.reported[row, column] and (name != CPU or settings.static_cpu)
+        ]
+        capacity = {name: self.capacity[row, :zones, column].tolist() for name, column in counted}
+        left = {name: free[:, column].tolist() for name, column in counted}
+        memory = self.memory(row, empty=empty, free=free)
+        if self.unknown[row] and not empty:
+            self._suspect(row, memory.cells)
+        uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
+        repeated = {}
+        if not empty and self.repeated[row].any():
+            repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
+        return NodeZones(
+            zones,
+            settings,
+            capacity,
+            left,
+            memory,
+            self._perhaps_broken(row, zones, empty=empty),
+            dict(devices or {}),
+            frozenset(uncertain),
+            {name: amounts for name, amounts in repeated.items() if any(amounts)},
+            self._distances.get(row, ()),
+        )
+
+    def _perhaps_broken(self, row: int, zones: int, *, empty: bool) -> list[int]:
+        """Each CPU of a zone that a pod has, and one that is reserved without its sibling, may have broken a core."""
+        column = self.resources.get(CPU)
+        if column is None:
+            return [0] * zones
+        allocatable = self.allocatable[row, :zones, column]
+        broken: Ints = (self.capacity[row, :zones, column] - allocatable) // 1000 % 2
+        if not empty:
+            # Where no record tells of some pods, the exporter does.
+            unseen = self.published[row, :zones, column] if self.unknown[row] else allocatable
+            broken = broken + np.maximum(self.used[row, :zones, column], allocatable - unseen) // 1000
+        return [int(cores) for cores in broken]
+
+    def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
+        """Return what is free on a row's zones; shape (zones, resources).
+
+        Args:
+            row: the node.
+            zones: how many of its zones.
+            reconstruct: allocatable - known placements; what the exporter published, less what was decided since,
+                otherwise. Where placements are unknown, whichever is less: the exporter sees pods that no record tells
+                of, and the records are there before the exporter.
+        """
+        if not reconstruct:
+            return self.published[row, :zones]
+        free: Ints = self.allocatable[row, :zones] - self.used[row, :zones]
+        return np.minimum(free, self.published[row, :zones]) if self.unknown[row] else free
+
+    def copy(self) -> "ZoneColumns":
+        """Return columns that can be charged without touching these."""
+        other = copy(self)
+        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain", "repeated"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def own_settings(self) -> None:
+        """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
+        self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
+        self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
+
+    def columns_of(self, resources: Sequence[str]) -> list[int]:
+        """Return the columns of those of the resources that any node reports."""
+        return [self.resources[name] for name in resources if name in self.resources]
+
+    def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
+        for resource in charge.uncertain:
+            self.uncertain[row, self.resources[resource]] += sign
+        for zone, resource, amount in charge.repeated:
+            self.repeated[row, zone, self.resources[resource]] += sign * amount
+        for zone, resource, amount in charge.amounts:
+            column = self.resources[resource]
+            self.used[row, zone, column] += sign * amount
+            if releasing:
+                self.releasing[row, zone, column] += sign * amount
+
+    def _add_releasing(self, row: int, blocks: tuple[MemoryBlock, ...], sign: int) -> None:
+        for block in blocks:
+            for zone, amount in block.drawn:
+                self.releasing[row, zone, self.resources[block.resource]] += sign * amount
+
+    def _set_memory(self, row: int, memory: MemoryZones) -> None:
+        zones = len(memory.cells)
+        for resource, free in memory.free.items():
+            column = self.resources[resource]
+            self.used[row, :zones, column] = self.allocatable[row, :zones, column] - free
+        self.assignments[row, :zones] = memory.assignments
+        self.cells[row, :zones] = memory.cells
+
+
+def _shared(
+    blocks: tuple[MemoryBlock, ...], wanted: tuple[MemoryBlock, ...]
+) -> tuple[tuple[MemoryBlock, ...], tuple[MemoryBlock, ...]]:
+    """Part blocks into those that are among the wanted ones, wherever they were drawn from, and the others."""
+    left = Counter((block.resource, block.mask, block.size, block.init) for block in wanted)
+    kept: list[MemoryBlock] = []
+    others: list[MemoryBlock] = []
+    for block in blocks:
+        key = (block.resource, block.mask, block.size, block.init)
+        (kept if left[key] else others).append(block)
+        left[key] -= left[key] > 0
+    return tuple(kept), tuple(others)
+
+
+def _grown(old: int, needed: int) -> int:
+    return old if needed <= old else max(needed, old * 2, 16)
+
+
+def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
+    bigger: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
+    bigger[tuple(slice(0, size) for size in array.shape)] = array
+    return bigger

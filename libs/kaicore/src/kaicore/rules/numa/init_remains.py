@@ -1,0 +1,163 @@
+"""What a pod's ordinary init containers keep until the pod ends, given the zones on which its others were seen.
+
+No podresources API shows it. It is predicted again: the kubelet's walk over the pod (`kaicore.rules.numa.admission`),
+with the containers that were seen held to what they hold. What an init container lends must lie within the zones of
+every later container that asks for the same resource, so where those are known there is hardly a choice: under
+`single-numa-node` and `restricted` the kubelet's own preference settles what is left of it. Under `none` and
+`best-effort` CPUs and devices may come from outside of any mask. Where more than one answer agrees with what was seen,
+what is kept may be on each zone: the likeliest answer is told as `zones`, what a zone may hold beyond it as `spans`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.admission import Admitted, Seen, admit
+from kaicore.rules.numa.masks import MaskTable
+from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.zones import NodeZones
+
+_LOOSE = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+
+
+def init_remains(
+    nodes: Iterable[Callable[[], NodeZones]],
+    request: AlignedRequest,
+    observed: Placement,
+    zone_names: tuple[str, ...],
+) -> tuple[ContainerPlacement, ...]:
+    """Return what the ordinary init containers of an admitted pod hold beyond what the observed containers do.
+
+    Args:
+        nodes: make the node's zones as they may have been without the pod, the likeliest first; each is asked until one
+            explains what was seen.
+        request: what is aligned of the pod.
+        observed: what its other containers hold; those of which less was seen than they asked for are not held to it.
+        zone_names: the node's, in the order of their numbers.
+    """
+    inits = [item.name for item in request.containers if item.kind is ContainerKind.INIT and item.amounts]
+    if not inits:
+        return ()
+    for make in nodes:
+        worlds = _worlds(make, request, inits, observed, zone_names)
+        if worlds:
+            if len({_told(world, inits, zone_names) for world in worlds}) > 1:
+                return _anywhere(worlds, inits, zone_names)
+            return _of_inits(worlds[0], inits, zone_names)
+    return ()
+
+
+def _worlds(
+    make: Callable[[], NodeZones],
+    request: AlignedRequest,
+    inits: list[str],
+    observed: Placement,
+    zone_names: tuple[str, ...],
+) -> list[Admitted]:
+    """Return the ways in which the kubelet can have come to what was seen; under a strict policy only its first."""
+    node = make()
+    loose = node.settings.policy in _LOOSE
+    seen = _seen(node.table, observed, zone_names, bound=not loose)
+    kept: list[Admitted] = []
+    tries = [seen]
+    if loose or not node.settings.pod_scope:
+        tries += [seen | dict.fromkeys(inits, Seen(1 << place)) for place in range(len(node.table))]
+    if node.settings.policy is TopologyPolicy.NONE:
+        # No mask binds anything: what is not lent to a container that was seen can be of any zone that has it.
+        tries = [seen, *(seen | _from(inits, request, zone, len(zone_names)) for zone in range(len(zone_names)))]
+    for known in tries:
+        walked = admit(make(), request, seen=known)
+        if isinstance(walked, Admitted):
+            kept.append(walked)
+            if not loose:
+                break
+    return kept
+
+
+def _from(inits: list[str], request: AlignedRequest, zone: int, zones: int) -> dict[str, Seen]:
+    """Have each init container draw all that it asks for from one zone."""
+    return {
+        item.name: Seen(
+            -1,
+            {
+                resource: [amount if number == zone else 0 for number in range(zones)]
+                for resource, amount in item.amounts
+                if not is_memory(resource)
+            },
+        )
+        for item in request.containers
+        if item.name in inits
+    }
+
+
+def _seen(table: MaskTable, observed: Placement, zone_names: tuple[str, ...], *, bound: bool) -> dict[str, Seen]:
+    """Return what is known of the containers that were observed.
+
+    Args:
+        table: masks of the node's zones.
+        observed: what they hold.
+        zone_names: the node's.
+        bound: whether CPUs and devices come from within the affinity mask.
+    """
+    index = {name: number for number, name in enumerate(zone_names)}
+    seen = {}
+    for container in observed.containers:
+        amounts: dict[str, list[int]] = {}
+        memory: set[int] = set()
+        for zone in container.zones:
+            if zone.zone not in index:
+                continue
+            for resource, amount in zone.amount.items():
+                if is_memory(resource):
+                    memory.add(index[zone.zone])
+                else:
+                    amounts.setdefault(resource, [0] * len(zone_names))[index[zone.zone]] += amount
+        within = {number for figures in amounts.values() for number, amount in enumerate(figures) if amount}
+        masks = table.with_all(sorted(within or memory)) if bound else -1
+        seen[container.container] = Seen(masks, amounts)
+    return seen
+
+
+def _of_inits(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[ContainerPlacement, ...]:
+    predicted = predicted_placement(admitted, zone_names)
+    if predicted is None:
+        return ()
+    return tuple(item for item in predicted.placement.containers if item.container in inits)
+
+
+def _told(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[tuple[str, str, int], ...]:
+    """CPUs and devices that init containers keep, by zone: what tells two worlds apart."""
+    return tuple((zone, resource, amount) for (zone, resource), amount in _sums(admitted, inits, zone_names).items())
+
+
+def _sums(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> dict[tuple[str, str], int]:
+    kept: dict[tuple[str, str], int] = {}
+    for container in _of_inits(admitted, inits, zone_names):
+        for zone in container.zones:
+            for resource, amount in zone.amount.items():
+                if not is_memory(resource):
+                    kept[zone.zone, resource] = kept.get((zone.zone, resource), 0) + amount
+    return dict(sorted(kept.items()))
+
+
+def _anywhere(worlds: list[Admitted], inits: list[str], zone_names: tuple[str, ...]) -> tuple[ContainerPlacement, ...]:
+    """Return what is kept in the first of some worlds, and under the last container what may be kept besides."""
+    likely = _of_inits(worlds[0], inits, zone_names)
+    first, most = _sums(worlds[0], inits, zone_names), dict[tuple[str, str], int]()
+    for world in worlds:
+        for key, amount in _sums(world, inits, zone_names).items():
+            most[key] = max(most.get(key, 0), amount)
+    besides = {
+        zone: {name: amount - first.get((zone, name), 0) for (at, name), amount in sorted(most.items()) if at == zone}
+        for zone in zone_names
+    }
+    spans = tuple(
+        SpanAmount((zone,), more)
+        for zone, amounts in besides.items()
+        if (more := {name: amount for name, amount in amounts.items() if amount})
+    )
+    unsure = ContainerPlacement(inits[-1], spans=spans, uncertain=tuple(sorted({name for _, name in most})))
+    return (*likely, unsure)

@@ -1,0 +1,127 @@
+"""What a node's kubelet is set to, as far as admission depends on it: inferred from what the node publishes.
+
+No API shows a kubelet's configuration. A NodeResourceTopology names Topology Manager policy, scope and, by convention,
+options; whether CPUs and memory are aligned follows from whether zones have any to allot, for both publishers take
+their figures from the kubelet's podresources API, which has none without the static CPU manager (or Static memory
+manager). What nothing publishes, such as CPU manager options, is configured per node label
+(`kaicore.rules.engine.config.KubeletOverride`).
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope
+from kaicore.rules.model.quantity import CPU, MEMORY
+
+#: Of the kubelet that the recorded decisions come from; assumed where a node tells no version.
+REFERENCE_MINOR = 36
+
+#: Node Feature Discovery's label for nodes whose cores have more than one thread.
+MULTITHREADING_LABEL = "feature.node.kubernetes.io/cpu-hardware_multithreading"
+
+PREFER_CLOSEST = "prefer-closest-numa-nodes"
+ALIGN_BY_SOCKET = "align-by-socket"
+FULL_PCPUS_ONLY = "full-pcpus-only"
+
+_VERSION = re.compile(r"v?1\.(\d{1,4})(?!\d)")
+
+
+class KubeletSettings(msgspec.Struct, frozen=True):
+    """A kubelet's settings.
+
+    Attributes:
+        policy: of the Topology Manager.
+        scope: of the Topology Manager; without meaning under policy `none`.
+        topology_options: names of the Topology Manager options that are on.
+        static_cpu: whether the CPU manager's policy is `static`.
+        cpu_options: names of the CPU manager options that are on.
+        threads_per_core: how many CPUs a core has.
+        threads_told: whether anybody tells that; else there may be two.
+        zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
+        static_memory: whether the memory manager's policy is `Static`.
+        minor: the kubelet's minor version, 36 for 1.36.
+    """
+
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    scope: TopologyScope = TopologyScope.CONTAINER
+    topology_options: frozenset[str] = frozenset()
+    static_cpu: bool = False
+    cpu_options: frozenset[str] = frozenset()
+    threads_per_core: int = 1
+    threads_told: bool = True
+    zones_per_socket: int = 1
+    static_memory: bool = False
+    minor: int = REFERENCE_MINOR
+
+    @property
+    def may_have_half_cores(self) -> bool:
+        """Whether a core may be free by half: then a later container may leave a CPU alone that was lent to it."""
+        return self.threads_per_core == 2 or not self.threads_told
+
+    def replaced(self, **changes: Any) -> "KubeletSettings":
+        """Return the settings with some changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    @property
+    def pod_scope(self) -> bool:
+        """Whether hints are asked for the pod as one; without a policy there is no scope."""
+        return self.scope is TopologyScope.POD and self.policy is not TopologyPolicy.NONE
+
+    @property
+    def prefers_closest(self) -> bool:
+        """Whether of equally wide masks the one with the smallest distances wins (the option exists since 1.26).
+
+        The single-numa-node policy ignores the option.
+        """
+        return PREFER_CLOSEST in self.topology_options and self.minor >= 26
+
+    @property
+    def whole_cores_only(self) -> bool:
+        """Whether CPUs are only given by whole cores (`full-pcpus-only`, since 1.22)."""
+        return FULL_PCPUS_ONLY in self.cpu_options and self.minor >= 22
+
+    @property
+    def aligns_by_socket(self) -> bool:
+        """Whether CPUs of one socket are as good as those of one zone (`align-by-socket`, since 1.25).
+
+        Only with several zones to a socket does it change anything.
+        """
+        return ALIGN_BY_SOCKET in self.cpu_options and self.minor >= 25 and self.zones_per_socket > 1
+
+    @property
+    def device_masks_are_of_hosting_zones(self) -> bool:
+        """Whether device hints range over the zones that have devices of the resource, not over all (since 1.36)."""
+        return self.minor >= 36
+
+
+def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings:
+    """Infer a kubelet's settings from what its node publishes.
+
+    A zone with nothing to allot is published as `cpu: allocatable 0` even without a static CPU manager; so a manager
+    counts as static only if some zone has something to allot.
+    """
+    allotted = {name for zone in topology.zones for name, item in zone.resources.items() if item.allocatable}
+    labels = node.labels if node is not None else {}
+    return KubeletSettings(
+        policy=topology.policy,
+        scope=topology.scope,
+        topology_options=_switched_on(topology.options),
+        static_cpu=CPU in allotted,
+        cpu_options=_switched_on(topology.cpu_options),
+        threads_per_core=2 if labels.get(MULTITHREADING_LABEL) == "true" else 1,
+        threads_told=MULTITHREADING_LABEL in labels,
+        static_memory=MEMORY in allotted,
+        minor=kubelet_minor(node.kubelet_version if node is not None else ""),
+    )
+
+
+def _switched_on(options: dict[str, str]) -> frozenset[str]:
+    return frozenset(name for name, value in options.items() if value.lower() == "true")
+
+
+def kubelet_minor(version: str) -> int:
+    """Return the minor number of a kubelet version such as `v1.36.2`; `REFERENCE_MINOR` if it tells none."""
+    match = _VERSION.match(version)
+    return int(match[1]) if match is not None else REFERENCE_MINOR

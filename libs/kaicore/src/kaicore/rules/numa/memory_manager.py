@@ -1,0 +1,165 @@
+"""What the memory manager's Static policy keeps per zone, and the masks that it finds for a request.
+
+Its state depends on the order of everything that happened (`memorymanager/policy_static.go`): a block of several zones
+is drawn from them in ascending order and given back in ascending order to whatever is reserved there; a zone serves
+either single-zone blocks, or one group of zones, until its last block ends. So it is folded, block by block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kaicore.rules.numa.masks import MaskTable, zones_of
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """A piece of memory, or of hugepages of one size, that a container holds.
+
+    Attributes:
+        resource: its type.
+        mask: the zones it belongs to, all of which it groups.
+        size: bytes.
+        init: whether an ordinary init container holds it: it is freed when the containers after it start.
+        drawn: zone and bytes, as they were taken on admission.
+    """
+
+    resource: str
+    mask: int
+    size: int
+    init: bool = False
+    drawn: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHints:
+    """Masks that could serve a request of all memory types together.
+
+    Attributes:
+        feasible: set of masks.
+        preferred: those of them with the fewest zones that could ever serve it.
+        width: that number of zones.
+    """
+
+    feasible: int
+    preferred: int
+    width: int
+
+
+@dataclass(slots=True)
+class MemoryZones:
+    """The zones of one node as its memory manager counts them.
+
+    Attributes:
+        allocatable: bytes for pods by type and zone.
+        free: bytes not promised to a container by type and zone.
+        assignments: number of blocks on each zone.
+        cells: the mask that each zone serves; 0 when it is in no use.
+    """
+
+    allocatable: dict[str, list[int]]
+    free: dict[str, list[int]]
+    assignments: list[int]
+    cells: list[int]
+
+    def hints(self, table: MaskTable, needs: Mapping[str, int], lent: Mapping[tuple[int, str], int]) -> MemoryHints:
+        """Return the masks for a request.
+
+        Args:
+            table: of the node's zones.
+            needs: bytes by type; a type that the node has not counts as 0 everywhere.
+            lent: by mask and type, what init containers of the pod lend under exactly that mask.
+        """
+        everything = (1 << len(table)) - 1
+        able, feasible = everything, everything
+        for resource, need in needs.items():
+            if not need:
+                continue
+            if resource not in self.free:
+                return MemoryHints(0, 0, table.zones)
+            able &= table.reaching(self.allocatable[resource], need)
+            enough = table.reaching(self.free[resource], need)
+            for (mask, kind), amount in lent.items():
+                if kind == resource and amount:
+                    place = table.places[mask]
+                    if sum(self.free[resource][zone] for zone in zones_of(mask)) + amount >= need:
+                        enough |= 1 << place
+            feasible &= enough
+        width = table.first_width(able)
+        feasible &= able & self.open_masks(table)
+        return MemoryHints(feasible, feasible & table.of_width[width], width)
+
+    def open_masks(self, table: MaskTable) -> int:
+        """Return the set of the masks that the present groups allow."""
+        allowed = (1 << len(table)) - 1
+        for zone, cell in enumerate(self.cells):
+            if cell:
+                allowed &= ~table.containing[zone] | 1 << table.places.get(cell, len(table))
+        return allowed
+
+    def conflicts(self, mask: int) -> bool:
+        """Tell whether a zone of a mask of several is in use in another way: alone, or in another group."""
+        return bool(mask & (mask - 1)) and any(self.cells[zone] not in (0, mask) for zone in zones_of(mask))
+
+    def suffices(self, mask: int, needs: Mapping[str, int]) -> bool:
+        """Tell whether what is free on a mask's zones covers a request."""
+        zones = zones_of(mask)
+        return all(
+            not need or (resource in self.free and sum(self.free[resource][zone] for zone in zones) >= need)
+            for resource, need in needs.items()
+        )
+
+    def draw(self, resource: str, mask: int, size: int) -> tuple[tuple[int, int], ...]:
+        """Take a block from its zones in ascending order; returns what came from which zone.
+
+        What the zones have not is taken from the first all the same: somebody observed it there.
+        """
+        zones = zones_of(mask)
+        free = self.free.setdefault(resource, [0] * len(self.cells))
+        taken: dict[int, int] = {}
+        for zone in zones:
+            self.assignments[zone] += 1
+            self.cells[zone] = mask
+            part = max(min(size, free[zone]), 0)
+            if part:
+                taken[zone] = part
+                free[zone] -= part
+                size -= part
+        if size:
+            taken[zones[0]] = taken.get(zones[0], 0) + size
+            free[zones[0]] -= size
+        return tuple(sorted(taken.items()))
+
+    def give_back(self, resource: str, mask: int, size: int) -> None:
+        """Return a block to its zones in ascending order, as far as something is reserved there; the rest is lost."""
+        zones = zones_of(mask)
+        for zone in zones:
+            self.assignments[zone] -= 1
+            if not self.assignments[zone]:
+                self.cells[zone] = 0
+            part = max(min(size, self.allocatable[resource][zone] - self.free[resource][zone]), 0)
+            self.free[resource][zone] += part
+            size -= part
+
+
+def shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:
+    """Take a part of a lending block away, from its zones in ascending order; returns what came from which zone."""
+    for index, block in enumerate(blocks):
+        if (block.resource, block.mask) == (by.resource, by.mask):
+            moved = []
+            for zone, amount in block.drawn:
+                part = min(amount, most)
+                moved.append((zone, part))
+                most -= part
+            size = block.size - sum(part for _, part in moved)
+            blocks[index] = redrawn(block, size, tuple(moved), sign=-1)
+            return tuple(moved)
+    return ()
+
+
+def redrawn(block: MemoryBlock, size: int, moved: tuple[tuple[int, int], ...], *, sign: int) -> MemoryBlock:
+    """Return a block of another size, to which a part by zone is added, or from which it is taken (`sign=-1`)."""
+    drawn = dict(block.drawn)
+    for zone, part in moved:
+        drawn[zone] = drawn.get(zone, 0) + sign * part
+    held = tuple(sorted((zone, amount) for zone, amount in drawn.items() if amount))
+    return MemoryBlock(block.resource, block.mask, size, block.init, held)

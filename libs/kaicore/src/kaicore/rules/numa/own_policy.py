@@ -1,0 +1,194 @@
+"""Whether a pod's own NUMA policy is kept: by what its kubelet is predicted to do, and by what was observed of it.
+
+Both are judged alike. What of a container the policy concerns (of the whole pod, where the kubelet asks for hints so)
+must come from at most so many zones: one for `single-numa-node`, and for `restricted` as many as the resource that
+needs most zones could ever do with. Of a prediction counts every zone that something *may* come from
+(`kaicore.rules.numa.spans`), of an observation every zone that it names. A device that several zones reach is on each
+of them (the device manager's hints: any of its NUMA nodes will do), so of those one that serves anyway is enough.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.placement import ContainerPlacement, Placement
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.admission import Admitted
+from kaicore.rules.numa.columns import ZoneColumns
+from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.pod_policy import PodNumaPolicy
+from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.spans import sources
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """What of a pod is not as its own policy asks.
+
+    Attributes:
+        container: whose; empty for the whole pod.
+        zones: masks of zones by resource; empty where the node does not tell zones.
+        resource: that the policy names and the node does not report by zone; empty if it is not that.
+    """
+
+    container: str = ""
+    zones: tuple[tuple[str, int], ...] = ()
+    resource: str = ""
+
+    def text(self, zone_names: tuple[str, ...]) -> str:
+        """Say it with the zones' names."""
+        parts = (f"{name} on {'+'.join(zone_names[zone] for zone in zones_of(mask))}" for name, mask in self.zones)
+        return (f"container {self.container}: " if self.container else "") + ", ".join(parts)
+
+
+def strays(
+    columns: ZoneColumns, row: int, request: AlignedRequest, own: PodNumaPolicy, admitted: Admitted
+) -> Stray | None:
+    """Say what a node's kubelet would do otherwise than a pod's own policy asks; None if it keeps to it.
+
+    A pod of which nothing is ever aligned keeps any policy. A node keeps none that does not bind to zones what the
+    policy names, or, where it names nothing, anything of the pod.
+
+    Args:
+        columns: the zones of all nodes.
+        row: the node's row.
+        request: what is aligned of the pod.
+        own: the pod's own policy.
+        admitted: what the kubelet would give it.
+    """
+    asked = {
+        name for items in (request.pod, *(item.amounts for item in request.containers)) for name, need in items if need
+    }
+    concerned = sorted(name for name in asked if own.concerns(name))
+    if request.empty or (not own.resources and not concerned):
+        return None
+    bound = [name for name in concerned if columns.binds(row, (name,))]
+    if not bound or (own.resources and len(bound) < len(concerned)):
+        missing = next((name for name in concerned if name not in bound), "") if own.resources else ""
+        return Stray(resource=missing)
+    settings = columns.kubelets[int(columns.kubelet[row])]
+    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
+    for holding in admitted.holdings:
+        if holding.container.kind is not ContainerKind.INIT:
+            held = {name: sources(columns, row, holding, name) for name in bound}
+            units.append((holding.container.name, holding.container.amounts, held))
+    if settings.pod_scope:
+        together = {name: _union(held.get(name, 0) for _, _, held in units) for name in bound}
+        units = [("", request.pod, together)]
+    return _first_stray(columns, row, own, units)
+
+
+def missed(
+    columns: ZoneColumns,
+    row: int,
+    *,
+    zone_names: tuple[str, ...],
+    request: AlignedRequest,
+    own: PodNumaPolicy,
+    observed: Placement,
+) -> str:
+    """Say what of an observed placement is not as the pod's own policy asks; empty when nothing is, or none can tell.
+
+    Nothing is said of what is not certain: zones that the node does not have, and records that do not tell the
+    containers of a pod apart where each is aligned by itself.
+
+    Args:
+        columns: the zones of all nodes.
+        row: the node's row.
+        zone_names: its zones, in order of NUMA id.
+        request: what is aligned of the pod.
+        own: the pod's own policy.
+        observed: what it holds.
+    """
+    if not own.binding or not zone_names:
+        return ""
+    index = {name: number for number, name in enumerate(zone_names)}
+    if any(zone not in index for container in observed.containers for zone in _zones(container)):
+        return ""
+    lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
+    units: list[tuple[str, tuple[tuple[str, int], ...], Sequence[ContainerPlacement]]] = []
+    if columns.kubelets[int(columns.kubelet[row])].pod_scope:
+        units = [("", request.pod, observed.lasting)]
+    elif len(lasting) == 1:
+        units = [("", next(iter(lasting.values())), observed.lasting)]
+    elif {container.container for container in observed.lasting} <= set(lasting):
+        units = [(item.container, lasting[item.container], [item]) for item in observed.lasting]
+    held = [(name, amounts, _observed(containers, own, index)) for name, amounts, containers in sorted(units)]
+    stray = _first_stray(columns, row, own, held)
+    return "" if stray is None else stray.text(zone_names)
+
+
+def _zones(container: ContainerPlacement) -> set[str]:
+    return {zone.zone for zone in container.zones}.union(*(span.zones for span in container.spans))
+
+
+def _observed(containers: Iterable[ContainerPlacement], own: PodNumaPolicy, index: dict[str, int]) -> dict[str, int]:
+    """Return by resource what containers hold, as masks."""
+    held: dict[str, int] = {}
+    reached: list[tuple[str, int]] = []
+    for container in containers:
+        parts = [((zone.zone,), zone.amount) for zone in container.zones]
+        for zones, amounts in [*parts, *((span.zones, span.amount) for span in container.spans)]:
+            mask = _union(1 << index[zone] for zone in zones)
+            for resource, amount in amounts.items():
+                if not amount or not own.concerns(resource):
+                    continue
+                if len(zones) > 1 and not is_memory(resource):
+                    reached.append((resource, mask))
+                else:
+                    held[resource] = held.get(resource, 0) | mask
+    serving = _fewest(_union(held.values()), [mask for _, mask in reached])
+    for resource, mask in reached:
+        held[resource] = held.get(resource, 0) | (mask & serving)
+    return held
+
+
+def _fewest(used: int, reached: Sequence[int]) -> int:
+    """Return the fewest zones that have all that are used and one of each mask; of equals the lowest."""
+    open_ = [mask for mask in reached if not mask & used]
+    zones = zones_of(_union(open_))
+    for count in range(len(zones)):
+        for chosen in combinations(zones, count):
+            mask = _union(1 << zone for zone in chosen)
+            if all(mask & one for one in open_):
+                return used | mask
+    return used | _union(open_)
+
+
+def _first_stray(
+    columns: ZoneColumns,
+    row: int,
+    own: PodNumaPolicy,
+    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]],
+) -> Stray | None:
+    for name, amounts, held in units:
+        if _union(held.values()).bit_count() > _allowed(columns, row, amounts, own):
+            return Stray(name, tuple((resource, held[resource]) for resource in sorted(held) if held[resource]))
+    return None
+
+
+def _allowed(columns: ZoneColumns, row: int, amounts: tuple[tuple[str, int], ...], own: PodNumaPolicy) -> int:
+    """Return how many zones a policy allows."""
+    if own.policy is TopologyPolicy.SINGLE_NUMA_NODE:
+        return 1
+    zones, allowed = int(columns.zone_count[row]), 1
+    for resource, need in amounts:
+        column = columns.resources.get(resource)
+        if column is None or not need or not own.concerns(resource) or not columns.binds(row, (resource,)):
+            continue
+        source = columns.allocatable if is_memory(resource) else columns.capacity
+        # The fewest zones that reach an amount are the largest ones.
+        reached = np.cumsum(np.sort(source[row, :zones, column])[::-1]) >= need
+        allowed = max(allowed, int(reached.argmax()) + 1 if reached.any() else zones)
+    return allowed
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union

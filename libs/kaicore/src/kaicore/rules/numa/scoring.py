@@ -1,0 +1,125 @@
+"""Which of the nodes that can take a pod serves it best by its zones (seed `numa-aware-scheduling`, v2): 0 to 100.
+
+The vocabulary is that of the NodeResourceTopologyMatch plugin; the zones are those that the same evaluators predict as
+for the verdict, of all long-running containers together. A score ranks nodes and never leaves one out.
+"""
+
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+
+from kaicore.rules.numa.columns import ZoneColumns
+from kaicore.rules.numa.masks import mask_table, zones_of
+from kaicore.rules.numa.requests import AlignedRequest
+
+#: Score of a node on which nothing is known to come from zones that belong together.
+UNKNOWN = -1
+
+#: The kubelet's default of `max-allowable-numa-nodes`: what a span of zones is measured by, unless a node has more.
+_USUAL_MAX_ZONES = 8
+
+
+class ScoringStrategy(StrEnum):
+    """How nodes are ranked by zones."""
+
+    OFF = "Off"
+    LEAST_NUMA_NODES = "LeastNUMANodes"
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+    BALANCED_ALLOCATION = "BalancedAllocation"
+
+
+class NumaScoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How nodes are ranked by zones.
+
+    Attributes:
+        strategy: `LeastNUMANodes`: fewest zones, of equally many those closest to each other; `LeastAllocated`,
+            `MostAllocated`: least, most in use on the pod's zones afterwards; `BalancedAllocation`: the resources of
+            the pod's zones in use alike afterwards.
+        weights: of resources, in the last three; 1 where not named, and 0 leaves a resource out. Balance weighs those
+            that are not left out alike.
+    """
+
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_NUMA_NODES
+    weights: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        for resource, weight in self.weights.items():
+            if not 0 <= weight <= 100:
+                raise ValueError(f"weights[{resource}]: must be 0 to 100: {weight}")
+
+
+def score(
+    columns: ZoneColumns,
+    row: int,
+    span: int,
+    request: AlignedRequest,
+    *,
+    scoring: NumaScoring,
+    reconstruct: bool = True,
+) -> int:
+    """Score a node that admits a pod: 0 to 100, `UNKNOWN` where nothing of the pod is bound to zones.
+
+    Args:
+        columns: the zones of all nodes.
+        row: the node's row.
+        span: the zones that its kubelet may give the pod, as a mask (`kaicore.rules.numa.spans`).
+        request: what is aligned of the pod.
+        scoring: the strategy.
+        reconstruct: see `ZoneColumns.free`.
+    """
+    if not span:
+        return UNKNOWN
+    zones = int(columns.zone_count[row])
+    if scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES:
+        most = max(int(columns.zone_count.max()), _USUAL_MAX_ZONES)
+        return span_score(columns.distances(row), span, zones=zones, most=most)
+    inside = list(zones_of(span))
+    free = columns.free(row, zones=zones, reconstruct=reconstruct)
+    shares: list[tuple[int, int]] = []
+    for resource, need in request.pod:
+        weight, column = scoring.weights.get(resource, 1), columns.resources.get(resource)
+        if column is None or not (need and weight and columns.binds(row, (resource,))):
+            continue
+        total = int(columns.allocatable[row, inside, column].sum())
+        held = total - int(free[inside, column].sum())
+        shares.append((min(max((held + need) * 100 // max(total, 1), 0), 100), weight))
+    return _by_use(shares, scoring.strategy) if shares else UNKNOWN
+
+
+@lru_cache(maxsize=4096)
+def span_score(distances: tuple[tuple[int, ...], ...], span: int, *, zones: int, most: int) -> int:
+    """Score a set of zones: each zone costs `100 // most`; half of that is given back if none of its size are closer.
+
+    Closeness is the sum of distances over all ordered pairs, each zone with itself included. On nodes of more than 8
+    zones only sets of one, two and all zones are compared.
+
+    Args:
+        distances: between the node's zones, empty where they are not known.
+        span: the set.
+        zones: of the node.
+        most: zones that a node has at most.
+    """
+    table, width = mask_table(zones), span.bit_count()
+    rivals = table.masks[table.slices[width]]
+    closest = bool(rivals) and _spread(distances, span) <= min(_spread(distances, rival) for rival in rivals)
+    step = 100 // most
+    return max(100 - width * step + (step // 2 if closest else 0), 0)
+
+
+def _spread(distances: tuple[tuple[int, ...], ...], mask: int) -> int:
+    zones = zones_of(mask) if distances else ()
+    return sum(distances[one][other] for one in zones for other in zones)
+
+
+def _by_use(shares: list[tuple[int, int]], strategy: ScoringStrategy) -> int:
+    """Score by how much of the pod's zones is in use afterwards: per cent of what is allocatable, and weights."""
+    if strategy is ScoringStrategy.BALANCED_ALLOCATION:
+        # 100 less the sample variance of the shares, as per cent; one resource is balanced by itself.
+        count, total = len(shares), sum(use for use, _ in shares)
+        squares = sum(use * use for use, _ in shares)
+        return max(100 - (count * squares - total * total) // max(count * (count - 1) * 100, 1), 0)
+    most = strategy is ScoringStrategy.MOST_ALLOCATED
+    weighed = sum((use if most else 100 - use) * weight for use, weight in shares)
+    return weighed // sum(weight for _, weight in shares)

@@ -1,0 +1,40 @@
+"""Which zones what a kubelet gives a pod may come from: more than the prediction says where the kubelet has a choice.
+
+- Memory is bound to all zones of its blocks' masks.
+- CPUs and devices of which the prediction is certain come from the zones that it names.
+- Otherwise they come from the zones of the merged hint, if it has enough of them, and else from any zone: the device
+  manager draws from an unordered set.
+- Only under policy `none` the packing of the static CPU manager is relied on, for there nothing else tells anything.
+"""
+
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.admission import Admitted, Holding
+from kaicore.rules.numa.columns import ZoneColumns
+
+
+def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:
+    """Return the zones that a container's share of a resource may come from, as a mask."""
+    if is_memory(resource):
+        mask = 0
+        for block in holding.blocks:
+            mask |= block.mask if block.resource == resource else 0
+        return mask
+    named = sum(1 << zone for zone, amount in enumerate(holding.amounts.get(resource, ())) if amount)
+    none = columns.kubelets[int(columns.kubelet[row])].policy is TopologyPolicy.NONE
+    if resource not in holding.uncertain or (resource == CPU and none):
+        return named
+    amounts = columns.capacity[row, : int(columns.zone_count[row]), columns.resources[resource]].tolist()
+    hosting = sum(1 << zone for zone, amount in enumerate(amounts) if amount)
+    return hosting & holding.mask if holding.mask and not named & ~holding.mask else hosting
+
+
+def span(columns: ZoneColumns, row: int, admitted: Admitted) -> int:
+    """Return the zones that anything of a pod's long-running containers may come from, as a mask."""
+    mask = 0
+    for holding in admitted.holdings:
+        if holding.container.kind is not ContainerKind.INIT:
+            for resource, _ in holding.container.amounts:
+                mask |= sources(columns, row, holding, resource)
+    return mask

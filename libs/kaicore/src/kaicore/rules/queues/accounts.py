@@ -1,0 +1,158 @@
+"""What queues use, kept while a cycle decides: charged and taken back in time that depends on the depth only.
+
+Charging and taking back are each other's inverses, to the unit, in any order and nesting.
+
+A queue that keeps part of its quota from others (`QueueTree.kept`) counts towards its ancestors' limits with that part
+even while it uses less: `held` is that figure. Where nobody keeps anything, it equals `used`. This makes of Kueue's
+lending limits what they are there (`facts` and decision 0082).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kaicore.rules.queues.division import Shares, Table
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.reasons.reason import Reason
+
+Amounts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafUse:
+    """What a leaf's running work holds, and the part of it that cannot be preempted, by resource."""
+
+    used: Amounts
+    non_preemptible: Amounts
+
+
+@dataclass(slots=True)
+class QueueAccounts:
+    """The accounts of all queues, by the tree's numbers.
+
+    Attributes:
+        tree: the queues.
+        shares: what they are owed.
+        used: what they and those below them hold.
+        non_preemptible: the part of it that cannot be preempted.
+    """
+
+    tree: QueueTree
+    shares: Shares
+    used: list[list[int]] = field(init=False)
+    non_preemptible: list[list[int]] = field(init=False)
+    _own: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        size, width = len(self.tree), len(self.tree.resources)
+        self.used = [[0] * width for _ in range(size)]
+        self.non_preemptible = [[0] * width for _ in range(size)]
+        # Direct charges and what the children hold, what is kept not counted.
+        self._own = [[0] * width for _ in range(size)]
+        for number in range(size - 1, -1, -1):
+            parent = self.tree.parents[number]
+            if parent >= 0:
+                for place, kept in enumerate(self.tree.kept[number]):
+                    self._own[parent][place] += max(self._own[number][place], kept)
+
+    @classmethod
+    def of(cls, tree: QueueTree, shares: Shares, uses: Mapping[int, LeafUse]) -> "QueueAccounts":
+        """Return accounts with what is used already, by number."""
+        accounts = cls(tree, shares)
+        for number, use in uses.items():
+            accounts._add(number, use.used, use.non_preemptible)
+        return accounts
+
+    def charge(self, number: int, demand: Demand, *, preemptible: bool) -> None:
+        """Charge work to a queue and its ancestors."""
+        self._add(number, demand.amounts, () if preemptible else demand.amounts)
+
+    def take_back(self, number: int, demand: Demand, *, preemptible: bool) -> None:
+        """Undo a charge, or take off work that ends or is evicted."""
+        back = tuple(-amount for amount in demand.amounts)
+        self._add(number, back, () if preemptible else back)
+
+    def refusals(self, number: int, demand: Demand, *, preemptible: bool) -> tuple[Reason, ...]:
+        """Return why work may not start in a queue now; empty when it may.
+
+        Nothing that work asks for may exceed the limit of the queue or of an ancestor; of what cannot be preempted,
+        nothing may exceed a quota. What it does not ask for does not matter, even where it is exceeded.
+        """
+        uncovered = self.tree.uncovered(number, demand)
+        if uncovered is not None:
+            return (uncovered,)
+        refused = self._over_limits(number, demand)
+        if not preemptible:
+            refused += self._over(
+                QueueRefusal.NON_PREEMPTIBLE_OVER_QUOTA,
+                self.tree.paths[number],
+                demand,
+                used=self.non_preemptible,
+                bounds=self.tree.quotas,
+            )
+        return tuple(refused)
+
+    def over_fair_share(self, number: int, demand: Demand) -> tuple[Reason, ...]:
+        """Return by how much a queue would be over its own fair share with some work; empty when it would not."""
+        path = self.tree.paths[number][:1]
+        return tuple(self._over(QueueRefusal.OVER_FAIR_SHARE, path, demand, used=self.used, bounds=self.shares.fair))
+
+    def exceeds(self, number: int, bounds: Table, places: Iterable[int]) -> bool:
+        """Whether a queue uses more than a bound of any of the resources."""
+        used, row = self.used[number], bounds[number]
+        return any(used[place] > row[place] for place in places)
+
+    def _add(self, number: int, amounts: Amounts, non_preemptible: Amounts) -> None:
+        path = self.tree.paths[number]
+        for place, amount in enumerate(amounts):
+            if not amount:
+                continue
+            held = amount
+            for above in path:
+                self.used[above][place] += amount
+                own, kept = self._own[above][place], self.tree.kept[above][place]
+                self._own[above][place] = own + held
+                held = max(own + held, kept) - max(own, kept)
+        for place, amount in enumerate(non_preemptible):
+            if amount:
+                for above in path:
+                    self.non_preemptible[above][place] += amount
+
+    def _over_limits(self, number: int, demand: Demand) -> list[Reason]:
+        refused = []
+        for place, amount in enumerate(demand.amounts):
+            held = amount
+            for above in self.tree.paths[number]:
+                if held <= 0:
+                    break
+                own, kept = self._own[above][place], self.tree.kept[above][place]
+                limit = self.tree.limits[above][place]
+                if own + held > limit:
+                    refused.append(
+                        Reason(
+                            code=QueueRefusal.OVER_LIMIT,
+                            resource=self.tree.resources[place],
+                            need=held,
+                            free=limit - own,
+                            queue=self.tree.queues[above].name,
+                        )
+                    )
+                held = max(own + held, kept) - max(own, kept)
+        return refused
+
+    def _over(
+        self, code: QueueRefusal, path: Iterable[int], demand: Demand, *, used: Table, bounds: Table
+    ) -> list[Reason]:
+        return [
+            Reason(
+                code=code,
+                resource=self.tree.resources[place],
+                need=amount,
+                free=bounds[above][place] - used[above][place],
+                queue=self.tree.queues[above].name,
+            )
+            for place, amount in enumerate(demand.amounts)
+            if amount > 0
+            for above in path
+            if used[above][place] + amount > bounds[above][place]
+        ]

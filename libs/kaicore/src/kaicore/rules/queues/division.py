@@ -1,0 +1,184 @@
+"""The division of a cluster between its queues: each one's fair share of every resource, exact to the unit.
+
+Every resource is divided by itself, from the roots down: what a queue gets is what its children divide.
+
+1. Each queue is given its quota, as far as it asks for it.
+2. What is left goes to the queues that ask for more, those of higher priority first, in proportion to their weights,
+   over and over while somebody needs less than the proportion gives.
+3. Everybody is given whole units. Those that are left over by that go, one each, to those who were cut by most, then to
+   the older queue, then by uid and name.
+
+Past use shifts the proportions: a queue that used more of the cluster than its weight is owed gets less, one that used
+less gets more, `k` times the difference (`weight + k * (weight - use)`, both as parts of one, never below 0).
+
+Source: KAI's resource division (`facts/kai-scheduler.md` 3.3). Decision 0081 tells where this one differs, and why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from operator import attrgetter
+
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree
+
+#: A queue's past use of a resource is told in these parts of what the cluster had to give.
+USAGE_SCALE = 10**9
+
+#: By queue and resource.
+Table = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What queues are owed.
+
+    Attributes:
+        totals: by resource, what was divided.
+        requested: by queue and resource, what its work holds and waits for.
+        fair: by queue and resource, the share that the division gave.
+        allocatable: the larger of quota and fair share, within the limit: what a queue may keep from others.
+    """
+
+    totals: tuple[int, ...]
+    requested: Table
+    fair: Table
+    allocatable: Table
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A queue's part in the division of one resource between siblings."""
+
+    queue: int
+    need: int
+    weight: int
+    usage: int
+    created_at: int
+    uid: str
+    name: str
+    given: int = 0
+    cut: int = 0
+
+
+def divide(
+    tree: QueueTree, *, totals: Sequence[int], requested: Table, usage: Table | None = None, k_milli: int = 1000
+) -> Shares:
+    """Divide a cluster.
+
+    Args:
+        tree: the queues.
+        totals: by resource, what there is for all of them.
+        requested: by queue and resource, what its own work (not that of the queues below it) holds and waits for.
+        usage: by queue and resource, what it and those below it used in the past, in `USAGE_SCALE`; None for nothing.
+        k_milli: how much that counts, in thousandths.
+    """
+    size, width = len(tree), len(tree.resources)
+    wanted = [[0] * width for _ in range(size)]
+    asked = [list(row) for row in requested]
+    fair = [[0] * width for _ in range(size)]
+    for number in range(size - 1, -1, -1):
+        row, limits, kept, parent = wanted[number], tree.limits[number], tree.kept[number], tree.parents[number]
+        for place in range(width):
+            # What a queue keeps from others is spent, whether it asks for it or not.
+            row[place] = min(max(row[place] + requested[number][place], kept[place]), limits[place])
+            if parent >= 0:
+                wanted[parent][place] += row[place]
+                asked[parent][place] += asked[number][place]
+    for place in range(width):
+        _divide_between(tree, tree.roots, totals[place], place=place, wanted=wanted, fair=fair, usage=usage, k=k_milli)
+        for number in range(size):
+            if tree.children[number]:
+                _divide_between(
+                    tree,
+                    tree.children[number],
+                    fair[number][place],
+                    place=place,
+                    wanted=wanted,
+                    fair=fair,
+                    usage=usage,
+                    k=k_milli,
+                )
+    allocatable = [
+        [
+            min(max(total if quota == UNLIMITED else quota, share), limit)
+            for quota, share, limit, total in zip(
+                tree.quotas[number], fair[number], tree.limits[number], totals, strict=True
+            )
+        ]
+        for number in range(size)
+    ]
+    return Shares(tuple(totals), asked, fair, allocatable)
+
+
+def _divide_between(
+    tree: QueueTree,
+    siblings: Sequence[int],
+    total: int,
+    *,
+    place: int,
+    wanted: Table,
+    fair: list[list[int]],
+    usage: Table | None,
+    k: int,
+) -> None:
+    left = total
+    by_priority: dict[int, list[_Claim]] = {}
+    for number in siblings:
+        want = wanted[number][place]
+        # An unlimited quota is one of everything there is.
+        quota = tree.quotas[number][place]
+        share = fair[number][place] = min(total if quota == UNLIMITED else quota, want)
+        left -= share
+        queue, weight = tree.queues[number], tree.weights[number][place]
+        if want > share and weight:
+            used = 0 if usage is None else usage[number][place]
+            claim = _Claim(number, want - share, weight, used, queue.created_at, queue.uid, queue.name)
+            by_priority.setdefault(queue.priority, []).append(claim)
+    for priority in sorted(by_priority, reverse=True):
+        if left <= 0:
+            break
+        claims = by_priority[priority]
+        left = _divide_by_weight(claims, left, k)
+        for claim in claims:
+            fair[claim.queue][place] += claim.given
+
+
+def _divide_by_weight(claims: Sequence[_Claim], amount: int, k: int) -> int:
+    """Divide an amount between claims; return what nobody needs.
+
+    The rounds are exact, as fractions over one common `whole`; rounding comes once, at the end.
+    """
+    whole, left, asking = 1, amount, claims
+    while asking and left:
+        parts = _proportions(asking, k)
+        factor = sum(parts)
+        for claim in claims:
+            claim.given *= factor
+        whole, round_amount, left = whole * factor, left, left * factor
+        for claim, part in zip(asking, parts, strict=True):
+            given = min(claim.need * whole - claim.given, round_amount * part)
+            claim.given += given
+            left -= given
+        asking = [claim for claim in asking if claim.given < claim.need * whole]
+    units = 0
+    for claim in claims:
+        claim.given, claim.cut = divmod(claim.given, whole)
+        units += claim.given
+    over = amount - units - left // whole
+    by_age = sorted(claims, key=attrgetter("created_at", "uid", "name"))
+    for claim in sorted(by_age, key=lambda claim: -claim.cut)[:over]:
+        claim.given += 1
+    return left // whole
+
+
+def _proportions(claims: Sequence[_Claim], k: int) -> list[int]:
+    """Return the parts of each claim, as numbers over their own sum."""
+    common = gcd(*(claim.weight for claim in claims))
+    weights = [claim.weight // common for claim in claims]
+    if not k or not any(claim.usage for claim in claims):
+        return weights
+    whole = sum(claim.weight for claim in claims)
+    parts = [max(0, (1000 + k) * claim.weight * USAGE_SCALE - k * claim.usage * whole) for claim in claims]
+    common = gcd(*parts)
+    # Where all have used more than they are owed, none of them is owed less than the others.
+    return [part // common for part in parts] if common else weights

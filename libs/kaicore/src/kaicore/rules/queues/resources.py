@@ -1,0 +1,33 @@
+"""What queues count: every resource under its own name, and all kinds of GPUs together as `gpu`.
+
+KAI's Queues give quotas of `cpu`, `memory` and `gpu`; Kueue's of resources by their full names. Work is counted both
+ways, and a queue looks at those that it names.
+"""
+
+import re
+from functools import lru_cache
+
+from kaicore.rules.model.pod import Amounts
+
+#: All kinds of whole GPUs together; a MIG instance counts its compute slices, as in KAI.
+GPU = "gpu"
+
+_MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
+
+
+def counted(amounts: Amounts) -> Amounts:
+    """Return amounts as queues count them: with `gpu`, where they hold any GPU."""
+    gpus = sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
+    return {**amounts, GPU: gpus} if gpus else dict(amounts)
+
+
+@lru_cache(maxsize=4096)
+def gpus_per_unit(resource: str) -> int:
+    """Return how many GPUs one unit of a resource counts as: 1 for `nvidia.com/gpu`, 3 for `nvidia.com/mig-3g.20gb`."""
+    domain, _, name = resource.rpartition("/")
+    if not domain:
+        return 0
+    if name == GPU:
+        return 1
+    match = _MIG.match(resource)
+    return int(match[1]) if match else 0

@@ -1,0 +1,233 @@
+"""The hierarchy of a cluster's queues, made of what each of them says of itself.
+
+Queues are numbered, parents before their children and equals by name, and resources are numbered too: shares, accounts
+and orders are lists over these numbers. A queue that cannot be used, because its parent does not exist or it is its own
+ancestor, has no number; work that names it waits with the reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
+from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.reasons.reason import Reason
+
+#: More than there can be of anything: no bound.
+UNLIMITED = 2**62
+
+#: The queue of work that names none, in the order of preference; the last is KAI's. A LocalQueue called `default` in
+#: the work's namespace comes before all of them, as in Kueue.
+DEFAULT_NAMES = (DEFAULT_QUEUE, "default-queue")
+
+_NO_SHARE = QueueShare()
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What some work asks for, as queues count it.
+
+    Attributes:
+        amounts: by the tree's numbers of resources.
+        resources: names of all resources that it asks for.
+    """
+
+    amounts: tuple[int, ...]
+    resources: frozenset[str] = frozenset()
+
+
+class QueueTree:
+    """All queues of a cluster.
+
+    Attributes:
+        resources: names of the resources that any queue names, sorted; their places are the resources' numbers.
+        queues: by number.
+        parents: the parent's number, -1 for a root.
+        children: the children's numbers.
+        paths: a queue's number, its parent's, and so on to its root's.
+        quotas: by queue and resource, what is guaranteed, that of a pool's children included; `UNLIMITED` for no end.
+        limits: by queue and resource, what is never exceeded.
+        kept: by queue and resource, what of the quota nobody else may use.
+        weights: by queue and resource, in thousandths.
+        problems: why queues cannot be used, by name.
+        configured: whether there is any queue; otherwise the tree is one queue for all work.
+    """
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        """Args: queues: by name."""
+        self.configured = bool(queues)
+        self.problems: dict[str, str] = {}
+        self._aliases = {name: queue for name, queue in queues.items() if queue.alias_of}
+        real = {name: queue for name, queue in queues.items() if not queue.alias_of}
+        if not queues:
+            real = {DEFAULT_QUEUE: Queue(DEFAULT_QUEUE)}
+        for name in sorted({queue.parent for queue in real.values()} - set(real)):
+            if name.startswith(COHORT_PREFIX):
+                # Kueue's cohorts are there as soon as somebody names them.
+                real[name] = Queue(name, origin="Cohort.kueue.x-k8s.io", pooled=True)
+        self.queues: list[Queue] = []
+        self.parents: list[int] = []
+        self.children: list[list[int]] = []
+        self.paths: list[tuple[int, ...]] = []
+        self._number: dict[str, int] = {}
+        self._arrange(real)
+        self._find_problems(real)
+        self.resources = tuple(sorted({name for queue in self.queues for name in queue.shares}))
+        size, width = len(self.queues), len(self.resources)
+        self.quotas = [[0] * width for _ in range(size)]
+        self.limits = [[UNLIMITED] * width for _ in range(size)]
+        self.kept = [[0] * width for _ in range(size)]
+        self.weights = [[0] * width for _ in range(size)]
+        for number in range(size - 1, -1, -1):
+            self._set_bounds(number)
+        self.roots = [number for number in range(size) if self.parents[number] < 0]
+        self.leaves = [number for number in range(size) if not self.children[number]]
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    def demand(self, amounts: Amounts) -> Demand:
+        """Return what work asks for that requests `amounts` in all."""
+        by_name = counted(amounts)
+        return Demand(
+            tuple(by_name.get(resource, 0) for resource in self.resources),
+            frozenset(name for name, amount in amounts.items() if amount and name != PODS),
+        )
+
+    def find(self, name: str, *, namespace: str = "") -> int | None:
+        """Return the number of the queue that work belongs to, whatever may be wrong with it; None for none."""
+        found = self._lookup(name, namespace)
+        return None if found is None else self._number.get(found.alias_of or found.name)
+
+    def resolve(self, name: str, *, namespace: str = "") -> int | Reason:
+        """Return the number of the queue that work may start in, or why it may not.
+
+        Args:
+            name: of a queue; empty for work that names none.
+            namespace: the work's.
+        """
+        found = self._lookup(name, namespace)
+        if found is None:
+            wanted = self.problems.get(name)
+            if wanted is not None:
+                return Reason(code=QueueRefusal.INVALID, queue=name, detail=wanted)
+            return Reason(code=QueueRefusal.DOES_NOT_EXIST, queue=name)
+        number = self._number.get(found.alias_of or found.name)
+        if number is None:
+            problem = self.problems.get(found.alias_of, f"queue {found.alias_of} does not exist")
+            return Reason(code=QueueRefusal.INVALID, queue=found.name, detail=problem)
+        if self.children[number]:
+            return Reason(code=QueueRefusal.NOT_A_LEAF, queue=found.name)
+        for queue in (found, *(self.queues[above] for above in self.paths[number])):
+            if queue.stopped:
+                return Reason(code=QueueRefusal.STOPPED, queue=queue.name)
+            if queue.namespaces and namespace not in queue.namespaces:
+                return Reason(code=QueueRefusal.OTHER_NAMESPACE, queue=queue.name, detail=namespace)
+            if queue.unsupported:
+                detail = ", ".join(queue.unsupported)
+                return Reason(code=QueueRefusal.UNSUPPORTED, queue=queue.name, detail=detail)
+        return number
+
+    def uncovered(self, number: int, demand: Demand) -> Reason | None:
+        """Return why a queue is not for work that asks for what it does not name; None when it names all of it."""
+        for above in self.paths[number]:
+            queue = self.queues[above]
+            if not queue.only_named:
+                continue
+            missing = sorted(demand.resources - set(queue.shares))
+            if missing:
+                return Reason(code=QueueRefusal.NOT_COVERED, queue=queue.name, resource=missing[0])
+        return None
+
+    def diverging(self, one: int, other: int) -> tuple[int, int] | None:
+        """Return the topmost ancestors of two queues (or themselves) that differ; None when one is above the other."""
+        for mine, theirs in zip(reversed(self.paths[one]), reversed(self.paths[other]), strict=False):
+            if mine != theirs:
+                return mine, theirs
+        return None
+
+    def preempt_min_runtime_us(self, number: int, *, default: int) -> int:
+        """Return how long a queue's groups run at least before others of the same queue may have them evicted."""
+        times = (self.queues[above].preempt_min_runtime_us for above in self.paths[number])
+        return next((time for time in times if time is not None), default)
+
+    def reclaim_min_runtime_us(self, victim: int, reclaimer: int, *, default: int) -> int:
+        """Return how long a queue's groups run at least before another queue's may have them evicted.
+
+        What counts is what the victim's side says where the two sides part, or above (KAI's `lca` resolution): queues
+        far from each other owe each other what their departments agreed on.
+        """
+        parting = self.diverging(reclaimer, victim)
+        start = victim if parting is None else parting[1]
+        times = (self.queues[above].reclaim_min_runtime_us for above in self.paths[start])
+        return next((time for time in times if time is not None), default)
+
+    def _lookup(self, name: str, namespace: str) -> Queue | None:
+        if not self.configured:
+            return self.queues[0]
+        for known in (name,) if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES):
+            if known in self._number:
+                return self.queues[self._number[known]]
+            if known in self._aliases:
+                return self._aliases[known]
+        return None
+
+    def _arrange(self, real: Mapping[str, Queue]) -> None:
+        below: dict[str, list[str]] = {}
+        for name in sorted(real):
+            below.setdefault(real[name].parent, []).append(name)
+        level = [(name, -1) for name in below.get("", ())]
+        while level:
+            beneath = []
+            for name, parent in level:
+                number = self._number[name] = len(self.queues)
+                self.queues.append(real[name])
+                self.parents.append(parent)
+                self.children.append([])
+                self.paths.append((number, *(self.paths[parent] if parent >= 0 else ())))
+                if parent >= 0:
+                    self.children[parent].append(number)
+                beneath += [(child, number) for child in below.get(name, ())]
+            level = beneath
+
+    def _find_problems(self, real: Mapping[str, Queue]) -> None:
+        for name in real:
+            if name in self._number:
+                continue
+            above, seen = name, {name}
+            while True:
+                parent = real[above].parent
+                if parent not in real:
+                    self.problems[name] = f"queue {above} names the parent {parent}, which does not exist"
+                    break
+                if parent in seen:
+                    self.problems[name] = f"queue {parent} is its own ancestor"
+                    break
+                seen.add(parent)
+                above = parent
+
+    def _set_bounds(self, number: int) -> None:
+        queue, children = self.queues[number], self.children[number]
+        for place, resource in enumerate(self.resources):
+            share = queue.shares.get(resource, _NO_SHARE)
+            quota = UNLIMITED if share.quota is None else share.quota
+            if queue.pooled:
+                quota = min(UNLIMITED, quota + sum(self.quotas[child][place] for child in children))
+            borrowing = share.borrowing
+            if queue.pooled and not queue.parent:
+                # There is nobody to borrow from.
+                borrowing = 0
+            limit = UNLIMITED if share.limit is None else share.limit
+            if borrowing is not None and (not queue.pooled or self._pools(number, resource)):
+                limit = min(limit, quota + borrowing)
+            self.quotas[number][place], self.limits[number][place] = quota, limit
+            self.kept[number][place] = 0 if share.lendable is None else max(0, quota - share.lendable)
+            self.weights[number][place] = share.weight
+
+    def _pools(self, number: int, resource: str) -> bool:
+        """Whether a queue or any below it names a resource."""
+        return resource in self.queues[number].shares or any(
+            self._pools(child, resource) for child in self.children[number]
+        )

@@ -1,0 +1,1 @@
+"""Why pods wait: what cycles record and what people read."""

@@ -1,0 +1,95 @@
+"""When an observed placement contradicts the predicted one: not where it only settles what the prediction left open."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from kaicore.rules.model.placement import ContainerPlacement, Placement
+from kaicore.rules.state.pod_entry import Holdings, holdings, told_alike
+
+
+class MissCause(StrEnum):
+    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause.
+
+    Attributes:
+        ZONES: other zones.
+        AMOUNTS: other amounts of the same zones.
+        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
+        HALF_READ: the whole, reported later, is as predicted.
+        OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
+    """
+
+    ZONES = "zones"
+    AMOUNTS = "amounts"
+    RELEASED_EARLIER = "ReleasedEarlier"
+    HALF_READ = "HalfRead"
+    OLDEST_FIRST = "OldestFirst"
+
+
+def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
+    """Compare an observed placement with its prediction; None where it is as predicted.
+
+    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
+    what init containers perhaps keep may be in the sum or not.
+    """
+    expected_of, actual_of = told_alike(predicted, observed)
+    open_ = {name for container in expected_of for name in container.uncertain}
+    expected, actual = holdings(expected_of), holdings(actual_of)
+    fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
+    if fixed[0] != fixed[1]:
+        return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
+    least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
+    found = _totals(actual_of)
+    for resource in sorted(open_):
+        possible = _possible(expected_of, resource)
+        if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
+            return MissCause.ZONES
+        if not least.get(resource, 0) <= found.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
+            return MissCause.AMOUNTS
+    return None
+
+
+def falls_short(predicted: Placement, observed: Placement) -> bool:
+    """Tell whether less was observed of some container's resource than predicted: as in the middle of an admission.
+
+    A kubelet gives a container all that it asks for, resource by resource, and podresources shows it as it goes on.
+    """
+    expected_of, actual_of = told_alike(predicted, observed)
+    seen = {item.container: _totals([item]) for item in actual_of}
+    return any(
+        seen.get(item.container, {}).get(resource, 0) < amount
+        for item in expected_of
+        if item.container not in (observed.init or ())
+        for resource, amount in _totals([item]).items()
+    )
+
+
+def _shown_of(predicted: Placement, certain: Iterable[ContainerPlacement]) -> list[ContainerPlacement]:
+    """Return the containers that are compared with all that is perhaps theirs."""
+    names = {item.container for item in certain}
+    return [item for item in predicted.containers if item.container in names]
+
+
+def _totals(containers: Iterable[ContainerPlacement]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for (_, resource), amount in holdings(containers).items():
+        totals[resource] = totals.get(resource, 0) + amount
+    return totals
+
+
+def _possible(containers: Iterable[ContainerPlacement], resource: str) -> frozenset[str] | None:
+    """The zones from which a resource may come; None for any."""
+    zones: set[str] = set()
+    for container in containers:
+        held = {zone.zone for zone in container.zones if zone.amount.get(resource)}
+        if held and not container.mask:
+            return None
+        if held:
+            zones |= held | set(container.mask)
+    return frozenset(zones)
+
+
+def _zones(held: Holdings) -> dict[str, frozenset[str]]:
+    zones: dict[str, frozenset[str]] = {}
+    for names, resource in held:
+        zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
+    return zones

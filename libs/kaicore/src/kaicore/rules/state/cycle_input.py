@@ -1,0 +1,166 @@
+"""What a cycle decides on, taken from the state: who waits, who is due, and which nodes are left alone."""
+
+from collections.abc import Container
+
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
+from kaicore.rules.engine.placement.placer import ExcludedNodes
+from kaicore.rules.engine.victims.budgets import Budgets
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.doubts import StateDoubts
+from kaicore.rules.state.healing import why_not
+from kaicore.rules.state.pod_entry import PodEntry
+
+
+def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
+    """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
+    in_backoff = set()
+    rejecting = _rejecting(state)
+    avoid: dict[str, set[int]] = {}
+    waiting = 0
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.pod.scheduler_name != config.scheduler_name:
+            continue
+        if now < retry_at(entry, config):
+            in_backoff.add(uid)
+            continue
+        waiting += 1
+        key = state.class_of(entry).key
+        if entry.healed_from:
+            avoid.setdefault(key, set()).add(state.columns.row(entry.healed_from))
+        if entry.class_key in rejecting:
+            rejecting[key] = rejecting[entry.class_key]
+    roster = state.roster
+    return CycleInput(
+        columns=state.columns,
+        class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
+        marks_of=state.surroundings.marks_of,
+        budgets=_budgets(state),
+        workloads=roster.workloads,
+        needed_by=roster.needed_by,
+        pending=sorted(roster.pending),
+        waiting=waiting,
+        now=now,
+        leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
+        nominated=[
+            entry
+            for entry in (state.pods[uid] for uid in sorted(state.nominated))
+            if entry.pod.scheduler_name != config.scheduler_name
+        ],
+        below=sorted(roster.below),
+        failures_left=state.failures_left,
+        moved_at=state.moved_at,
+        in_backoff=frozenset(in_backoff),
+        accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
+        excluded_nodes=ExcludedNodes(rejecting, avoid),
+        misaligned=_misaligned(state, config, now=now),
+        matters=StateDoubts(state, now=now) if state.tally.reported else None,
+    )
+
+
+def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
+    rejecting: dict[str, dict[int, str]] = {}
+    for node, by_class in state.rejections.items():
+        changes = state.changes.get(node, 0)
+        for key, rejection in by_class.items():
+            if rejection.changes == changes:
+                rejecting.setdefault(key, {})[state.columns.row(node)] = rejection.reason
+    return rejecting
+
+
+def _budgets(state: ClusterState) -> Budgets:
+    """How many pods may be evicted of those under disruption budgets."""
+    budgets = state.surroundings.budgets
+    # Who evicts takes one off what is allowed when it names the pod as disrupted: that is counted once.
+    allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
+    by_pod: dict[str, tuple[str, ...]] = {}
+    if budgets:
+        for uid, entry in state.pods.items():
+            if entry.charged:
+                keys = tuple(sorted(state.surroundings.budgets_of(entry.pod)))
+                if keys:
+                    by_pod[uid] = keys
+    # Evictions that were decided and that the API server has not granted yet.
+    for uid, entry in state.roster.leaving.items():
+        if entry.evicting and entry.pod.deletion_at is None:
+            for key in by_pod.get(uid, ()):
+                allowed[key] -= entry.pod.name not in budgets[key].disrupted
+    return Budgets(allowed, by_pod)
+
+
+def idle(state: ClusterState) -> bool:
+    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    return not state.waiting and not state.roster.below and all(why_not(state.pods[uid]) for uid in state.missed)
+
+
+def next_due(
+    state: ClusterState, config: EngineConfig, *, now: int, due: int = 0, given_up: Container[str] = ()
+) -> int | None:
+    """Return when something that only waits for time has waited long enough; None if nothing does.
+
+    That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
+    below its minimum for too long; when room has been kept for long enough; and when a preemption delay or a minimum
+    runtime ends.
+
+    Args:
+        state: after the last cycle.
+        config: the shard's settings.
+        now: microseconds since the epoch; what is due by then is not waited for.
+        due: see `CycleResult.due` of the last cycle.
+        given_up: uids of pods for whose room nothing is waited for.
+    """
+    times: list[int] = [
+        retry_at(entry, config)
+        for entry in (state.pods[uid] for uid in state.waiting)
+        if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
+    ]
+    healings = (state.healing.due_at(state.pods[uid], config) for uid in state.missed)
+    times += [time for time in healings if time is not None]
+    for key in state.roster.below if Action.STALE_GANG in config.actions else ():
+        workload = state.roster.workloads[key]
+        grace = workload.group.staleness_grace_us
+        grace = config.staleness_grace_us if grace is None else grace
+        times += [workload.below_since + grace] if grace >= 0 else []
+    for uid in state.nominated:
+        nomination = state.pods[uid].nomination
+        if nomination is not None and uid not in given_up:
+            times.append(nomination.at + config.nomination_us)
+    return min((time for time in (*times, due) if time > now), default=None)
+
+
+def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
+    """Return when there may be something to decide although nothing happens until then; None if never.
+
+    That is what `next_due` tells; and now and then while anybody waits, for time itself changes what is due to whom.
+    """
+    found = next_due(state, config, now=now, due=due)
+    if not state.waiting:
+        return found
+    recheck = now + config.recheck_us
+    return recheck if found is None else min(found, recheck)
+
+
+def retry_at(entry: PodEntry, config: EngineConfig) -> int:
+    """Return when a pod may be decided on again after failed binds, microseconds since the epoch; 0 without any."""
+    if not entry.bind_failures:
+        return 0
+    wait = config.bind_backoff_us << min(entry.bind_failures - 1, 32)
+    return entry.failed_at + min(wait, config.bind_backoff_max_us)
+
+
+def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
+    """Tell whether a pod runs on zones of its node and nobody has observed it there.
+
+    If that lasts, the node's exporter is missing or late, for pods that hold nothing are observed too.
+    """
+    if entry.observed is not None or not entry.started_at or not entry.charged:
+        return False
+    asked = state.classes[entry.class_key].aligned.resources
+    return state.columns.zones.binds(state.columns.row(entry.node), asked)
+
+
+def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
+    due = state.healing.due((state.pods[uid] for uid in state.missed), config, now=now)
+    return [MisalignedPod(entry, entry.missed) for entry in due]

@@ -1,0 +1,231 @@
+"""A kubelet is ahead of the API: it frees what a pod held up to two seconds before the API tells the pod's end.
+
+An admission meanwhile finds more free than the log knows of, and may give other zones than predicted. Two questions are
+answered here, both by the kubelet's walk over the pod once more, on the account as it must have been then. Was that why
+an observation contradicts its prediction? And, when an end is told, which pods that nobody has observed yet may have
+found it freed already: until they are observed, they may be on either zones.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.admission import Admitted, admit
+from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.rules.state.contradiction import contradiction
+from kaicore.rules.state.node_charges import NodeCharges
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+
+#: How long a told end may explain what was seen, and how far the API may be behind a kubelet, microseconds.
+KEPT_US, LAG_US = 10_000_000, 5_000_000
+
+#: Pods that were placed within so long of each other may come to a kubelet together, microseconds.
+_SYNC_US = 1_000_000
+
+#: Other placements of one pod that are kept in mind.
+_MOST_ALTERNATIVES = 3
+
+#: Pods of a node that are predicted again at most, the last ones: a node to which more come at once is no such case.
+_MOST_OPEN = 16
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A pod whose end was told, or may be told yet.
+
+    Attributes:
+        subject: `namespace/name`.
+        charged_at: as in `PodEntry`.
+        ended_at: position of the event that told its end, 0 while there is none.
+        told_at: when that was recorded, microseconds since the epoch.
+        requests, zone_charge: what it had held.
+    """
+
+    subject: str
+    charged_at: int
+    ended_at: int
+    told_at: int
+    requests: Amounts
+    zone_charge: ZoneCharge
+
+
+class EarlyReleases:
+    """The ends that were told of late, by node."""
+
+    def __init__(self, columns: NodeColumns, classes: Mapping[str, PodClass], charges: NodeCharges) -> None:
+        """Args:
+        columns: of the state.
+        classes: of the state, by key.
+        charges: of the state.
+        """
+        self.ended: dict[str, list[Ended]] = {}
+        self._columns = columns
+        self._classes = classes
+        self._charges = charges
+
+    def note(self, entry: PodEntry, *, at: int, now: int) -> None:
+        """Remember what a pod holds whose end is told now.
+
+        Args:
+            entry: the pod, still charged.
+            at: position of the event that tells it.
+            now: when that was recorded.
+        """
+        if entry.zone_charge == ZoneCharge():
+            return
+        lately = [one for one in self.ended.get(entry.node, ()) if one.told_at > now - KEPT_US]
+        self.ended[entry.node] = [*lately, self._holder(entry, at=at, now=now)]
+
+    def lately(self, now: int) -> dict[str, list[Ended]]:
+        """Return what still matters, for snapshots."""
+        found = {node: [one for one in ends if one.told_at > now - KEPT_US] for node, ends in self.ended.items()}
+        return {node: found[node] for node in sorted(found) if found[node]}
+
+    def explain(self, entry: PodEntry) -> tuple[str, ...] | None:
+        """Return which ends, had they been told before it was decided on, make an observation what it is.
+
+        Args:
+            entry: a pod that was observed otherwise than predicted.
+
+        Returns:
+            the pods that had ended, in the order in which it was told; empty if what is known of the others by now
+            explains it alone; None if nothing does.
+        """
+        ended = [
+            one
+            for one in self.ended.get(entry.node, ())
+            if one.charged_at < entry.charged_at and one.ended_at > entry.decided_at
+        ]
+        before = [
+            self._holder(other) for other in self._charges.held_on(entry.node) if other.charged_at < entry.charged_at
+        ]
+        for count in range(len(ended) + 1):
+            given = self._given(entry, [*before, *ended[count:]])
+            if given is not None and entry.observed is not None and not contradiction(given.placement, entry.observed):
+                return tuple(one.subject for one in ended[:count])
+        return None
+
+    def is_by_age(self, entry: PodEntry) -> bool:
+        """Tell whether a placement is as observed because the kubelet admitted those that came together oldest first.
+
+        So it does with pods of one sync (`kubelet.go`, HandlePodAdditions); decisions are made in another order.
+        """
+        before, otherwise = list[PodEntry](), False
+        for other in self._charges.held_on(entry.node):
+            if other.pod.uid == entry.pod.uid:
+                continue
+            is_before = other.charged_at < entry.charged_at
+            if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
+                otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
+                is_before = other.pod.created_at < entry.pod.created_at
+            before += [other] if is_before else []
+        if not otherwise or entry.observed is None:
+            return False
+        given = self._given(entry, [self._holder(other) for other in before])
+        return given is not None and contradiction(given.placement, entry.observed) is None
+
+    def look_again(self, node: str, *, at: int, now: int) -> bool:
+        """Check what was decided on the account of a node before something of it was told.
+
+        Pods that nobody has observed, and that the kubelet may have admitted knowing what is told now, are predicted
+        again; where that gives other zones, they count on these as well. Any of them may have been the first that found
+        it so.
+
+        Args:
+            node: whose account has changed.
+            at: position of the event that told it.
+            now: when that was recorded.
+
+        Returns:
+            whether any pod counts otherwise now.
+        """
+        open_ = [other for other in self._charges.held_on(node) if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
+        if not open_:
+            return False
+        row = self._columns.row(node)
+        mark = self._columns.mark(row)
+        for entry in open_:
+            self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
+            self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
+        found: dict[str, list[Placement]] = {}
+        for place, first in enumerate(open_):
+            for entry, given in self._world(row, open_[place:]):
+                assert entry.predicted is not None
+                known = (entry.predicted, *entry.otherwise, *found.get(entry.pod.uid, ()))
+                if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
+                    found.setdefault(entry.pod.uid, []).append(given)
+            self._charge(row, first, self._charges.predicted_charge(first))
+        self._columns.restore(row, mark)
+        changed = False
+        for entry in open_:
+            if entry.pod.uid in found:
+                entry.otherwise = (*entry.otherwise, *found[entry.pod.uid])
+                changed |= self._charges.recharge(entry)
+        return changed
+
+    def _world(self, row: int, pods: list[PodEntry]) -> list[tuple[PodEntry, Placement]]:
+        """Predict pods of a node again, each after those before it; returns what they get.
+
+        Only what the first of them gets makes this world another than the next: without it there is nothing to follow.
+        """
+        given = self._admitted(pods[0])
+        if given is None or not _contradicts(pods[0], given.placement):
+            return []
+        mark = self._columns.mark(row)
+        found = [(pods[0], given.placement)]
+        self._charge(row, pods[0], given.charge)
+        for entry in pods[1:]:
+            given = self._admitted(entry)
+            if given is not None:
+                found.append((entry, given.placement))
+            self._charge(row, entry, self._charges.predicted_charge(entry) if given is None else given.charge)
+        self._columns.restore(row, mark)
+        return found
+
+    def _charge(self, row: int, entry: PodEntry, charge: ZoneCharge) -> None:
+        self._columns.charge(row, entry.requests)
+        self._columns.zones.charge(row, charge)
+
+    def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> Ended:
+        charge = self._charges.predicted_charge(entry)
+        return Ended(entry.pod.subject, entry.charged_at, at, now, entry.requests, charge)
+
+    def _given(self, entry: PodEntry, holders: Iterable[Ended]) -> PredictedPlacement | None:
+        """What the kubelet would give a pod if just these others were there."""
+        row = self._columns.row(entry.node)
+        mark = self._columns.mark(row)
+        self._clear(row)
+        for other in sorted(holders, key=lambda one: one.charged_at):
+            self._columns.charge(row, other.requests)
+            self._columns.zones.charge(row, other.zone_charge)
+        given = self._admitted(entry)
+        self._columns.restore(row, mark)
+        return given
+
+    def _clear(self, row: int) -> None:
+        self._columns.used[row] = self._columns.releasing[row] = 0
+        self._columns.zones.clear_charges(row)
+
+    def _admitted(self, entry: PodEntry) -> PredictedPlacement | None:
+        row = self._columns.row(entry.node)
+        topology = self._columns.topologies[row]
+        if topology is None:
+            return None
+        verdict = admit(self._columns.node_zones(row), self._classes[entry.class_key].aligned)
+        names = tuple(zone.name for zone in topology.zones)
+        return predicted_placement(verdict, names) if isinstance(verdict, Admitted) else None
+
+
+def _contradicts(entry: PodEntry, given: Placement) -> bool:
+    return entry.predicted is None or contradiction(entry.predicted, given) is not None
+
+
+def _is_open(entry: PodEntry, *, at: int, now: int) -> bool:
+    """Tell whether a pod's zones are not known for certain, and were predicted before something was told."""
+    if entry.predicted is None or entry.observed is not None or entry.decided_at >= at:
+        return False
+    return entry.stage is Stage.PLACED or now - (entry.started_at or entry.placed_at) <= LAG_US

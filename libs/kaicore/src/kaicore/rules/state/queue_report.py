@@ -1,0 +1,30 @@
+"""When and what a cycle reports of queues: those that have changed, not more often than configured."""
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.payloads import QueuesReported
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.queue_book import QueueBook
+from kaicore.rules.state.queue_shares import figures
+
+
+def may_report(book: QueueBook, config: EngineConfig, *, now: int) -> bool:
+    """Whether there are queues to report of, and the last report is long enough ago."""
+    every_us = config.fair_share.report_every_us
+    return bool(book.queues and every_us) and now >= book.reported_at + every_us
+
+
+def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
+    """Return what a cycle reports; None when it is too soon, or nothing has changed.
+
+    Args:
+        state: the cycle's input.
+        config: the shard's settings.
+        shard: whose cycle it is.
+        now: the cycle's clock, microseconds since the epoch.
+    """
+    book = state.queue_book
+    if not may_report(book, config, now=now):
+        return None
+    accounts = state.queue_accounts(config, now=now)
+    changed = [item for name, item in sorted(figures(accounts).items()) if book.reported.get(name) != item]
+    return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None

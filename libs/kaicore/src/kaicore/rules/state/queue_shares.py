@@ -1,0 +1,107 @@
+"""What queues are owed at a point in time, and their accounts for a cycle, from the state.
+
+What is divided is what the cluster's ready nodes have, less what other schedulers' pods hold, and less what work holds
+whose queue does not exist.
+"""
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.events.payloads import QueueFigures
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
+from kaicore.rules.queues.division import divide
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.state.queue_book import Account, QueueBook
+
+_HALF = 24
+
+
+def queue_accounts(
+    book: QueueBook, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
+) -> QueueAccounts:
+    """Return the queues' accounts at a time, their shares included.
+
+    Args:
+        book: the state's.
+        columns: the state's nodes.
+        config: the shard's settings.
+        now: the cycle's clock, microseconds since the epoch.
+        recorded_at: when the state's last event was recorded.
+    """
+    tree = book.tree
+    size, width = len(tree), len(tree.resources)
+    totals = _ready(columns)
+    _take_off(totals, book.used_by_others(config.scheduler_name))
+    requested = [[0] * width for _ in range(size)]
+    uses: dict[int, tuple[list[int], list[int]]] = {}
+    places: dict[Account, int] = {}
+    for account, use in book.of_scheduler(config.scheduler_name):
+        number = tree.find(account.queue, namespace=account.namespace)
+        if number is None:
+            _take_off(totals, use.used)
+            continue
+        places[account] = number
+        used, pending = tree.demand(use.used).amounts, tree.demand(use.pending).amounts
+        firm = tree.demand(use.non_preemptible).amounts
+        row = requested[number]
+        sums = uses.setdefault(number, ([0] * width, [0] * width))
+        for place in range(width):
+            row[place] += used[place] + pending[place]
+            sums[0][place] += used[place]
+            sums[1][place] += firm[place]
+    fairness = config.fair_share
+    usage = None
+    if fairness.k_milli and width:
+        usage = [[0] * width for _ in range(size)]
+        histories = {account: book.uses[account].history for account in places}
+        parts = book.reader.parts(
+            histories, fairness, totals=counted(totals), since_us=book.since, recorded_us=recorded_at, now_us=now
+        )
+        for account, by_resource in parts.items():
+            for above in tree.paths[places[account]]:
+                for place, resource in enumerate(tree.resources):
+                    usage[above][place] += by_resource.get(resource, 0)
+    there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
+    shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
+    leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
+    return QueueAccounts.of(tree, shares, leaves)
+
+
+def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
+    """Return what is to be reported of each queue, by name; only of queues that are objects."""
+    tree, shares = accounts.tree, accounts.shares
+    found = {}
+    for number, queue in enumerate(tree.queues):
+        if not queue.uid:
+            continue
+
+        def named(row: "list[int] | tuple[int, ...]") -> Amounts:
+            # Sums over a whole cluster are of no bound, and events hold 64 bits.
+            amounts = zip(tree.resources, row, strict=True)
+            return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount}
+
+        found[queue.name] = QueueFigures(
+            queue=queue.name,
+            uid=queue.uid,
+            requested=named(list(shares.requested[number])),
+            allocated=named(accounts.used[number]),
+            non_preemptible=named(accounts.non_preemptible[number]),
+            fair_share=named(list(shares.fair[number])),
+            children=tuple(tree.queues[child].name for child in tree.children[number]),
+        )
+    return found
+
+
+def _ready(columns: NodeColumns) -> Amounts:
+    count = len(columns.names)
+    ready = columns.present[:count] & columns.ready[:count]
+    allocatable = columns.allocatable[:count][ready]
+    # In two halves, for many nodes may each have as much as is believed of any.
+    high, low = (allocatable >> _HALF).sum(axis=0), (allocatable & ((1 << _HALF) - 1)).sum(axis=0)
+    return {name: (int(high[column]) << _HALF) + int(low[column]) for name, column in columns.resources.items()}
+
+
+def _take_off(totals: Amounts, amounts: Amounts) -> None:
+    for resource, amount in amounts.items():
+        totals[resource] = max(0, totals.get(resource, 0) - amount)

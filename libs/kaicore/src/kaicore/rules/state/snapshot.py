@@ -1,0 +1,194 @@
+"""A state as bytes and back: a cache that makes starting fast, and that can be deleted at any time.
+
+The schema is part of a snapshot's name: a program never reads one of another shape, it folds from further back instead.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.state.cluster_state import ClusterState, Rejection
+from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.early_release import Ended
+from kaicore.rules.state.healing import Healed
+from kaicore.rules.state.miss_book import ExplainedMiss, OpenMiss
+from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.queue_book import QueueBook, QueueRecord
+from kaicore.rules.state.workload_index import WorkloadRecord
+
+#: Raised with every change of what a state consists of, or of how it is folded.
+SNAPSHOT_SCHEMA = f"state-9-engine-{ENGINE_VERSION}"
+
+
+class _NodeRecord(msgspec.Struct):
+    name: str
+    node: Node | None
+    topology: NodeTopology | None
+    published: list[list[int]]
+    memory_used: dict[str, list[int]]
+    assignments: list[int]
+    cells: list[int]
+
+
+class _StateRecord(msgspec.Struct):
+    cluster: str
+    position: int
+    recorded_at: int
+    zone_resources: list[str]
+    nodes: list[_NodeRecord]
+    pods: list[PodEntry]
+    classes: list[tuple[PodClass, bytes, int]]
+    priority_classes: list[PriorityClassObserved]
+    versions: dict[str, int]
+    changes: dict[str, int]
+    rejections: dict[str, dict[str, Rejection]]
+    configs: dict[str, dict[str, Any]]
+    reasons: dict[str, dict[str, ClassPending]]
+    tally: Counters
+    group_reasons: dict[str, dict[str, GroupPending]]
+    workloads: list[WorkloadRecord]
+    healed: dict[str, Healed]
+    moved_at: dict[str, int]
+    config_digest: str
+    group_sources: list[GroupSource]
+    queue_book: QueueRecord
+    namespaces: list[Namespace]
+    claims: list[PersistentVolumeClaim]
+    volumes: list[PersistentVolume]
+    storage_classes: list[StorageClass]
+    budgets: list[PodDisruptionBudget]
+    last_cycles: dict[str, tuple[str, int]]
+    ended: dict[str, list[Ended]]
+    open_misses: list[OpenMiss]
+    explained_misses: list[ExplainedMiss]
+
+
+_Fact = TypeVar("_Fact")
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(_StateRecord)
+
+
+def encode_state(state: ClusterState) -> bytes:
+    """Encode a state; equal states give equal bytes, whatever way they came about."""
+    columns, zones = state.columns, state.columns.zones
+    resources = sorted(zones.resources)
+    indices = [zones.resources[name] for name in resources]
+    nodes = []
+    for name in sorted(columns.rows):
+        row = columns.rows[name]
+        node, topology = columns.facts[row], columns.topologies[row]
+        if node is None and topology is None and name not in state.charges.on_node:
+            continue
+        count = len(topology.zones) if topology is not None else 0
+        published = zones.published[row, :count][:, indices].tolist()
+        nodes.append(
+            _NodeRecord(
+                name,
+                node,
+                topology,
+                published,
+                {
+                    resource: zones.used[row, :count, index].tolist()
+                    for resource, index in zip(resources, indices, strict=True)
+                    if is_memory(resource)
+                },
+                zones.assignments[row, :count].tolist(),
+                zones.cells[row, :count].tolist(),
+            )
+        )
+    return _encoder.encode(
+        _StateRecord(
+            cluster=state.cluster,
+            position=state.position,
+            recorded_at=state.recorded_at,
+            zone_resources=resources,
+            nodes=nodes,
+            pods=[state.pods[uid] for uid in sorted(state.pods)],
+            classes=[(state.classes[key], *state.class_book.record(key)) for key in sorted(state.classes)],
+            priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
+            versions=state.versions,
+            changes=state.changes,
+            rejections=state.rejections,
+            configs=state.configs,
+            reasons=state.reasons,
+            tally=state.tally,
+            group_reasons=state.group_reasons,
+            workloads=state.roster.records(),
+            healed=state.healing.healed,
+            moved_at=state.moved_at,
+            config_digest=state.config_digest,
+            group_sources=[source for _, source in sorted(state.group_table.sources.items())],
+            queue_book=state.queue_book.record(),
+            namespaces=_sorted(state.surroundings.namespaces),
+            claims=_sorted(state.surroundings.volumes.claims),
+            volumes=_sorted(state.surroundings.volumes.volumes),
+            storage_classes=_sorted(state.surroundings.volumes.storage_classes),
+            budgets=_sorted(state.surroundings.budgets),
+            last_cycles=state.last_cycles,
+            ended=state.early_releases.lately(state.recorded_at),
+            open_misses=list(state.misses.open.values()),
+            explained_misses=list(state.misses.explained.values()),
+        )
+    )
+
+
+def decode_state(body: bytes) -> ClusterState:
+    """Restore a state.
+
+    Raises:
+        msgspec.DecodeError: the bytes are no state of `SNAPSHOT_SCHEMA`.
+    """
+    record = _decoder.decode(body)
+    state = ClusterState(record.cluster)
+    state.position, state.recorded_at = record.position, record.recorded_at
+    state.versions, state.changes = record.versions, record.changes
+    state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
+    state.tally, state.group_reasons = record.tally, record.group_reasons
+    state.healing.healed, state.config_digest = record.healed, record.config_digest
+    state.moved_at, state.last_cycles = record.moved_at, record.last_cycles
+    state.early_releases.ended = record.ended
+    state.misses.restore(record.open_misses, record.explained_misses)
+    state.queue_book = QueueBook.restored(record.queue_book)
+    for source in record.group_sources:
+        state.group_table.source_seen(source)
+    for item in record.priority_classes:
+        found = item.priority_class
+        state.group_table.priority_class(found.name, found.value)
+    state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
+    state.surroundings.restore(
+        namespaces=record.namespaces,
+        claims=record.claims,
+        volumes=record.volumes,
+        storage_classes=record.storage_classes,
+        budgets=record.budgets,
+    )
+    for pod_class, identity, references in record.classes:
+        state.class_book.restore(pod_class, identity, references)
+    columns, zones = state.columns, state.columns.zones
+    zones.reserve(rows=0, resources=record.zone_resources)
+    for node in record.nodes:
+        row = columns.row(node.name)
+        columns.set_node(node.node, row)
+        columns.set_topology(node.topology, row)
+        for zone, figures in enumerate(node.published):
+            for name, figure in zip(record.zone_resources, figures, strict=True):
+                zones.published[row, zone, zones.resources[name]] = figure
+        zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
+    for entry in record.pods:
+        state.restore_pod(entry)
+    state.group_table.changed.clear()
+    state.roster.restore(record.workloads)
+    return state
+
+
+def _sorted(facts: dict[str, _Fact]) -> list[_Fact]:
+    return [facts[key] for key in sorted(facts)]

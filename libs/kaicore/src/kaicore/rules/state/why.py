@@ -1,0 +1,238 @@
+"""Why a pod is where it is, or nowhere: its story, from the log alone."""
+
+from dataclasses import dataclass
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.engine.explain.waiting_reasons import Kind, waiting_reasons
+from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.cycle_input import is_unobserved
+from kaicore.rules.state.healing import why_not
+from kaicore.rules.state.pod_entry import Agreement, PodEntry, Stage, compare
+
+_COMPARED = {
+    Agreement.EXACT: "as predicted",
+    Agreement.SAME_ZONES: "on the zones that were predicted, in other shares",
+    Agreement.DIFFERENT: "not as predicted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One event of a pod's story."""
+
+    position: int
+    recorded_at: int
+    text: str
+
+
+def tell(events: list[Event]) -> list[StoryLine]:
+    """Tell a pod's story from the events of its stream; facts that changed nothing worth telling are left out."""
+    lines: list[StoryLine] = []
+    before: Pod | None = None
+    predicted: Placement | None = None
+    nominated = ""
+    for event in events:
+        payload = decode_payload(event)
+        text = ""
+        match payload:
+            case payloads.PodObserved(pod):
+                text = _pod_news(before, pod)
+                said = "" if before is None else before.nominated_node
+                if pod.nominated_node not in ("", said, nominated):
+                    text += (
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by somebody else"
+                    )
+                before = pod
+            case payloads.PodPlaced():
+                predicted = payload.placement
+                text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
+                for claim, volume in sorted(payload.volumes.items()):
+                    text += f", claim {claim} gets volume {volume}"
+                if payload.rejected_here_before:
+                    text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
+            case payloads.PodBound():
+                text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
+            case payloads.BindFailed():
+                text = f"binding to {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+            case payloads.PodRejected():
+                text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
+            case payloads.PlacementObserved():
+                text = f"observed on {payload.node}{zones_text(payload.placement)}"
+                if before is not None and (problem := _impossible(before, payload.placement)):
+                    text += f", which is not believed: {problem}"
+                elif predicted is not None:
+                    text += f", {_COMPARED[compare(predicted, payload.placement)]}"
+            case payloads.PredictionMissed(cause=cause):
+                text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
+            case payloads.EvictionDecided():
+                whom = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
+                if payload.fits_on:
+                    text += f"; its successor fits on {payload.fits_on}"
+                text += failures_text(payload.failures_left)
+            case payloads.PodNominated():
+                where = f"{payload.node}{zones_text(payload.placement)}"
+                nominated = payload.node
+                text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
+            case payloads.NominationCleared():
+                text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
+            case payloads.HealRequested():
+                text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
+            case payloads.PodEvicted():
+                text = f"evicted from {payload.node}"
+            case payloads.EvictionFailed():
+                text = f"evicting it from {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+            case payloads.PodDeleted():
+                text = "deleted"
+            case _:
+                pass
+        if text:
+            lines.append(StoryLine(event.position, event.recorded_at, text))
+    return lines
+
+
+def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:
+    """Say in one sentence where a pod stands."""
+    if entry is None:
+        return "the pod is gone"
+    pod = entry.pod
+    match entry.stage:
+        case Stage.FINISHED if pod.phase == "Failed":
+            return f"failed on {entry.node or 'no node'}: {pod.reason or 'its containers failed'}"
+        case Stage.FINISHED:
+            return f"finished on {entry.node}"
+        case Stage.BOUND:
+            unseen = entry.predicted is not None and entry.observed is None and pod.phase == "Running"
+            where = f"{entry.node}, its zones not observed yet" if unseen else entry.node
+            return f"{pod.phase.lower() if pod.phase != 'Pending' else 'bound, not yet started'} on {where}"
+        case Stage.PLACED:
+            return f"placed on {entry.node}, being bound"
+        case _:
+            pass
+    if pod.scheduler_name != scheduler_name:
+        return f"waits for another scheduler: {pod.scheduler_name}"
+    if pod.deletion_at is not None:
+        return "is being deleted before it was placed"
+    if entry.bind_failures:
+        return f"waits after {entry.bind_failures} failed binds"
+    return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
+
+
+def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
+    """Return why a pod waits: that nobody can tell with whom it starts, which no cycle decides on.
+
+    Else the reasons last recorded for its group, or for those like it, and for its class.
+    """
+    if entry.stage is not Stage.WAITING:
+        return []
+    if entry.group_problem is not None:
+        return [entry.group_problem]
+    workload = state.roster.workloads.get(entry.group)
+    alone = None
+    if workload is not None and not workload.is_gang:
+        alone = Kind(workload.group.queue, workload.group.priority)
+    return waiting_reasons(
+        state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
+    )
+
+
+def notes(entry: PodEntry, state: ClusterState) -> list[str]:
+    """Say what is not as it should be about a pod, as of the log's last event."""
+    config, found = state.config(), []
+    if entry.healed_from:
+        found.append(f"stands for a pod that was evicted from {entry.healed_from}, and will not be evicted itself")
+    if entry.missed:
+        own = state.classes[entry.class_key].numa_policy
+        found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
+        reason = why_not(entry)
+        borne = state.failures_left(entry.pod)
+        if borne is not None and borne.left <= 0:
+            reason = reason or "its Job counts evictions as failures and bears no more"
+        if not config.heal:
+            reason = "healing is switched off"
+        due = state.healing.due_at(entry, config)
+        if reason or due is None:
+            found.append(f"it stays where it is: {reason or 'it is not ours'}")
+        elif due > state.recorded_at:
+            found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+        else:
+            found.append("it is to be placed anew as soon as another node would keep its policy")
+    unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
+    found += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.otherwise]
+    if entry.disbelieved:
+        found.append(f"its last observation is not believed: {entry.disbelieved}")
+    silent = state.recorded_at - entry.started_at
+    if silent > config.unobserved_after_us and is_unobserved(state, entry):
+        found.append(
+            f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
+        )
+    return found
+
+
+def miss_notes(uid: str, state: ClusterState) -> list[str]:
+    """Say why a pod's zones were not as predicted, of one that is gone as well."""
+    if uid in state.misses.open:
+        return ["its zones are not as predicted; why will show in a few seconds"]
+    miss = state.misses.explained.get(uid)
+    if miss is None:
+        return []
+    match miss.cause:
+        case MissCause.RELEASED_EARLIER:
+            pods = ", ".join(miss.released)
+            text = f"its kubelet had freed what {pods} held before the API told the end of that"
+        case MissCause.HALF_READ:
+            text = "the report showed half of its admission, and the whole is as predicted"
+        case MissCause.OLDEST_FIRST:
+            text = "its kubelet admitted the pods that came together oldest first, not in the order of decisions"
+        case _:
+            return []
+    return [f"its zones were not as predicted: {text} ({miss.cause})"]
+
+
+def zones_text(placement: Placement | None) -> str:
+    """Write which zones a placement holds what of, behind a node's name; empty when it holds nothing of any."""
+    if placement is None or not placement.containers:
+        return ""
+    parts = [f"{zone.zone} ({_amounts(zone.amount)})" for zone in placement.zone_amounts()]
+    parts += [
+        f"{'+'.join(span.zones)} ({_amounts(span.amount)})"
+        for container in placement.containers
+        for span in container.spans
+    ]
+    return " zones " + ", ".join(parts) if parts else ""
+
+
+def _impossible(pod: Pod, placement: Placement) -> InvalidObject | None:
+    return impossible_holding(placement, subject=f"Pod {pod.subject}", most=most_held(pod), zones={})
+
+
+def _pod_news(before: Pod | None, pod: Pod) -> str:
+    if before is None:
+        asked = ", ".join(
+            f"{container.name}: "
+            + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
+            for container in pod.containers
+        )
+        where = f", already on {pod.node_name}" if pod.node_name else ""
+        return f"seen: {pod.qos} pod, {asked or 'no containers'}{where}"
+    if pod.deletion_at is not None and before.deletion_at is None:
+        return "deletion began"
+    if pod.phase != before.phase:
+        return f"{pod.phase.lower()}" + (f": {pod.reason}" if pod.reason else "")
+    if pod.scheduling_gates != before.scheduling_gates:
+        return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
+    return ""
+
+
+def _amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()))

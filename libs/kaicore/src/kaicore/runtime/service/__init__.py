@@ -1,0 +1,16 @@
+"""The skeleton of a service process: settings, structured logs, health, metrics, signals."""
+
+from kaicore.runtime.service.health import Health
+from kaicore.runtime.service.logs import configure_logging, get_logger
+from kaicore.runtime.service.process import ServiceContext, run_service
+from kaicore.runtime.service.settings import ServiceSettings, read_settings
+
+__all__ = [
+    "Health",
+    "ServiceContext",
+    "ServiceSettings",
+    "configure_logging",
+    "get_logger",
+    "read_settings",
+    "run_service",
+]

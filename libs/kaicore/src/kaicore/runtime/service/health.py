@@ -1,0 +1,123 @@
+"""What a service tells of itself over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kaicore.runtime.service.error_body import error_body
+
+_JSON = "application/json"
+
+
+class Health:
+    """Named conditions that a service must meet to be ready.
+
+    A service is alive while it answers at all, and ready when every condition that it declared is met.
+    """
+
+    def __init__(self, *conditions: str) -> None:
+        self._conditions: dict[str, str | None] = dict.fromkeys(conditions, "not yet")
+
+    def met(self, condition: str) -> None:
+        """Mark a condition as met."""
+        self._conditions[condition] = None
+
+    def unmet(self, condition: str, why: str) -> None:
+        """Mark a condition as not met, and say why."""
+        self._conditions[condition] = why
+
+    @property
+    def conditions(self) -> Mapping[str, str | None]:
+        """Each condition with the reason why it is not met, or None."""
+        return MappingProxyType(self._conditions)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every condition is met."""
+        return not any(self._conditions.values())
+
+    def report(self) -> str:
+        """One line per condition, in the style of `/readyz?verbose` of a Kubernetes API server."""
+        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in self._conditions.items()]
+        return "\n".join([*lines, "ready" if self.ready else "not ready", ""])
+
+
+_Receive = Callable[[], Awaitable[Any]]
+_Send = Callable[[Any], Awaitable[None]]
+#: An application as of ASGI 3.
+Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+def _answers(health: Health, registry: CollectorRegistry) -> dict[str, Callable[[], _Answer]]:
+    return {
+        "/healthz": lambda: _Answer(200, b"ok\n"),
+        "/readyz": lambda: _Answer(200 if health.ready else 503, health.report().encode()),
+        "/metrics": lambda: _Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
+    }
+
+
+def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorRegistry = REGISTRY) -> Asgi:
+    """Return an application that answers the three paths itself, and leaves the others to `app`."""
+    answers = _answers(health, registry)
+
+    async def routed(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        answer = answers.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None and app is not None:
+            await app(scope, receive, send)
+            return
+        given = _Answer(404, error_body(f"nothing is at {scope['path']}"), _JSON)
+        if answer is not None:
+            given = answer() if scope["method"] in ("GET", "HEAD") else _Answer(405, error_body("only GET"), _JSON)
+        headers = [(b"content-type", given.content_type.encode()), (b"content-length", b"%d" % len(given.body))]
+        await send({"type": "http.response.start", "status": given.status, "headers": headers})
+        await send({"type": "http.response.body", "body": given.body})
+
+    return routed
+
+
+class Later:
+    """An application that is given later; until then everything but health is answered with 503."""
+
+    def __init__(self, health: Health) -> None:
+        """Args: health: what is answered from the start."""
+        self._health = with_health(health, app=_not_yet)
+        #: The application, once it is there; it answers for health, too.
+        self.app: Asgi | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        """Answer a request."""
+        await (self.app or self._health)(scope, receive, send)
+
+
+async def _not_yet(_: MutableMapping[str, Any], __: _Receive, send: _Send) -> None:
+    body = error_body("starting; /readyz says what is waited for")
+    headers = [
+        (b"content-type", _JSON.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"retry-after", b"1"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def health_routes(health: Health, registry: CollectorRegistry = REGISTRY) -> list[web.RouteDef]:
+    """Return the three routes, for a service that has an aiohttp application."""
+
+    def route(path: str, give: Callable[[], _Answer]) -> web.RouteDef:
+        async def handle(_: web.Request) -> web.Response:
+            status, body, content_type = give()
+            return web.Response(body=body, status=status, headers={"Content-Type": content_type})
+
+        return web.get(path, handle)
+
+    return [route(path, give) for path, give in _answers(health, registry).items()]

@@ -1,0 +1,187 @@
+"""Runs an ASGI application on uvicorn, inside a service that has its own signals and logs."""
+
+import asyncio
+import errno
+import resource
+import socket
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.service.http_limits import HttpLimits, LimitedProtocol, Waiting
+
+#: Seconds that requests under way have when the server stops.
+_STOP_S = 5
+
+#: Files that are left to everything but HTTP connections.
+_OTHER_FILES = 256
+
+#: Looks of uvicorn's, ten a second, between two looks for clients that are late.
+_TICKS = 5
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, limits: HttpLimits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # They are the service's.
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        protocol = partial(
+            LimitedProtocol,
+            limits=self._limits,
+            waiting=Waiting(),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        handshake_s = self._limits.header_s if self.config.ssl is not None else None
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=listening,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=handshake_s,
+                backlog=self.config.backlog,
+            )
+            for listening in sockets or []
+        ]
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, LimitedProtocol):
+                    connection.check_deadline(now)
+        return await super().on_tick(counter)
+
+
+class HttpServer:
+    """An ASGI application on one address."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        host: str,
+        port: int,
+        fd: int | None = None,
+        cert_file: Path | None = None,
+        key_file: Path | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        """Begin to listen, so that connections wait until `run`.
+
+        Args:
+            app: the application.
+            host: address to listen on.
+            port: port, 0 for any.
+            fd: descriptor of a socket that listens already, instead of these two.
+            cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
+            key_file: the certificate's key; None if it is in the same file.
+            limits: what a client may cost; fewer connections where the process may not open as many files.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
+        """
+        self._socket = listening_socket(host, port, fd)
+        limits = _within_open_files(limits or HttpLimits())
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Connections inherit it: a client that does not read what it is sent is given up by the kernel.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.send_s * 1000))
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=120,
+            timeout_graceful_shutdown=_STOP_S,
+            ssl_certfile=cert_file,
+            ssl_keyfile=key_file,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            self._socket.close()
+            raise ConfigurationError(f"tls_cert_file {cert_file}, tls_key_file {key_file}: {error}") from error
+        self._server = _Server(config, limits)
+
+    @property
+    def address(self) -> str:
+        """`host:port` as it is listened on."""
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until `stopping` is set, and end when the requests under way have ended."""
+        serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
+        stop = asyncio.ensure_future(stopping.wait())
+        try:
+            await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            self._server.should_exit = True
+            await serving
+
+    async def run_beside(self, stopping: asyncio.Event, body: Coroutine[Any, Any, None]) -> None:
+        """Serve until `stopping` is set or `body` ends; requests under way are answered, then `body` is cancelled.
+
+        Raises whatever `body` raised.
+        """
+        serving = asyncio.ensure_future(self.run(stopping))
+        working = asyncio.ensure_future(body)
+        try:
+            await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            await serving
+        finally:
+            working.cancel()
+            stopping.set()
+            await asyncio.wait({serving, working})
+
+
+def listening_socket(host: str, port: int, fd: int | None) -> socket.socket:
+    """Return a socket that listens on an address, or the one behind a descriptor that a supervisor has given us.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on, or the descriptor is no socket that listens.
+    """
+    if fd is not None:
+        try:
+            listening = socket.socket(fileno=fd)
+            if not listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                raise OSError(errno.EINVAL, "does not listen")
+        except OSError as error:
+            raise ConfigurationError(f"http_fd {fd}: no socket that listens: {error}") from error
+        # Whatever we start ourselves is not to keep it.
+        listening.set_inheritable(False)
+        return listening
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+        )
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"http_host, http_port: cannot listen on {host}:{port}: {error}") from error
+
+
+def _within_open_files(limits: HttpLimits) -> HttpLimits:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return limits
+    return replace(limits, connections=max(1, min(limits.connections, files - _OTHER_FILES)))

@@ -1,0 +1,98 @@
+"""Settings of a service: from the environment (`KAI_…`) or from flags of the same names.
+
+Flags are spelled as `kai` spells its own: `--kebab-case`, written out in full, and `--x` or `--no-x` for what is on or
+off.
+"""
+
+import sys
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
+
+from kaicore.errors import ConfigurationError
+from kaicore.spelling import did_you_mean
+
+
+class ServiceSettings(BaseSettings):
+    """What every service understands; a service adds its own fields."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KAI_",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        extra="ignore",
+    )
+
+    http_host: str = Field("127.0.0.1", description="address of /healthz, /readyz and /metrics")
+    http_port: int = Field(0, ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0: any")
+    http_fd: int | None = Field(
+        None, ge=3, description="descriptor of a socket that listens already, instead of http_host and http_port"
+    )
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
+
+
+#: How settings end whose values may hold passwords.
+_SECRET = ("url", "secret", "password", "token")
+
+_SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
+
+
+def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _SettingsT:
+    """Read settings from flags and the environment; flags win.
+
+    Args:
+        cls: the service's settings.
+        argv: arguments without the program's name; by default the process's.
+
+    Raises:
+        ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
+    """
+    try:
+        source: CliSettingsSource[ArgumentParser] = CliSettingsSource(
+            cls,
+            cli_parse_args=sys.argv[1:] if argv is None else argv,
+            cli_exit_on_error=False,
+            parse_args_method=_parse,
+        )
+        return cls(_cli_settings_source=source)  # type: ignore[call-arg]
+    except SettingsError as error:
+        raise ConfigurationError(str(error).removeprefix("error parsing CLI: ")) from None
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(map(_problem, error.errors(include_url=False)))) from None
+
+
+def _parse(parser: ArgumentParser, arguments: Sequence[str] | None, namespace: Namespace | None = None) -> Namespace:
+    """Parse arguments, and say what is wrong as `kai` does.
+
+    Raises:
+        ConfigurationError: there are flags or arguments that the program does not have.
+    """
+    found, unknown = parser.parse_known_args(arguments, namespace)
+    if not unknown:
+        return found
+    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    known = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001
+    if flags:
+        raise ConfigurationError("; ".join(f"no such option: {flag}{did_you_mean(flag, known)}" for flag in flags))
+    before = (arguments or [""])[(arguments or [""]).index(unknown[0]) - 1]
+    switches = {
+        flag: action.option_strings
+        for action in parser._actions  # noqa: SLF001
+        if isinstance(action, BooleanOptionalAction)
+        for flag in action.option_strings
+    }
+    hint = f"; {before} takes no value: it is {' or '.join(switches[before])}" if before in switches else ""
+    raise ConfigurationError(f"unexpected argument: {unknown[0]!r}{hint}")
+
+
+def _problem(fault: ErrorDetails) -> str:
+    """Tell a fault, with the value that it has; not where that is all settings at once, or may hold a password."""
+    name = ".".join(str(part) for part in fault["loc"])
+    told = not isinstance(fault["input"], dict) and not name.endswith(_SECRET)
+    return f"{name}: {fault['msg']}" + (f" (got {fault['input']!r})" if told else "")

@@ -1,0 +1,25 @@
+"""A shard's settings as a YAML file (docs/operations.md), for whoever decides or simulates decisions."""
+
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.config import EngineConfig
+
+
+def read_shard_settings(path: Path | None) -> EngineConfig:
+    """Read a shard's settings; the defaults without a file.
+
+    Raises:
+        ConfigurationError: naming the file, the field and what is wrong.
+    """
+    if path is None:
+        return EngineConfig()
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+        return msgspec.convert(document, EngineConfig)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{path}: {problem}") from error

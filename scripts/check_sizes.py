@@ -1,0 +1,43 @@
+"""No module is longer than 400 lines, and no function than 60 without a reason given on its first line.
+
+The reason is a comment: `def collect(self) -> None:  # long: one line for each metric`. What protobuf generates is left
+out. Standard library only.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+REASON = "# long: "
+
+
+def main() -> int:
+    listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
+    problems = [problem for name in listed if "_pb2" not in name for problem in problems_of(Path(name))]
+    for problem in problems:
+        sys.stderr.write(f"{problem}\n")
+    return 1 if problems else 0
+
+
+def problems_of(path: Path) -> Iterator[str]:
+    text = path.read_text("utf-8")
+    lines = text.splitlines()
+    if len(lines) > MODULE_LINES:
+        yield f"{path}: {len(lines)} lines, more than {MODULE_LINES}: make it two modules"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            signature = lines[node.lineno - 1 : node.body[0].lineno]
+            if length > FUNCTION_LINES and not any(REASON in line for line in signature):
+                yield (
+                    f"{path}:{node.lineno}: {node.name} has {length} lines, more than {FUNCTION_LINES}: "
+                    f"make it two, or give a reason: `{REASON}...`"
+                )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

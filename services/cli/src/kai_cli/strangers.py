@@ -1,0 +1,54 @@
+"""What a list is asked for by name, and nothing has that name: said instead of an empty list, as kubectl does."""
+
+from collections.abc import Sequence
+
+from kaicore.analysis.inquiry.answers import ClusterRow, CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, Selection
+from kaicore.errors import UnknownSubject
+from kaicore.spelling import did_you_mean
+
+from kai_cli.answers import Answers
+
+
+async def check_subjects(answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection) -> None:
+    """Look whether what a selection names is there: the thing itself, its queue, its node.
+
+    A queue or node that is gone, or never was, but that pods name, is no stranger.
+
+    Args:
+        answers: who is asked.
+        clusters: which are meant.
+        kind: of the list.
+        wanted: the selection.
+
+    Raises:
+        UnknownSubject: in none of the clusters.
+    """
+    if wanted.name:
+        await _check(answers, clusters, kind, wanted.name, Selection(namespace=wanted.namespace))
+    if wanted.queue and not await _any(answers, clusters, "pods", Selection(queue=wanted.queue, limit=1)):
+        await _check(answers, clusters, "queues", wanted.queue, Selection())
+    if wanted.node and not await _any(answers, clusters, "pods", Selection(node=wanted.node, limit=1)):
+        await _check(answers, clusters, "nodes", wanted.node, Selection())
+
+
+async def _any(answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection) -> bool:
+    for cluster in clusters:
+        if (await answers.listing(cluster, kind, wanted)).total:
+            return True
+    return False
+
+
+async def _check(answers: Answers, clusters: Sequence[str], kind: str, name: str, among: Selection) -> None:
+    if await _any(answers, clusters, kind, Selection(namespace=among.namespace, name=name, limit=1)):
+        return
+    known = {_name(row) for cluster in clusters for row in (await answers.listing(cluster, kind, among)).rows}
+    where = f" in namespace {among.namespace!r}" if among.namespace else ""
+    raise UnknownSubject(f"{kind[:-1]} {name!r} not found{where}{did_you_mean(name, known)}")
+
+
+def _name(row: Row | ClusterRow) -> str:
+    match row:
+        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ClusterRow():
+            return row.name
+        case CycleRow():
+            return row.cycle

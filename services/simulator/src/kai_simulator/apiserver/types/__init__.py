@@ -1,5 +1,0 @@
-"""How objects are read as one of the built-in types: what is always written out, and how lists merge."""
-
-from kai_simulator.apiserver.types.decoding import Mismatch, decode
-
-__all__ = ["Mismatch", "decode"]

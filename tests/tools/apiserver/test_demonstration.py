@@ -1,0 +1,146 @@
+"""A cluster for demonstrations has what a stranger's first manifests need."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions
+from kaicore.kube.queue_kinds import QUEUE_KINDS
+
+from tests.tools.apiserver.client import PODS, Client, pod
+from tests.tools.apiserver.conftest import ServerFactory
+
+Json = dict[str, Any]
+DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+DOCS = Path(__file__).parents[3] / "docs/simulator.md"
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+MANIFESTS: dict[str, tuple[str, Json]] = {
+    "KAI PodGroup": (
+        "/apis/scheduling.run.ai/v2alpha2/namespaces/default/podgroups",
+        {"minMember": 2, "queue": "q"},
+    ),
+    "KAI Queue": ("/apis/scheduling.run.ai/v2/queues", {"resources": {"gpu": {"quota": 1}}}),
+    "scheduler-plugins' PodGroup": (
+        "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups",
+        {"minMember": 2},
+    ),
+    "the same under its other name": (
+        "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups",
+        {"minMember": 2},
+    ),
+    "Volcano PodGroup": (
+        "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
+        {"minMember": 2, "queue": "default"},
+    ),
+    "Volcano Job": (
+        "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
+        {"minAvailable": 2, "tasks": [{"name": "worker", "replicas": 2, "template": {"spec": {}}}]},
+    ),
+    "PodGroup of Kubernetes": (
+        "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+        {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"},
+    ),
+    "Workload of Kubernetes": (
+        "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads",
+        {"podGroupTemplates": [{"name": "workers", "schedulingPolicy": {"gang": {"minCount": 2}}}]},
+    ),
+    "Volcano Queue": ("/apis/scheduling.volcano.sh/v1beta1/queues", {"weight": 1, "capability": {"cpu": 4}}),
+    "Kueue ResourceFlavor": ("/apis/kueue.x-k8s.io/v1beta1/resourceflavors", {"nodeLabels": {"pool": "a"}}),
+    "Kueue Cohort": ("/apis/kueue.x-k8s.io/v1beta2/cohorts", {"parentName": "all"}),
+    "Kueue ClusterQueue": (
+        "/apis/kueue.x-k8s.io/v1beta1/clusterqueues",
+        {
+            "cohort": "team",
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["cpu"],
+                    "flavors": [{"name": "a", "resources": [{"name": "cpu", "nominalQuota": 9}]}],
+                }
+            ],
+        },
+    ),
+    "Kueue LocalQueue": ("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/localqueues", {"clusterQueue": "q"}),
+    "Kueue Topology": ("/apis/kueue.x-k8s.io/v1beta2/topologies", {"levels": [{"nodeLabel": "rack"}]}),
+}
+
+
+@pytest.mark.parametrize("what", MANIFESTS)
+async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: ServerFactory, what: str) -> None:
+    server = await start_server(controllers=None, demonstration=True)
+    path, spec = MANIFESTS[what]
+    async with Client(server.http_url, server.admin_token) as client:
+        created = await client.post(f"{path}?fieldValidation=Strict", {"metadata": {"name": "x"}, "spec": spec})
+        assert created.status == 201, created
+        assert created.json["spec"] == spec
+        assert "warning" not in created.headers
+
+
+async def test_every_kind_of_queue_that_is_read_is_served(start_server: ServerFactory) -> None:
+    server = await start_server(controllers=None, demonstration=True)
+    async with Client(server.http_url, server.admin_token) as client:
+        for _, resource in QUEUE_KINDS:
+            served = [(await client.get(f"/apis/{resource.group}/{version}")) for version in resource.versions]
+            names = [item["name"] for answer in served if answer.status == 200 for item in answer.json["resources"]]
+            assert resource.plural in names
+
+
+async def test_a_pod_in_the_playground_tolerates_the_taint_of_gpu_nodes(start_server: ServerFactory) -> None:
+    server = await start_server(controllers=None, demonstration=True)
+    async with Client(server.http_url, server.admin_token) as client:
+        for namespace, expected in (("playground", True), ("default", False)):
+            made = await client.post(f"/api/v1/namespaces/{namespace}/pods", pod("p"))
+            assert (GPU in made.json["spec"]["tolerations"]) is expected
+        own = {"key": "a", "operator": "Exists"}
+        made = await client.post("/api/v1/namespaces/playground/pods", pod("q", tolerations=[own, GPU]))
+        assert made.json["spec"]["tolerations"][:2] == [own, GPU]
+        assert made.json["spec"]["tolerations"].count(GPU) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
+async def test_the_documented_first_tries_are_scheduled(start_server: ServerFactory, tmp_path: Path) -> None:
+    """The commands of docs/simulator.md, as they stand there."""
+    text = DOCS.read_text()
+    commands = text[text.index("kubectl run hello") : text.index("```", text.index("kubectl run hello"))]
+    server = await start_server(controllers=ControllerOptions(default_scheduler=True), demonstration=True, https_port=0)
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
+    async with Client(server.http_url, server.admin_token) as client:
+        node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
+        await client.post("/api/v1/nodes", node)
+        process = await asyncio.create_subprocess_exec("bash", "-e", "-c", commands, env=environment)
+        assert await process.wait() == 0
+        async with client.watch(PODS) as watch:
+            while not (await watch.next())["object"]["spec"].get("nodeName"):
+                pass
+        train = (await client.get("/api/v1/namespaces/playground/pods/train")).json["spec"]
+        assert train["schedulerName"] == "kai-ledger"
+        assert train["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "1"
+        assert GPU in train["tolerations"]
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"key": "a"}', "[1]", '[{"operator": "Near"}]', '[{"key": []}]'])
+async def test_default_tolerations_that_make_no_sense_refuse_the_pod(client: Client, text: str) -> None:
+    namespace = {"metadata": {"name": "ns", "annotations": {DEFAULTS: text}}}
+    assert (await client.post("/api/v1/namespaces", namespace)).status == 201
+    refused = await client.post("/api/v1/namespaces/ns/pods", pod("p"))
+    assert refused.status in (403, 422), refused
+    assert "toleration" in refused.json["message"]
+
+
+async def test_what_was_changed_stays_after_a_restart(tmp_path: Path) -> None:
+    options = ApiServerOptions(controllers=None, demonstration=True, data_dir=tmp_path)
+    async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
+        await client.merge("/api/v1/namespaces/playground", {"metadata": {"annotations": {DEFAULTS: json.dumps([])}}})
+    async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
+        namespace = (await client.get("/api/v1/namespaces/playground")).json
+        assert namespace["metadata"]["annotations"] == {DEFAULTS: "[]"}
+        queue = {"metadata": {"name": "q"}, "spec": {}}
+        assert (await client.post("/apis/scheduling.run.ai/v2/queues", queue)).status == 201

@@ -1,0 +1,280 @@
+"""Deployments and ReplicaSets run: pods are made, replaced, rolled out, and go with their owners."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from kai_apiserver.controllers.running import ControllerOptions
+
+from tests.tools.apiserver.client import PODS, Client
+from tests.tools.apiserver.conftest import ServerFactory
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
+    server = await start_server(controllers=ControllerOptions(job_backoff_s=0.05))
+    async with Client(server.http_url, server.admin_token) as connected:
+        yield connected
+
+
+@asynccontextmanager
+async def kubelet(client: Client, statuses: Callable[[Json], Json | None]) -> AsyncIterator[list[int]]:
+    """Give every new pod a status; yields the numbers of pods that there were, one after the other."""
+    counts: list[int] = []
+
+    async def run() -> None:
+        there: set[str] = set()
+        async with client.watch(PODS) as watch:
+            while True:
+                event = await watch.next()
+                metadata = event["object"]["metadata"]
+                (there.discard if event["type"] == "DELETED" else there.add)(metadata["name"])
+                counts.append(len(there))
+                status = statuses(event["object"]) if event["type"] == "ADDED" else None
+                if status is not None:
+                    await client.merge(f"{PODS}/{metadata['name']}/status", {"status": status})
+
+    task = asyncio.create_task(run())
+    try:
+        yield counts
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def running(pod: Json) -> Json:
+    del pod
+    return {"phase": "Running", "conditions": [READY]}
+
+
+def deployment(name: str = "web", *, image: str = "a", replicas: int = 3, **spec: Any) -> Json:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+    }
+    selector = {"matchLabels": {"app": name}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": selector, "template": template, **spec},
+    }
+
+
+async def until(client: Client, path: str, holds: Callable[[Json], bool]) -> Json:
+    async with asyncio.timeout(60), client.watch(path.rpartition("/")[0]) as watch:
+        while True:
+            seen: Json = (await watch.next())["object"]
+            if seen["metadata"]["name"] == path.rpartition("/")[2] and holds(seen):
+                return seen
+
+
+def rolled_out(seen: Json) -> bool:
+    """What `kubectl rollout status` waits for."""
+    status, replicas = seen["status"], seen["spec"]["replicas"]
+    return (
+        status.get("observedGeneration") == seen["metadata"]["generation"]
+        and status.get("updatedReplicas", 0) == replicas
+        and status.get("replicas", 0) == replicas
+        and status.get("availableReplicas", 0) == replicas
+    )
+
+
+async def images(client: Client) -> list[str]:
+    items = (await client.get(PODS)).json["items"]
+    return [item["spec"]["containers"][0]["image"] for item in items if "deletionTimestamp" not in item["metadata"]]
+
+
+async def test_a_deployment_has_its_pods_by_way_of_a_replica_set(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment())
+        seen = await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+    conditions = {item["type"]: (item["status"], item["reason"]) for item in seen["status"]["conditions"]}
+    assert conditions == {
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "NewReplicaSetAvailable"),
+    }
+    (replica_set,) = (await client.get(REPLICA_SETS)).json["items"]
+    assert replica_set["metadata"]["ownerReferences"][0]["uid"] == seen["metadata"]["uid"]
+    digest = replica_set["metadata"]["labels"]["pod-template-hash"]
+    assert replica_set["metadata"]["name"] == f"web-{digest}"
+    assert replica_set["status"]["availableReplicas"] == 3
+    for pod in (await client.get(PODS)).json["items"]:
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["controller"], owner["uid"]) == (
+            "ReplicaSet",
+            True,
+            replica_set["metadata"]["uid"],
+        )
+        assert pod["metadata"]["name"].startswith(f"web-{digest}-")
+        assert pod["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
+
+
+async def test_a_pod_that_is_deleted_or_fails_is_replaced(client: Client) -> None:
+    failing: list[str] = []
+
+    def statuses(pod: Json) -> Json:
+        if len(failing) < 3:
+            failing.append(pod["metadata"]["name"])
+            return {"phase": "Failed", "reason": "OutOfcpu"}
+        return running(pod)
+
+    async with kubelet(client, statuses):
+        await client.post(DEPLOYMENTS, deployment(replicas=1))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        pods = {item["metadata"]["name"]: item for item in (await client.get(PODS)).json["items"]}
+        (standing,) = pods.keys() - {*failing}
+        async with client.watch(PODS) as watch:
+            await client.delete(f"{PODS}/{standing}?gracePeriodSeconds=0")
+            await watch.until("DELETED", standing)
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        assert standing not in (await client.get(PODS)).items
+
+
+async def test_a_new_template_is_rolled_out_within_its_bounds(client: Client) -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
+    async with kubelet(client, running) as counts:
+        await client.post(DEPLOYMENTS, deployment(replicas=4, strategy=rolling))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        counts.clear()
+        template = deployment(image="b")["spec"]["template"]
+        await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+        seen = await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+    assert seen["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
+    assert await images(client) == ["b"] * 4
+    assert max(counts) <= 5
+    assert min(counts) >= 3
+    sizes = sorted(item["spec"]["replicas"] for item in (await client.get(REPLICA_SETS)).json["items"])
+    assert sizes == [0, 4]
+
+
+async def test_a_rollout_whose_pods_do_not_become_ready_keeps_the_old_ones(client: Client) -> None:
+    async with kubelet(client, lambda pod: running(pod) if pod["spec"]["containers"][0]["image"] == "a" else None):
+        await client.post(DEPLOYMENTS, deployment(replicas=4, progressDeadlineSeconds=1))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        template = deployment(image="b")["spec"]["template"]
+        await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+
+        def given_up(seen: Json) -> bool:
+            return any(item["reason"] == "ProgressDeadlineExceeded" for item in seen["status"].get("conditions", ()))
+
+        seen = await until(client, f"{DEPLOYMENTS}/web", given_up)
+    assert sorted(await images(client)) == ["a"] * 3 + ["b"] * 2, (
+        "a quarter of four may be missing, and a quarter too many"
+    )
+    assert seen["status"]["unavailableReplicas"] == 2
+
+
+async def test_a_template_of_before_uses_its_replica_set_again(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment(replicas=1))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        for revision, image in ((2, "b"), (3, "a")):
+            template = deployment(image=image)["spec"]["template"]
+            await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+            seen = await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+            assert seen["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == str(revision)
+    assert len((await client.get(REPLICA_SETS)).json["items"]) == 2
+
+
+async def test_recreate_ends_the_old_pods_first(client: Client) -> None:
+    async with kubelet(client, running) as counts:
+        await client.post(DEPLOYMENTS, deployment(replicas=2, strategy={"type": "Recreate"}))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        counts.clear()
+        template = deployment(image="b")["spec"]["template"]
+        await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+    assert await images(client) == ["b", "b"]
+    ending = counts[: counts.index(0)]
+    assert ending == sorted(ending, reverse=True), "no pod was made before the last had gone"
+    assert max(counts) == 2
+
+
+async def test_scaling_makes_and_deletes_pods(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment(replicas=1))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        for replicas in (5, 2, 0):
+            scale = {"spec": {"replicas": replicas}}
+            assert (await client.merge(f"{DEPLOYMENTS}/web/scale", scale)).status == 200
+            seen = await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+            assert len(await images(client)) == replicas
+    assert "replicas" not in seen["status"]
+
+
+async def test_a_paused_deployment_is_scaled_but_not_rolled_out(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment(replicas=1))
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        template = deployment(image="b")["spec"]["template"]
+        await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"paused": True, "template": template, "replicas": 2}})
+        await until(client, f"{DEPLOYMENTS}/web", lambda seen: seen["status"].get("availableReplicas") == 2)
+        assert await images(client) == ["a", "a"]
+        await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"paused": False}})
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+    assert await images(client) == ["b", "b"]
+
+
+async def test_old_replica_sets_beyond_the_history_limit_go(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment(replicas=1, revisionHistoryLimit=1))
+        for image in ("b", "c", "d"):
+            await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+            template = deployment(image=image)["spec"]["template"]
+            await client.merge(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        async with client.watch(REPLICA_SETS) as watch:
+            while len((await client.get(REPLICA_SETS)).items) > 2:
+                await watch.until("DELETED")
+    left = (await client.get(REPLICA_SETS)).json["items"]
+    assert sorted(item["spec"]["template"]["spec"]["containers"][0]["image"] for item in left) == ["c", "d"]
+
+
+async def test_what_a_deployment_made_goes_with_it(client: Client) -> None:
+    async with kubelet(client, running):
+        await client.post(DEPLOYMENTS, deployment())
+        await until(client, f"{DEPLOYMENTS}/web", rolled_out)
+        names = (await client.get(PODS)).items
+        async with client.watch(PODS) as watch:
+            await client.delete(f"{DEPLOYMENTS}/web")
+            for _ in names:
+                await watch.until("DELETED")
+    assert (await client.get(REPLICA_SETS)).items == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"selector": {"matchLabels": {"app": "other"}}}, "spec.template.metadata.labels"),
+        ({"selector": {}}, "spec.selector"),
+        ({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}, "spec.selector.matchExpressions"),
+        ({"replicas": -1}, "spec.replicas"),
+        ({"strategy": {"type": "Blue"}}, "spec.strategy.type"),
+        ({"strategy": {"rollingUpdate": {"maxSurge": "some"}}}, "spec.strategy.rollingUpdate.maxSurge"),
+        ({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}}, "rollingUpdate.maxUnavailable"),
+        ({"strategy": {"type": "Recreate", "rollingUpdate": {}}}, "spec.strategy.rollingUpdate"),
+    ],
+)
+async def test_a_deployment_that_makes_no_sense_is_refused(client: Client, change: Json, field: str) -> None:
+    answer = await client.post(
+        DEPLOYMENTS, deployment(**change) if "replicas" not in change else deployment(replicas=-1)
+    )
+    assert answer.status == 422, answer
+    assert any(field in cause["field"] for cause in answer.json["details"]["causes"])
+
+
+async def test_which_pods_are_meant_does_not_change(client: Client) -> None:
+    await client.post(DEPLOYMENTS, deployment(replicas=0))
+    changed = deployment("other")["spec"]
+    answer = await client.merge(
+        f"{DEPLOYMENTS}/web", {"spec": {"selector": changed["selector"], "template": changed["template"]}}
+    )
+    assert (answer.status, answer.json["details"]["causes"][0]["field"]) == (422, "spec.selector")

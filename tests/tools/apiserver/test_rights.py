@@ -1,0 +1,153 @@
+"""Use of rights, impersonation, and who controls the simulation."""
+
+from typing import Any
+
+import pytest
+from kai_apiserver.server import ApiServer
+
+from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Client, config_map
+from tests.tools.apiserver.test_auth import RBAC, account_token
+
+BINDER = "system:serviceaccount:default:binder"
+
+
+async def allow(client: Client, *rules: dict[str, Any], account: str = "binder") -> None:
+    """Bind a cluster role of these rules to a service account."""
+    await client.post(f"{RBAC}/clusterroles", {"metadata": {"name": account}, "rules": list(rules)})
+    binding = {
+        "metadata": {"name": account},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
+    }
+    assert (await client.post(f"{RBAC}/clusterrolebindings", binding)).status == 201
+
+
+async def test_a_request_is_counted_with_the_rule_that_allowed_it(client: Client, server: ApiServer) -> None:
+    token = await account_token(client, "binder")
+    await allow(
+        client,
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+    )
+    async with Client(server.http_url, token) as account:
+        await account.get(PODS)
+        await account.get(PODS)
+        await account.merge(f"{PODS}/a/status", {})
+        await account.merge(f"{PODS}/b/status", {})
+        await account.get("/metrics")
+        await account.get("/apis")
+        await account.get(CONFIG_MAPS)
+    told = (await client.get("/simulator/rights")).json
+    rule, pods = "ClusterRole binder, rule", {"user": BINDER, "group": "", "namespace": "default", "requests": 2}
+    assert sorted(told["allowed"], key=lambda use: use["rule"]) == [
+        {**pods, "rule": f"{rule} 0", "verb": "list", "resource": "pods"},
+        {**pods, "rule": f"{rule} 1", "verb": "patch", "resource": "pods/status"},
+        {"user": BINDER, "rule": f"{rule} 2", "verb": "get", "path": "/metrics", "requests": 1},
+    ]
+    assert told["refused"] == [{**pods, "verb": "list", "resource": "configmaps", "requests": 1}]
+    await client.delete("/simulator/rights")
+    assert (await client.get("/simulator/rights")).json == {"allowed": [], "refused": []}
+
+
+async def test_rights_that_are_only_asked_about_are_not_used(client: Client, server: ApiServer) -> None:
+    token = await account_token(client, "binder")
+    await allow(client, {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
+    async with Client(server.http_url, token) as account:
+        for resource in ("pods", "secrets"):
+            asked = {"spec": {"resourceAttributes": {"verb": "list", "resource": resource}}}
+            await account.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+    assert (await client.get("/simulator/rights")).json == {"allowed": [], "refused": []}
+
+
+async def test_only_the_administrators_token_controls_the_simulation(client: Client, server: ApiServer) -> None:
+    token = await account_token(client, "binder")
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    await allow(client, everything, {"nonResourceURLs": ["*"], "verbs": ["*"]})
+    async with Client(server.http_url, token) as account, Client(server.http_url, None) as nobody:
+        assert (await account.get("/metrics")).status == 200
+        for stranger in (account, nobody):
+            for method, path in (
+                ("GET", "/simulator/faults"),
+                ("POST", "/simulator/faults"),
+                ("DELETE", "/simulator/faults"),
+                ("POST", "/simulator/compact"),
+                ("GET", "/simulator/rights"),
+            ):
+                assert (await stranger.request(method, path, {} if method == "POST" else None)).status == 403, path
+        masters = {"Impersonate-User": "boss", "Impersonate-Group": "system:masters"}
+        assert (await account.get("/simulator/faults", headers=masters)).status == 403
+    assert (await client.get("/simulator/faults")).json == {"rules": []}
+
+
+async def who(client: Client, **headers: str) -> Any:
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    return (await client.post(review, {}, headers=headers)).json
+
+
+async def test_the_administrator_may_act_as_anybody(client: Client) -> None:
+    assert (await who(client, **{"Impersonate-User": "jane"}))["status"]["userInfo"] == {
+        "username": "jane",
+        "groups": ["system:authenticated"],
+    }
+    assert (
+        await who(client, **{"Impersonate-User": "jane", "Impersonate-Group": "dev", "Impersonate-Extra-scopes": "a"})
+    )["status"]["userInfo"] == {
+        "username": "jane",
+        "groups": ["dev", "system:authenticated"],
+        "extra": {"scopes": ["a"]},
+    }
+    assert (await who(client, **{"Impersonate-User": BINDER}))["status"]["userInfo"]["groups"] == [
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    ]
+
+
+async def test_who_is_impersonated_has_no_more_rights_than_their_own(client: Client) -> None:
+    refused = await client.post(CONFIG_MAPS, config_map("c"), headers={"Impersonate-User": "jane"})
+    assert (refused.status, refused.json["message"]) == (
+        403,
+        'configmaps is forbidden: User "jane" cannot create resource "configmaps" in API group "" in the namespace '
+        '"default"',
+    )
+    masters = {"Impersonate-User": "jane", "Impersonate-Group": "system:masters"}
+    assert (await client.post(CONFIG_MAPS, config_map("c"), headers=masters)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("headers", "refused"),
+    [
+        ({"Impersonate-User": "jane"}, ""),
+        ({"Impersonate-User": "joe"}, 'users "joe" is forbidden: User "{}" cannot impersonate resource "users"'),
+        ({"Impersonate-User": BINDER}, 'serviceaccounts "binder" is forbidden: User "{}" cannot impersonate'),
+        ({"Impersonate-User": "jane", "Impersonate-Group": "dev"}, ""),
+        ({"Impersonate-User": "jane", "Impersonate-Group": "ops"}, 'groups "ops" is forbidden: User "{}" cannot'),
+        ({"Impersonate-User": "jane", "Impersonate-Uid": "1"}, 'uids.authentication.k8s.io "1" is forbidden'),
+        ({"Impersonate-User": "jane", "Impersonate-Extra-scopes": "a"}, ""),
+        ({"Impersonate-User": "jane", "Impersonate-Extra-team": "a"}, 'userextras.authentication.k8s.io "a" is'),
+    ],
+)
+async def test_impersonation_needs_the_verb_impersonate(
+    client: Client, server: ApiServer, headers: dict[str, str], refused: str
+) -> None:
+    token = await account_token(client, "proxy")
+    impersonate = {"verbs": ["impersonate"]}
+    await allow(
+        client,
+        {**impersonate, "apiGroups": [""], "resources": ["users"], "resourceNames": ["jane"]},
+        {**impersonate, "apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"]},
+        {**impersonate, "apiGroups": ["authentication.k8s.io"], "resources": ["userextras/scopes"]},
+        account="proxy",
+    )
+    async with Client(server.http_url, token) as account:
+        answer = await who(account, **headers)
+    if refused:
+        assert answer["code"] == 403
+        assert refused.format("system:serviceaccount:default:proxy") in answer["message"]
+    else:
+        assert answer["status"]["userInfo"]["username"] == "jane"
+
+
+async def test_groups_without_a_user_are_refused(client: Client) -> None:
+    assert (await who(client, **{"Impersonate-Group": "dev"}))["code"] == 500

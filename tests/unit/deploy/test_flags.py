@@ -1,0 +1,126 @@
+"""One spelling of flags in all programs, and an answer to one that is misspelled."""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+
+import pytest
+from kai_cli.main import app, main
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.settings import read_settings
+
+from tests.unit.cli.test_commands import commands
+from tests.unit.deploy.test_commands import settings_class
+
+PROGRAMS = sorted(
+    script.name
+    for script in entry_points(group="console_scripts")
+    if script.name.startswith("kai-") and script.dist is not None and script.dist.name == "kai-ledger"
+)
+
+#: Words for what has a name already, and that name.
+ANOTHER_NAME = {
+    "--context": "--kube-context",
+    "--config": "--scheduler-config",
+    "--fleet": "--profile",
+    "--listen": "--http-host",
+    "--port": "--http-port",
+    "--db-url": "--database-url",
+    "--dsn": "--database-url",
+    "--directory": "--data-dir",
+    "--cluster-name": "--cluster",
+    "--format": "--output",
+}
+
+
+def kai_flags() -> Iterator[tuple[str, bool, list[str]]]:
+    """Command of `kai`, whether its flag is on or off, and the flag's names."""
+    for path, command in commands(app):
+        if command.default_command is not None:
+            taken = command.assemble_argument_collection(parse_docstring=False, default_parameter=app.default_parameter)
+            for argument in taken:
+                names = [name for name in argument.names if name.startswith("-")]
+                switch = "bool" in str(argument.hint)
+                yield f"kai {' '.join(path)}", switch, names + list(argument.negatives)
+
+
+def test_there_is_a_program_for_each_service() -> None:
+    assert len(PROGRAMS) == 9
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_spells_its_flags_as_all_do(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_class(program, monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        read_settings(settings, ["--help"])
+    assert ended.value.code in (0, None)
+    said = capsys.readouterr().out
+    for name, field in settings.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        assert re.search(rf"^  {flag}[ ,\n]", said, re.MULTILINE), flag
+        assert ("--no-" + flag[2:] in said) == (field.annotation is bool), flag
+        assert flag not in ANOTHER_NAME
+
+
+def test_kai_spells_its_flags_as_all_do() -> None:
+    for command, switch, names in kai_flags():
+        for name in names:
+            assert re.fullmatch(r"-[a-z]|--[a-z]+(-[a-z]+)*", name), (command, name)
+            assert name not in ANOTHER_NAME, (command, name)
+        for name in names:
+            if switch and name.startswith("--") and not name.startswith("--no-"):
+                assert f"--no-{name[2:]}" in names, (command, name)
+            assert not name.startswith("--empty-")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_flag_that_is_misspelled_is_answered_with_the_one_that_was_meant(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_class(program, monkeypatch)
+    with pytest.raises(ConfigurationError) as refused:
+        read_settings(settings, ["--log-levle", "debug", "--http_port=1"])
+    assert str(refused.value) == (
+        "no such option: --log-levle; did you mean '--log-level'?; "
+        "no such option: --http_port; did you mean '--http-port'?"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("get", "pods", "--clutser", "x"), ("simulate", "--clycles", "1"), ("up", "--profle", "mini")]
+)
+def test_kai_answers_a_misspelled_flag_likewise(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kai", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert re.search("[Dd]id you mean '?--(cluster|cycles|profile)", told.out + told.err)
+
+
+class Switches(ServiceSettings):
+    """Of a program with something to turn off."""
+
+    install: bool = False
+
+
+def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings(Switches, ["--install"]).install
+    monkeypatch.setenv("KAI_INSTALL", "true")
+    assert not read_settings(Switches, ["--no-install"]).install
+    for arguments, told in (
+        (
+            ["--install", "true"],
+            "unexpected argument: 'true'; --install takes no value: it is --install or --no-install",
+        ),
+        (["--instal"], "no such option: --instal; did you mean '--install'?"),
+        (["--http-port"], "argument --http-port: expected one argument"),
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            read_settings(Switches, arguments)
+        assert str(refused.value) == told

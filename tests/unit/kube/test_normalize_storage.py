@@ -1,0 +1,112 @@
+"""Volumes, claims, storage classes, namespaces and disruption budgets from the wire into the model."""
+
+from typing import Any
+
+from kaicore.kube.normalize_storage import (
+    normalize_budget,
+    normalize_claim,
+    normalize_namespace,
+    normalize_storage_class,
+    normalize_volume,
+)
+from kaicore.kube.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
+from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+from tests import wire
+
+GI = 2**30
+
+
+def encoded(name: str, *, namespace: str = "", annotations: Any = None, labels: Any = None, **body: Any) -> bytes:
+    metadata = wire.metadata(name, namespace=namespace, annotations=annotations, labels=labels)
+    return wire.encode({"metadata": metadata, **body})
+
+
+def test_claims() -> None:
+    spec = {
+        "accessModes": ["ReadWriteOncePod"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    waiting = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec=spec, status={"phase": "Pending"})))
+    assert waiting == PersistentVolumeClaim(
+        "uid-c", "ml", "c", "1", storage_class="fast", access_modes=("ReadWriteOncePod",), request=GI
+    )
+    annotations = {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "n1"}
+    bound = normalize_claim(
+        CLAIMS.decode(encoded("c", namespace="ml", annotations=annotations, spec={**spec, "volumeName": "v"}))
+    )
+    assert (bound.volume, bound.bound, bound.selected_node) == ("v", True, "n1")
+    picky = {**spec, "volumeMode": "Block", "selector": {"matchLabels": {"disk": "nvme"}}}
+    found = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec=picky)))
+    assert (found.volume_mode, found.selector) == ("Block", (Requirement("disk", "In", ("nvme",)),))
+    half = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec={**spec, "volumeName": "v"})))
+    assert (half.volume, half.bound) == ("v", False)
+
+
+def test_volumes() -> None:
+    term = {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n1"]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "claimRef": {"namespace": "ml", "name": "c", "uid": "uid-c"},
+        "volumeMode": "Block",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    labels = {"topology.kubernetes.io/zone": "a__b", "other": "x"}
+    assert normalize_volume(VOLUMES.decode(encoded("v", labels=labels, spec=spec, status={"phase": "Bound"}))) == (
+        PersistentVolume(
+            "uid-v",
+            "v",
+            "1",
+            storage_class="local",
+            claimed=True,
+            claim="ml/c",
+            claim_uid="uid-c",
+            phase="Bound",
+            capacity=GI,
+            access_modes=("ReadWriteOnce",),
+            node_affinity=((Requirement("host", "In", ("n1",)),),),
+            zones={"topology.kubernetes.io/zone": "a__b"},
+            volume_mode="Block",
+            labels=labels,
+        )
+    )
+    nowhere = {"nodeAffinity": {"required": {"nodeSelectorTerms": []}}}
+    assert normalize_volume(VOLUMES.decode(encoded("v", spec=nowhere))).node_affinity == ((),)
+
+
+def test_storage_classes() -> None:
+    topologies = [{"matchLabelExpressions": [{"key": "zone", "values": ["b", "a"]}]}]
+    document = encoded(
+        "fast", provisioner="x.io", volumeBindingMode="WaitForFirstConsumer", allowedTopologies=topologies
+    )
+    assert normalize_storage_class(STORAGE_CLASSES.decode(document)) == StorageClass(
+        "uid-fast", "fast", "1", "x.io", waits=True, topologies=((Requirement("zone", "In", ("a", "b")),),)
+    )
+    assert not normalize_storage_class(STORAGE_CLASSES.decode(encoded("slow", provisioner="x.io"))).waits
+
+
+def test_namespaces_and_budgets() -> None:
+    found = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
+    assert found == Namespace("uid-ml", "ml", "1", {"team": "x"})
+    status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    assert normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec=spec, status=status))) == (
+        PodDisruptionBudget(
+            "uid-b",
+            "ml",
+            "b",
+            "1",
+            PodSelector(("ml",), None, (Requirement("app", "In", ("x",)),)),
+            disruptions_allowed=2,
+            disrupted=("p1",),
+            unhealthy_may_go=True,
+        )
+    )
+    none = normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec={"selector": {}})))
+    assert none.selector.labels == (), "an empty selector selects all"

@@ -1,0 +1,34 @@
+"""Logs that real runs wrote are decided today as they were then."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from kaicore.ledger.log.chain import GENESIS, event_hash
+
+from tests.digest.engine import replayed
+from tests.recorded import read_log, recorded_logs
+
+
+@pytest.mark.parametrize("path", recorded_logs(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_recorded_log_replayed_has_no_differences(path: Path) -> None:
+    events = read_log(path)
+    previous = GENESIS
+    for position, event in enumerate(events, 1):
+        assert event.position == position
+        assert event.hash == event_hash(previous, event)
+        previous = event.hash
+    cycles, decisions, _, differences = replayed(events)
+    assert differences == []
+    assert cycles == sum(event.type == "CycleCompleted" for event in events)
+    assert decisions >= sum(event.type == "PodPlaced" for event in events) > 50
+
+
+def test_replay_of_an_altered_decision_finds_it() -> None:
+    events = read_log(recorded_logs()[-1])
+    place = next(number for number, event in enumerate(events) if event.type == "PodPlaced")
+    body = msgspec.json.decode(events[place].body)
+    altered = msgspec.Raw(msgspec.json.encode({**body, "node": "elsewhere"}))
+    events[place] = msgspec.structs.replace(events[place], body=altered)
+    differences = replayed(events)[3]
+    assert any(f"{body['name']}: recorded elsewhere, replayed {body['node']}" in found for found in differences)

@@ -1,0 +1,95 @@
+"""A watcher over a day on which nothing happens: ready all the time by its own `/readyz`, with nothing to report."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+from kai_watcher.metrics import WatcherMetrics
+from kai_watcher.watcher import API, LISTS, LOG, Watcher
+from kaicore.errors import ApiStatus
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.runtime.service import Health, ServiceContext, get_logger
+from kaicore.runtime.service.health import Asgi, with_health
+from prometheus_client import CollectorRegistry
+
+from tests.unit.kube.test_reflector_quiet import DAY_S, SilentServer
+from tests.virtual_time import run_virtually
+
+#: A load balancer in front of the API server cuts what is silent for so long; None: there is none.
+CUTS = (None, 60.0)
+
+
+class SilentCluster(SilentServer):
+    """An API server without a single object, that serves NodeResourceTopologies and no other resource of a CRD."""
+
+    async def get(self, path: str, params: Any = None) -> bytes:
+        group = "topology.node.k8s.io"
+        if path == f"/apis/{group}":
+            return b'{"versions": [{"version": "v1alpha2"}]}'
+        if path == f"/apis/{group}/v1alpha2":
+            return b'{"resources": [{"name": "noderesourcetopologies"}]}'
+        raise ApiStatus(404, "NotFound", path)
+
+
+async def status_of(app: Asgi, path: str) -> tuple[int, str]:
+    """What an application answers."""
+    said: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        said.append(message)
+
+    async def receive() -> None:
+        return None
+
+    await app({"type": "http", "method": "GET", "path": path}, receive, send)
+    return said[0]["status"], said[1]["body"].decode()
+
+
+async def quiet(server: SilentCluster, seconds: float = DAY_S) -> list[tuple[int, str]]:
+    """Run a watcher for so long; what `/readyz` said each minute, from the second one on."""
+    loop = asyncio.get_running_loop()
+    clock = lambda: int(loop.time() * 1_000_000)  # noqa: E731
+    registry = CollectorRegistry()
+    context = ServiceContext(name="watcher", health=Health(LOG, API, LISTS), log=get_logger())
+    app = with_health(context.health, registry=registry)
+    watcher = Watcher(
+        cluster="c",
+        instance="one",
+        log=MemoryLog(clock),
+        client=server,  # type: ignore[arg-type]
+        context=context,
+        metrics=WatcherMetrics("c", registry=registry),
+        clock=clock,
+    )
+    running = asyncio.create_task(watcher.run())
+    answers = []
+    while loop.time() < seconds:
+        await asyncio.sleep(60)
+        answers.append(await status_of(app, "/readyz"))
+    context.stopping.set()
+    await running
+    return answers
+
+
+@pytest.mark.parametrize("cut_after_s", CUTS)
+def test_a_quiet_day_leaves_the_watcher_ready_and_its_log_clean(cut_after_s: float | None) -> None:
+    """Each idle kind was reported as a failure each 150 s, for no bookmarks come of it, and the watcher was unready."""
+    server = SilentCluster(cut_after_s=cut_after_s)
+    with structlog.testing.capture_logs() as lines:
+        answers = run_virtually(quiet(server))
+    assert len(answers) >= 1439
+    assert set(answers) == {(200, "[+]log ok\n[+]api ok\n[+]lists ok\nready\n")}
+    assert [line for line in lines if line["log_level"] != "info"] == []
+    listed = [line["kind"] for line in lines if line["event"] == "listed"]
+    assert len(listed) == len(set(listed)) == server.lists
+    assert len(lines) < 40, "a line for each list, and nothing for each watch"
+
+
+def test_watches_that_are_cut_at_once_are_told_and_the_watcher_is_not_ready() -> None:
+    server = SilentCluster(cut_after_s=1.0)
+    with structlog.testing.capture_logs() as lines:
+        answers = run_virtually(quiet(server, 3600))
+    assert 503 in {status for status, _ in answers}
+    assert any(line["log_level"] == "warning" for line in lines)

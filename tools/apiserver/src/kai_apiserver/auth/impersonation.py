@@ -1,0 +1,77 @@
+"""Impersonation (`kubectl --as`, `--as-group`, `--as-uid`), for whoever may: apiserver's filters/impersonation."""
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from kai_apiserver.auth.rbac import Attributes, Authorizer
+from kai_apiserver.auth.tokens import ANONYMOUS
+from kai_apiserver.errors import NamedResource, forbidden, internal_error
+from kai_apiserver.rest.backend import User
+
+_USER, _GROUP, _UID, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-"
+_ACCOUNT = "system:serviceaccount:"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def acting_user(http: web.BaseRequest, user: User, authorizer: Authorizer) -> User:
+    """Return in whose name a request is made: the user's own, or that of the one whom the headers name.
+
+    Raises:
+        StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named
+            without a user, as the real server has it.
+    """
+    headers = http.headers
+    name, uid = headers.get(_USER, ""), headers.get(_UID, "")
+    groups = tuple(headers.getall(_GROUP, ()))
+    extra: dict[str, list[str]] = {}
+    for header, value in headers.items():
+        if header.lower().startswith(_EXTRA.lower()):
+            extra.setdefault(unquote(header[len(_EXTRA) :].lower()), []).append(value)
+    if not (name or uid or groups or extra):
+        return user
+    if not name:
+        raise internal_error("requested groups, a uid or extra fields without impersonating a user")
+    for wanted in _wanted(name, uid, groups, extra):
+        if not authorizer.allows(user, wanted, counted=True):
+            where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+            resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+            raise forbidden(
+                NamedResource(wanted.resource, wanted.group),
+                wanted.name,
+                why=f'User "{user.name}" cannot impersonate resource "{resource}" in API group "{wanted.group}" '
+                f"{where}",
+            )
+    return User(name, uid, _all_groups(name, groups), extra)
+
+
+def _wanted(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]) -> Iterator[Attributes]:
+    """What the user must be allowed to do, with verb `impersonate`."""
+    account = _account(name)
+    if account is not None:
+        yield Attributes("impersonate", resource="serviceaccounts", namespace=account[0], name=account[1])
+    else:
+        yield Attributes("impersonate", resource="users", name=name)
+    for group in groups:
+        yield Attributes("impersonate", resource="groups", name=group)
+    if uid:
+        yield Attributes("impersonate", group=_AUTHENTICATION, resource="uids", name=uid)
+    for key, values in extra.items():
+        for value in values:
+            yield Attributes("impersonate", group=_AUTHENTICATION, resource="userextras", subresource=key, name=value)
+
+
+def _account(name: str) -> tuple[str, str] | None:
+    """Namespace and name of the service account that a user name stands for."""
+    namespace, colon, account = name.removeprefix(_ACCOUNT).partition(":")
+    return (namespace, account) if name.startswith(_ACCOUNT) and colon and namespace and account else None
+
+
+def _all_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """The groups named and those that everybody of the sort is in."""
+    account = _account(name)
+    if account is not None and not groups:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")
+    known = "system:unauthenticated" if name == ANONYMOUS.name else "system:authenticated"
+    return groups if {"system:authenticated", "system:unauthenticated"} & {*groups} else (*groups, known)

@@ -1,0 +1,191 @@
+"""The Deployment controller: rolls a template out over ReplicaSets (upstream: pkg/controller/deployment).
+
+One ReplicaSet per template; the newest grows and the older ones shrink within `maxSurge` and `maxUnavailable`, or with
+`Recreate` the older ones end first. ReplicaSets that it did not make are not adopted, and a Deployment that is scaled
+in the middle of a rollout does not spread the difference over its ReplicaSets.
+"""
+
+import hashlib
+from copy import deepcopy
+
+from kai_apiserver.controllers.controlled import owner_reference
+from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.controllers.replica_sets import PODS, REPLICA_SETS
+from kai_apiserver.controllers.rollout import (
+    REVISION,
+    TEMPLATE_HASH,
+    new_size,
+    old_sizes,
+    progress,
+    revision_of,
+    same_template,
+    status_of,
+)
+from kai_apiserver.objects import Object, encode_json
+from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
+from kai_apiserver.rest.deletion import DeleteOptions, delete
+from kai_apiserver.rest.writing import create, update
+from kai_apiserver.store import Collection, Event, EventType, Stored
+
+DEPLOYMENTS = "deployments.apps"
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+#: Seconds after which `Recreate` looks again whether the old pods have gone.
+_LOOK_AGAIN_S = 0.5
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
+
+
+class DeploymentController(Controller[str]):
+    """Runs Deployments."""
+
+    name = "deployment-controller"
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._deployments: dict[str, str] = {}  # uid to key
+        self._sets: dict[str, dict[str, None]] = {}  # uid of an owner to keys of ReplicaSets
+        self._resource = backend.registry.find("apps", "v1", plural="deployments")
+        self._set_resource = backend.registry.find("apps", "v1", plural="replicasets")
+
+    def begin(self) -> None:
+        """Look at every Deployment."""
+        for stored in self.backend.store.collection(DEPLOYMENTS):
+            self._deployments[stored.uid] = stored.key
+            self.queue(stored.key)
+        for stored in self.backend.store.collection(REPLICA_SETS):
+            for owner in stored.owners:
+                self._sets.setdefault(owner, {})[stored.key] = None
+        self.backend.store.subscribe(self._deployment_changed, DEPLOYMENTS)
+        self.backend.store.subscribe(self._set_changed, REPLICA_SETS)
+
+    def _deployment_changed(self, collection: Collection, event: Event) -> None:
+        del collection
+        if event.type is EventType.DELETED:
+            self._deployments.pop(event.stored.uid, None)
+        else:
+            self._deployments[event.stored.uid] = event.stored.key
+            self.queue(event.stored.key)
+
+    def _set_changed(self, collection: Collection, event: Event) -> None:
+        del collection
+        for owner in event.stored.owners:
+            sets = self._sets.setdefault(owner, {})
+            if event.type is EventType.DELETED:
+                sets.pop(event.stored.key, None)
+                if not sets:
+                    del self._sets[owner]
+            else:
+                sets[event.stored.key] = None
+            if owner in self._deployments:
+                self.queue(self._deployments[owner])
+
+    def reconcile(self, key: str) -> float | None:
+        """Bring one Deployment a step on its way; what its ReplicaSets do next calls for the next step."""
+        stored = self.backend.store.collection(DEPLOYMENTS).get(key)
+        if stored is None:
+            return None
+        deployment = stored.decode()
+        if deployment["metadata"].get("deletionTimestamp"):
+            return None
+        sets = self._sets_of(stored.uid)
+        newest = next((item for item in sets if same_template(item, deployment)), None)
+        old = [item for item in sets if item is not newest]
+        again = None
+        if deployment["spec"].get("paused"):
+            if newest is not None or old:
+                self._scale(newest or max(old, key=revision_of), deployment["spec"]["replicas"])
+        elif deployment["spec"]["strategy"]["type"] == "Recreate" and self._end_first(old):
+            again = _LOOK_AGAIN_S
+        else:
+            newest = self._roll(deployment, newest, old)
+            self._forget_old(deployment, old)
+        return self._write_status(stored, deployment, newest, old, again=again)
+
+    def _sets_of(self, uid: str) -> list[Object]:
+        collection = self.backend.store.collection(REPLICA_SETS)
+        found = (collection.get(key) for key in self._sets.get(uid, ()))
+        sets = [item.decode() for item in found if item is not None]
+        return [item for item in sets if not item["metadata"].get("deletionTimestamp")]
+
+    def _end_first(self, old: list[Object]) -> bool:
+        """Scale older ReplicaSets down; tell whether pods of theirs are still there."""
+        for item in old:
+            self._scale(item, 0)
+        uids = {item["metadata"]["uid"] for item in old}
+        return any(not uids.isdisjoint(pod.owners) for pod in self.backend.store.collection(PODS))
+
+    def _roll(self, deployment: Object, newest: Object | None, old: list[Object]) -> Object:
+        """Have a ReplicaSet of the present template, and move pods to it as far as may be; return it."""
+        last = max(map(revision_of, old), default=0)
+        if newest is None:
+            newest = self._create(deployment, old, revision=last + 1)
+        elif revision_of(newest) <= last:
+            newest = self._set(newest, revision=last + 1)  # the template is that of an earlier revision again
+        newest = self._scale(newest, new_size(deployment, newest, old))
+        for item, size in old_sizes(deployment, newest, old):
+            self._scale(item, size)
+        return newest
+
+    def _create(self, deployment: Object, old: list[Object], *, revision: int) -> Object:
+        template = deepcopy(deployment["spec"]["template"])
+        digest = hashlib.blake2b(encode_json(template), digest_size=10).digest()
+        name = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), TEMPLATE_HASH: name}
+        template["metadata"] = {**(template.get("metadata") or {}), "labels": labels}
+        selector = deepcopy(deployment["spec"]["selector"])
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: name}
+        given = deployment["metadata"].get("annotations") or {}
+        annotations = {key: value for key, value in given.items() if key not in _NOT_COPIED}
+        spec = {"replicas": 0, "selector": selector, "template": template}
+        if "minReadySeconds" in deployment["spec"]:
+            spec["minReadySeconds"] = deployment["spec"]["minReadySeconds"]
+        wanted = {
+            "metadata": {
+                "name": f"{deployment['metadata']['name']}-{name}",
+                "labels": labels,
+                "annotations": {**annotations, REVISION: str(revision)},
+                "ownerReferences": [owner_reference(deployment, api_version="apps/v1", kind="Deployment")],
+            },
+            "spec": {**spec, "replicas": new_size(deployment, {"spec": {"replicas": 0}}, old)},
+        }
+        target = Target(self._set_resource, deployment["metadata"]["namespace"])
+        return create(self.backend, target, given=wanted, operation=Operation(user=CONTROLLER)).decode()
+
+    def _scale(self, replica_set: Object, replicas: int) -> Object:
+        return self._set(replica_set, replicas=replicas)
+
+    def _set(self, replica_set: Object, *, replicas: int | None = None, revision: int | None = None) -> Object:
+        """Write size or revision of a ReplicaSet, where they are others now; return it as it is then."""
+        target = Target(self._set_resource, replica_set["metadata"]["namespace"], replica_set["metadata"]["name"])
+        stored = self.backend.get(target)
+        new = stored.decode()
+        if replicas is not None:
+            new["spec"]["replicas"] = replicas
+        if revision is not None:
+            new["metadata"].setdefault("annotations", {})[REVISION] = str(revision)
+        if new == stored.decode():
+            return new
+        return update(self.backend, target, stored=stored, new=new, operation=Operation(user=CONTROLLER)).decode()
+
+    def _forget_old(self, deployment: Object, old: list[Object]) -> None:
+        """Delete old ReplicaSets without pods, beyond those that are kept to go back to."""
+        empty = [item for item in old if not item["spec"]["replicas"] and not item["status"].get("replicas")]
+        surplus = len(empty) - deployment["spec"]["revisionHistoryLimit"]
+        for item in sorted(empty, key=revision_of)[: max(surplus, 0)]:
+            key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+            stored = self.backend.store.collection(REPLICA_SETS).get(key)
+            if stored is not None:
+                options, operation = DeleteOptions(uid=stored.uid), Operation(user=CONTROLLER)
+                delete(self.backend, stored, resource=self._set_resource, options=options, operation=operation)
+
+    def _write_status(
+        self, stored: Stored, deployment: Object, newest: Object | None, old: list[Object], *, again: float | None
+    ) -> float | None:
+        """Say how it stands; return seconds after which to look again."""
+        if newest is not None:
+            annotations = deployment["metadata"].setdefault("annotations", {})
+            annotations[REVISION] = newest["metadata"]["annotations"][REVISION]
+        deployment["status"] = status_of(deployment, newest, old)
+        overdue = progress(deployment, stored.decode()["status"], newest, now=self.backend.now())
+        self.backend.write_status(self._resource, deployment, stored)
+        return min((wait for wait in (again, overdue) if wait is not None), default=None)

@@ -1,0 +1,157 @@
+"""Garbage collection: what has lost all its owners goes; foreground and orphan deletion wait for this."""
+
+from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.objects import Object
+from kai_apiserver.rest.backend import CONTROLLER, Operation, Target
+from kai_apiserver.rest.deletion import FOREGROUND, ORPHAN, DeleteOptions, delete
+from kai_apiserver.rest.writing import commit
+from kai_apiserver.store import Collection, Event, EventType, Stored
+
+#: collection and key of an object
+Place = tuple[str, str]
+
+_TERMINATING = b'"deletionTimestamp"'
+_WAITS_FOR_US = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
+
+
+class GarbageCollector(Controller[Place]):
+    """Deletes dependents whose owners are gone, and settles foreground and orphan deletion."""
+
+    name = "garbage-collector"
+
+    def begin(self) -> None:
+        """Index the owners of everything, and look at everything that has one."""
+        self._dependents: dict[str, dict[Place, None]] = {}
+        for collection in self.backend.store.collections:
+            for stored in collection:
+                self._index(collection.resource.storage, stored)
+                if stored.owners or self._waits(stored):
+                    self.queue((collection.resource.storage, stored.key))
+        self.backend.store.subscribe(self._changed)
+
+    def _index(self, storage: str, stored: Stored) -> None:
+        for owner in stored.owners:
+            self._dependents.setdefault(owner, {})[storage, stored.key] = None
+
+    def _unindex(self, storage: str, stored: Stored) -> None:
+        for owner in stored.owners:
+            dependents = self._dependents.get(owner)
+            if dependents is not None:
+                dependents.pop((storage, stored.key), None)
+                if not dependents:
+                    del self._dependents[owner]
+
+    @staticmethod
+    def _waits(stored: Stored) -> bool:
+        return _TERMINATING in stored.body and any(finalizer in stored.body for finalizer in _WAITS_FOR_US)
+
+    def _changed(self, collection: Collection, event: Event) -> None:
+        storage, stored, previous = collection.resource.storage, event.stored, event.previous
+        if (
+            previous is not None
+            and previous.owners
+            and (event.type is EventType.DELETED or previous.owners != stored.owners)
+        ):
+            self._unindex(storage, previous)
+        if event.type is EventType.DELETED:
+            for place in self._dependents.get(stored.uid, ()):
+                self.queue(place)
+            self._tell_owners(stored)
+            return
+        if stored.owners and (previous is None or previous.owners != stored.owners):
+            self._index(storage, stored)
+            self.queue((storage, stored.key))
+        if event.type is EventType.MODIFIED and self._waits(stored):
+            self.queue((storage, stored.key))
+
+    def _tell_owners(self, stored: Stored) -> None:
+        """An owner in foreground deletion may wait for this dependent."""
+        if not stored.owners:
+            return
+        for reference in stored.decode()["metadata"]["ownerReferences"]:
+            place = self._owner_place(reference, stored.namespace)
+            if place is not None:
+                self.queue(place)
+
+    def _owner_place(self, reference: Object, namespace: str) -> Place | None:
+        resource = self.backend.registry.of_kind(reference["apiVersion"], reference["kind"])
+        if resource is None:
+            return None
+        return resource.storage, Target(resource, namespace, reference["name"]).key
+
+    def _stored(self, place: Place) -> Stored | None:
+        collection = self.backend.store.find_collection(place[0])
+        return collection.get(place[1]) if collection is not None else None
+
+    def reconcile(self, key: Place) -> float | None:
+        """Settle one object: its owners, and if it is being deleted, its dependents."""
+        stored = self._stored(key)
+        if stored is None:
+            return None
+        obj = stored.decode()
+        metadata = obj["metadata"]
+        if metadata.get("deletionTimestamp"):
+            finalizers = metadata.get("finalizers") or ()
+            if ORPHAN in finalizers:
+                self._orphan(key, stored)
+            elif FOREGROUND in finalizers:
+                self._delete_dependents(key, stored)
+            return None
+        references = metadata.get("ownerReferences") or []
+        solid = [reference for reference in references if self._exists(reference, stored.namespace)]
+        if references and not solid:
+            resource = self.backend.registry.of_storage(key[0])
+            options = DeleteOptions(uid=stored.uid, propagation="Background")
+            delete(self.backend, stored, resource=resource, options=options, operation=Operation())
+        elif len(solid) < len(references):
+            metadata["ownerReferences"] = solid
+            self._write(key, stored, obj)
+        return None
+
+    def _exists(self, reference: Object, namespace: str) -> bool:
+        """Whether an owner is there; one of a kind that nobody knows is taken to be."""
+        place = self._owner_place(reference, namespace)
+        if place is None:
+            return True
+        owner = self._stored(place)
+        return owner is not None and owner.uid == reference["uid"]
+
+    def _write(self, place: Place, stored: Stored, obj: Object) -> None:
+        resource = self.backend.registry.of_storage(place[0])
+        target = Target(resource, stored.namespace, stored.name)
+        commit(self.backend, target, stored=stored, new=obj, operation=Operation(user=CONTROLLER))
+
+    def _orphan(self, place: Place, stored: Stored) -> None:
+        """Cut the dependents loose, then let the object go."""
+        for dependent_place in list(self._dependents.get(stored.uid, ())):
+            dependent = self._stored(dependent_place)
+            if dependent is None:
+                continue
+            obj = dependent.decode()
+            references = obj["metadata"].get("ownerReferences") or []
+            obj["metadata"]["ownerReferences"] = [item for item in references if item["uid"] != stored.uid]
+            if not obj["metadata"]["ownerReferences"]:
+                del obj["metadata"]["ownerReferences"]
+            self._write(dependent_place, dependent, obj)
+        self._release(place, stored, ORPHAN)
+
+    def _delete_dependents(self, place: Place, stored: Stored) -> None:
+        """Delete the dependents, and let the object go when the last of them has gone."""
+        for dependent_place in list(self._dependents.get(stored.uid, ())):
+            dependent = self._stored(dependent_place)
+            if dependent is not None and _TERMINATING not in dependent.body:
+                resource = self.backend.registry.of_storage(dependent_place[0])
+                options = DeleteOptions(
+                    uid=dependent.uid, propagation="Foreground" if self._owns(dependent) else "Background"
+                )
+                delete(self.backend, dependent, resource=resource, options=options, operation=Operation())
+        if not self._owns(stored):
+            self._release(place, stored, FOREGROUND)
+
+    def _owns(self, stored: Stored) -> bool:
+        return bool(self._dependents.get(stored.uid))
+
+    def _release(self, place: Place, stored: Stored, finalizer: str) -> None:
+        obj = stored.decode()
+        obj["metadata"]["finalizers"] = [item for item in obj["metadata"].get("finalizers") or () if item != finalizer]
+        self._write(place, stored, obj)

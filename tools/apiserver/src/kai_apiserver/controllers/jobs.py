@@ -1,0 +1,340 @@
+"""The Job controller: makes pods, replaces failed ones, counts, and ends the Job.
+
+Pods are counted exactly once, also across a kill: a finished pod's uid goes into the status first, then the pod loses
+its tracking finalizer, then the counter moves and the uid leaves the status again.
+"""
+
+from kai_apiserver.controllers import job_rules
+from kai_apiserver.controllers.backoff import Backoffs
+from kai_apiserver.controllers.job_pods import pod_of
+from kai_apiserver.controllers.job_rules import TRACKING, End, Tally
+from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
+from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
+from kai_apiserver.rest.deletion import DeleteOptions, delete
+from kai_apiserver.rest.writing import commit, create
+from kai_apiserver.store import Collection, Event, EventType, Stored
+
+JOBS = "jobs.batch"
+PODS = "pods"
+
+_CREATED_AT_ONCE = 100
+#: Pods per second of waiting before a Job is looked at again because of one of them; changes gather meanwhile.
+_PODS_PER_SECOND = 5000.0
+_LONGEST_GATHERING_S = 1.0
+
+
+class JobController(Controller[str]):
+    """Runs Jobs."""
+
+    name = "job-controller"
+
+    def __init__(self, backend: Backend, *, base_backoff_s: float) -> None:
+        super().__init__(backend)
+        self._backoffs = Backoffs(base_backoff_s)
+        self._jobs: dict[str, str] = {}  # uid to key
+        self._pods: dict[str, dict[str, None]] = {}  # uid of a Job (or of what was one) to keys of pods
+        self._briefs: dict[str, tuple[Stored, Object]] = {}
+        self._pod_resource = backend.registry.find("", "v1", plural="pods")
+        self._job_resource = backend.registry.find("batch", "v1", plural="jobs")
+
+    def begin(self) -> None:
+        """Look at every Job and every pod that has one."""
+        for stored in self.backend.store.collection(JOBS):
+            self._jobs[stored.uid] = stored.key
+            self.queue(stored.key)
+        for stored in self.backend.store.collection(PODS):
+            self._pod_seen(stored)
+        self.backend.store.subscribe(self._job_changed, JOBS)
+        self.backend.store.subscribe(self._pod_changed, PODS)
+
+    def _job_changed(self, collection: Collection, event: Event) -> None:
+        del collection
+        stored = event.stored
+        if event.type is EventType.DELETED:
+            self._jobs.pop(stored.uid, None)
+            self._backoffs.forget(stored.uid)
+            for pod_key in self._pods.get(stored.uid, ()):
+                self.queue(f"pod/{pod_key}")
+        else:
+            self._jobs[stored.uid] = stored.key
+            self.queue(stored.key)
+
+    def _pod_seen(self, stored: Stored) -> None:
+        for owner in stored.owners:
+            self._pods.setdefault(owner, {})[stored.key] = None
+            job = self._jobs.get(owner)
+            if job is not None:
+                self.queue_after(job, self._gathering(owner))
+            elif TRACKING.encode() in stored.body:
+                self.queue(f"pod/{stored.key}")
+
+    def _pod_changed(self, collection: Collection, event: Event) -> None:
+        del collection
+        if event.type is not EventType.DELETED:
+            self._pod_seen(event.stored)
+            return
+        self._briefs.pop(event.stored.key, None)
+        for owner in event.stored.owners:
+            pods = self._pods.get(owner, {})
+            pods.pop(event.stored.key, None)
+            if not pods:
+                self._pods.pop(owner, None)
+            if owner in self._jobs:
+                self.queue_after(self._jobs[owner], self._gathering(owner))
+
+    def _gathering(self, uid: str) -> float:
+        """Seconds during which changes of a Job's pods gather before the Job is looked at: the more, the larger."""
+        return min(len(self._pods.get(uid, ())) / _PODS_PER_SECOND, _LONGEST_GATHERING_S)
+
+    def reconcile(self, key: str) -> float | None:
+        """Bring one Job on its way, or release a pod whose Job is gone."""
+        if key.startswith("pod/"):
+            self._release_orphan(key.removeprefix("pod/"))
+            return None
+        stored = self.backend.store.collection(JOBS).get(key)
+        if stored is None:
+            return None
+        job = stored.decode()
+        pods = self._pods_of(stored.uid)
+        if job["metadata"].get("deletionTimestamp"):
+            for pod in pods:
+                self._untrack(pod)
+            return None
+        if job_rules.is_finished(job):
+            return self._expire(stored, job)
+        return self._sync(stored, job, pods=pods)
+
+    def _pods_of(self, uid: str) -> list[Object]:
+        collection = self.backend.store.collection(PODS)
+        found = (collection.get(key) for key in self._pods.get(uid, ()))
+        return [self._brief(stored) for stored in found if stored is not None]
+
+    def _brief(self, stored: Stored) -> Object:
+        """A pod without its spec, decoded once per version; not to be changed."""
+        known = self._briefs.get(stored.key)
+        if known is None or known[0] is not stored:
+            pod = stored.decode()
+            del pod["spec"]
+            known = self._briefs[stored.key] = (stored, pod)
+        return known[1]
+
+    def _release_orphan(self, key: str) -> None:
+        stored = self.backend.store.collection(PODS).get(key)
+        if stored is not None and not any(owner in self._jobs for owner in stored.owners):
+            self._untrack(stored.decode())
+
+    def _untrack(self, pod: Object) -> None:
+        """Take the tracking finalizer from a pod: it was counted, or nobody counts it any more."""
+        metadata = pod["metadata"]
+        if TRACKING not in (metadata.get("finalizers") or ()):
+            return
+        stored = self.backend.store.collection(PODS).get(f"{metadata['namespace']}/{metadata['name']}")
+        if stored is None or stored.uid != metadata["uid"]:
+            return
+        current = stored.decode()
+        left = [name for name in current["metadata"].pop("finalizers", ()) if name != TRACKING]
+        if left:
+            current["metadata"]["finalizers"] = left
+        target = Target(self._pod_resource, stored.namespace, stored.name)
+        commit(self.backend, target, stored=stored, new=current, operation=Operation(user=CONTROLLER))
+
+    def _expire(self, stored: Stored, job: Object) -> float | None:
+        """Delete a finished Job when its time to live is over."""
+        for pod in self._pods_of(stored.uid):
+            self._untrack(pod)
+        seconds = job["spec"].get("ttlSecondsAfterFinished")
+        if seconds is None:
+            return None
+        ends = [find_condition(job, kind).get("lastTransitionTime") for kind in ("Complete", "Failed")]
+        ended = parse_time(next(filter(None, ends)))
+        left = float(seconds - (self.backend.now() - ended).total_seconds())
+        if left > 0:
+            return left
+        options = DeleteOptions(uid=stored.uid, propagation="Foreground")
+        delete(self.backend, stored, resource=self._job_resource, options=options, operation=Operation(user=CONTROLLER))
+        return None
+
+    def _sync(self, stored: Stored, job: Object, *, pods: list[Object]) -> float | None:
+        status = job["status"]
+        suspended = bool(job["spec"].get("suspend"))
+        self._note_suspension(job, suspended=suspended)
+        tally = job_rules.sort_pods(job, pods)
+        stored = self._count(stored, job, tally=tally)
+        failed, succeeded = status.get("failed", 0), status.get("succeeded", 0)
+        end = self._decided_end(job) or job_rules.failure(job, tally, failed=failed, now=self.backend.now())
+        end = end or job_rules.success(job, succeeded=succeeded, active=len(tally.active))
+        again = self._deadline(job)
+        if suspended or end is not None:
+            self._delete_pods(tally.active, count=end is not None and end.condition == "Failed", job=job)
+            tally.terminating += tally.active
+            tally.active = []
+        else:
+            created, wait = self._manage(job, tally, succeeded=succeeded)
+            again = min(filter(None, (again, wait)), default=None)
+            tally.active += created
+        self._write_status(stored, job, tally=tally, end=end)
+        return again
+
+    def _note_suspension(self, job: Object, *, suspended: bool) -> None:
+        status, now = job["status"], self.backend.timestamp()
+        conditions = status.setdefault("conditions", [])
+        present = find_condition(job, "Suspended").get("status")
+        if suspended:
+            status.pop("startTime", None)
+            if present != "True":
+                self._set_condition(conditions, "Suspended", "True", "JobSuspended", "Job suspended")
+        else:
+            if present == "True":
+                self._set_condition(conditions, "Suspended", "False", "JobResumed", "Job resumed")
+            status.setdefault("startTime", now)
+        if not conditions:
+            status.pop("conditions")
+
+    def _set_condition(self, conditions: list[Object], kind: str, status: str, reason: str, message: str) -> None:
+        now = self.backend.timestamp()
+        condition = {"type": kind, "status": status, "lastProbeTime": now, "reason": reason, "message": message}
+        replace_condition(conditions, condition, now)
+
+    def _count(self, stored: Stored, job: Object, *, tally: Tally) -> Stored:
+        """Move finished pods into the counters, by way of their uids in the status."""
+        status = job["status"]
+        waiting = status.setdefault("uncountedTerminatedPods", {})
+        fresh = False
+        for outcome, pods in (("succeeded", tally.succeeded), ("failed", tally.failed)):
+            for pod in pods:
+                uid = pod["metadata"]["uid"]
+                if uid in waiting.get("succeeded", ()) or uid in waiting.get("failed", ()):
+                    continue
+                self._note_outcome(job, succeeded=outcome == "succeeded")
+                if outcome == "failed" and job_rules.policy_action(job, pod)[0] == "Ignore":
+                    continue
+                waiting.setdefault(outcome, []).append(uid)
+                fresh = True
+        if fresh:
+            self._note_indexes(job, tally)
+            stored = self._write(stored, job)
+        for pod in [*tally.succeeded, *tally.failed]:
+            self._untrack(pod)
+        if job["spec"].get("completionMode") == "Indexed":
+            counted = len(job_rules.read_indexes(status.get("completedIndexes", "")))
+        else:
+            counted = status.get("succeeded", 0) + len(waiting.get("succeeded", ()))
+        if counted:
+            status["succeeded"] = counted
+        if waiting.get("failed"):
+            status["failed"] = status.get("failed", 0) + len(waiting["failed"])
+        status["uncountedTerminatedPods"] = {}
+        return stored
+
+    @staticmethod
+    def _note_indexes(job: Object, tally: Tally) -> None:
+        if job["spec"].get("completionMode") != "Indexed":
+            return
+        done = job_rules.read_indexes(job["status"].get("completedIndexes", ""))
+        found = (job_rules.completion_index(pod) for pod in tally.succeeded)
+        done |= {index for index in found if index is not None and index < job["spec"]["completions"]}
+        if done:
+            job["status"]["completedIndexes"] = job_rules.write_indexes(done)
+
+    def _note_outcome(self, job: Object, *, succeeded: bool) -> None:
+        uid = job["metadata"]["uid"]
+        if succeeded:
+            self._backoffs.forget(uid)
+        else:
+            self._backoffs.failed(uid, self.backend.now().timestamp())
+
+    @staticmethod
+    def _decided_end(job: Object) -> End | None:
+        """The end that was decided earlier, while pods were still around."""
+        for interim, final in (("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")):
+            condition = find_condition(job, interim)
+            if condition.get("status") == "True":
+                return End(final, condition["reason"], condition["message"])
+        return None
+
+    def _deadline(self, job: Object) -> float | None:
+        """Seconds until the Job has been active for too long."""
+        started, deadline = job["status"].get("startTime"), job["spec"].get("activeDeadlineSeconds")
+        if not started or deadline is None:
+            return None
+        return max(0.01, float(deadline - (self.backend.now() - parse_time(started)).total_seconds()))
+
+    def _delete_pods(self, pods: list[Object], *, count: bool, job: Object) -> None:
+        """Delete active pods; they count as failed only where the Job fails with them."""
+        collection = self.backend.store.collection(PODS)
+        for pod in pods:
+            self._untrack(pod)
+            stored = collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+            if stored is not None and stored.uid == pod["metadata"]["uid"]:
+                options = DeleteOptions(propagation="Background")
+                resource, operation = self._pod_resource, Operation(user=CONTROLLER)
+                delete(self.backend, stored, resource=resource, options=options, operation=operation)
+        if count and pods:
+            job["status"]["failed"] = job["status"].get("failed", 0) + len(pods)
+
+    def _manage(self, job: Object, tally: Tally, *, succeeded: int) -> tuple[list[Object], float | None]:
+        """Delete pods that are too many or make missing ones; return those made, and seconds to wait with the rest."""
+        wanted = job_rules.wanted_active(job, succeeded=succeeded)
+        standing = len(tally.active)
+        if job["spec"].get("podReplacementPolicy") == "Failed":
+            standing += len(tally.terminating)
+        if standing > wanted:
+            surplus = sorted(tally.active, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+            surplus = surplus[: max(0, len(tally.active) - wanted)]
+            self._delete_pods(surplus, count=False, job=job)
+            gone = {pod["metadata"]["uid"] for pod in surplus}
+            tally.active = [pod for pod in tally.active if pod["metadata"]["uid"] not in gone]
+            return [], None
+        missing = wanted - standing
+        wait = self._backoffs.remaining(job["metadata"]["uid"], self.backend.now().timestamp())
+        if missing and wait > 0:
+            return [], wait
+        indexes = self._indexes(job, tally, missing)
+        created = [self._create(job, index) for index in indexes[:_CREATED_AT_ONCE]]
+        return created, 0.001 if len(indexes) > _CREATED_AT_ONCE else None
+
+    @staticmethod
+    def _indexes(job: Object, tally: Tally, missing: int) -> list[int | None]:
+        """What the pods to be made work on: the lowest free indexes, or nothing in particular."""
+        if job["spec"].get("completionMode") != "Indexed":
+            return [None] * missing
+        taken = job_rules.read_indexes(job["status"].get("completedIndexes", ""))
+        taken |= {index for pod in tally.active if (index := job_rules.completion_index(pod)) is not None}
+        if job["spec"].get("podReplacementPolicy") == "Failed":
+            taken |= {index for pod in tally.terminating if (index := job_rules.completion_index(pod)) is not None}
+        free: list[int | None] = [index for index in range(job["spec"]["completions"]) if index not in taken]
+        return free[:missing]
+
+    def _create(self, job: Object, index: int | None) -> Object:
+        target = Target(self._pod_resource, job["metadata"]["namespace"])
+        return create(self.backend, target, given=pod_of(job, index), operation=Operation(user=CONTROLLER)).decode()
+
+    def _write_status(self, stored: Stored, job: Object, *, tally: Tally, end: End | None) -> None:
+        status = job["status"]
+        for name, value in (("active", len(tally.active)), ("terminating", len(tally.terminating))):
+            status[name] = value
+        if not status["active"]:
+            del status["active"]
+        status["ready"] = tally.ready
+        if end is not None:
+            conditions = status.setdefault("conditions", [])
+            interim = "FailureTarget" if end.condition == "Failed" else "SuccessCriteriaMet"
+            if not find_condition(job, interim):
+                self._set_condition(conditions, interim, "True", end.reason, end.message)
+            if not self._standing(tally):
+                self._set_condition(conditions, end.condition, "True", end.reason, end.message)
+                if end.condition == "Complete":
+                    status["completionTime"] = self.backend.timestamp()
+        self._write(stored, job)
+
+    def _standing(self, tally: Tally) -> bool:
+        """Whether pods of an ended Job are still running out their grace period."""
+        collection = self.backend.store.collection(PODS)
+        return any(
+            collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") is not None
+            for pod in tally.terminating
+        )
+
+    def _write(self, stored: Stored, job: Object) -> Stored:
+        return self.backend.write_status(self._job_resource, job, stored)

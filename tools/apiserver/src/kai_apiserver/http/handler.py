@@ -1,0 +1,290 @@
+"""Every request: who asks, whether they may, what faults strike it, and who answers it."""
+
+import asyncio
+import re
+import time
+
+from aiohttp import web
+from kaicore.runtime.service import get_logger
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kai_apiserver import discovery
+from kai_apiserver.auth.impersonation import acting_user
+from kai_apiserver.auth.rbac import Attributes, Authorizer
+from kai_apiserver.auth.rights_use import RightsUse
+from kai_apiserver.auth.tokens import ADMIN, Tokens
+from kai_apiserver.errors import (
+    NamedResource,
+    StatusError,
+    bad_request,
+    forbidden,
+    internal_error,
+    path_not_found,
+    request_too_large,
+)
+from kai_apiserver.faults import Faults, Subject, answer_of
+from kai_apiserver.http.answers import error_answer, json_answer, object_answer, text_answer
+from kai_apiserver.http.metrics import Metrics
+from kai_apiserver.http.request_path import MAX_BODY_BYTES, RequestPath, read_request_path
+from kai_apiserver.http.resource_verbs import ResourceVerbs, drop_connection, read_body
+from kai_apiserver.objects import encode_json
+from kai_apiserver.openapi import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
+from kai_apiserver.rest.backend import Backend, Operation, User
+from kai_apiserver.rest.watch_stream import Watches
+
+_CONTROL = "/simulator/"
+_OPENAPI_V3 = "/openapi/v3"
+_HEALTH = re.compile(r"/(healthz|livez|readyz)(/.*)?$")
+_NO_SUBJECT = Subject()  # nobody looks at it where no rule is in force and nothing stays open
+_MANAGER = re.compile(r"[^/]+")
+_VALIDATIONS = ("Ignore", "Warn", "Strict")
+
+#: What `/version` says: the version whose answers these are.
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0-kai-simulator",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "python",
+    "platform": "linux/amd64",
+}
+
+
+class Handler:
+    """Answers every request of every listener."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        tokens: Tokens,
+        authorizer: Authorizer,
+        rights_use: RightsUse,
+        verbs: ResourceVerbs,
+        faults: Faults,
+        watches: Watches,
+        checks: dict[str, str],
+    ) -> None:
+        """`checks` maps the name of each health check to why it fails; an empty reason is good health."""
+        self._backend = backend
+        self._tokens = tokens
+        self._authorizer = authorizer
+        self._rights_use = rights_use
+        self._verbs = verbs
+        self._faults = faults
+        self._watches = watches
+        self._checks = checks
+        self._openapi = OpenApi(backend.registry)
+        self._registry = CollectorRegistry()
+        self._metrics = Metrics(self._registry, backend, watches)
+        self._log = get_logger()
+
+    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        begin = time.perf_counter()
+        operation = Operation()
+        request: RequestPath | None = None
+        try:
+            request = read_request_path(http.method, http.raw_path)
+            answer = await self._answer(http, request, operation=operation)
+        except StatusError as error:
+            answer = error_answer(error, warnings=operation.warnings)
+        except web.HTTPRequestEntityTooLarge:
+            answer = error_answer(request_too_large(MAX_BODY_BYTES))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            self._log.exception("request failed", method=http.method, path=http.path)
+            answer = error_answer(internal_error(f"{type(error).__name__}: {error}"))
+        if request is not None:
+            self._metrics.observe(request, answer.status, time.perf_counter() - begin)
+        return answer
+
+    async def _answer(self, http: web.BaseRequest, request: RequestPath, *, operation: Operation) -> web.StreamResponse:
+        health = _HEALTH.match(request.path)
+        if health is not None:
+            return self._health(health[1], request)
+        user = self._tokens.authenticate(http.headers.get("Authorization"))
+        user = acting_user(http, user, self._authorizer)
+        self._authorize(user, request)
+        operation.user = user
+        if not request.plural:
+            return await self._no_resource(http, request)
+        operation.field_manager = request.query.get("fieldManager") or _manager(http)
+        operation.dry_run = "dryRun" in request.query
+        operation.field_validation = request.query.get("fieldValidation") or "Warn"
+        if operation.field_validation not in _VALIDATIONS:
+            raise bad_request(f'fieldValidation: Unsupported value: "{operation.field_validation}"')
+        if not self._faults.rules and request.verb != "watch":
+            return await self._verbs.carry_out(http, request, operation=operation, subject=_NO_SUBJECT)
+        subject = _subject(http, request)
+        if not self._faults.rules:
+            return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
+        return await self._with_faults(http, request, operation=operation, subject=subject)
+
+    async def _with_faults(
+        self, http: web.BaseRequest, request: RequestPath, *, operation: Operation, subject: Subject
+    ) -> web.StreamResponse:
+        lost = False
+        for fault in self._faults.on_request(subject):
+            if fault.kind == "latency":
+                await asyncio.sleep(fault.seconds)
+            error = answer_of(fault, subject)
+            if error is not None:
+                raise error
+            if fault.kind == "reset":
+                drop_connection(http)
+                raise ConnectionResetError
+            lost = lost or fault.kind == "lost-answer"
+        try:
+            return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
+        finally:
+            if lost:
+                drop_connection(http)
+
+    def _authorize(self, user: User, request: RequestPath) -> None:
+        if not request.plural:
+            verb = {"head": "get"}.get(request.verb, request.verb)
+            if request.path.startswith(_CONTROL):
+                permitted = user == ADMIN  # no role gives it: who controls the simulation controls every object
+            else:
+                permitted = self._authorizer.allows(user, Attributes(verb, path=request.path), counted=True)
+            if not permitted:
+                raise StatusError(
+                    403,
+                    "Forbidden",
+                    f'forbidden: User "{user.name}" cannot {verb} path "{request.path}"',
+                    details={},
+                )
+            return
+        wanted = Attributes(
+            request.verb,
+            group=request.group,
+            resource=request.plural,
+            subresource=request.subresource,
+            namespace=request.namespace,
+            name=request.name,
+        )
+        if self._authorizer.allows(user, wanted, counted=True):
+            return
+        resource = f"{request.plural}/{request.subresource}" if request.subresource else request.plural
+        where = f'in the namespace "{request.namespace}"' if request.namespace else "at the cluster scope"
+        raise forbidden(
+            NamedResource(request.plural, request.group),
+            request.name,
+            why=f'User "{user.name}" cannot {request.verb} resource "{resource}" in API group "{request.group}" '
+            f"{where}",
+        )
+
+    def _health(self, which: str, request: RequestPath) -> web.Response:
+        failing = {name: why for name, why in self._checks.items() if why}
+        if which == "livez" or (not failing and "verbose" not in request.query):
+            return text_answer("ok")
+        lines = [f"[-]{name} failed: {failing[name]}" if name in failing else f"[+]{name} ok" for name in self._checks]
+        verdict = "failed" if failing else "passed"
+        return text_answer("\n".join([*lines, f"{which} check {verdict}", ""]), 500 if failing else 200)
+
+    async def _no_resource(self, http: web.BaseRequest, request: RequestPath) -> web.StreamResponse:
+        path = request.path.rstrip("/")
+        if path.startswith(_CONTROL):
+            return await self._control(http, path.removeprefix(_CONTROL))
+        if request.verb not in ("get", "head"):
+            raise path_not_found()
+        if path == "/version":
+            return object_answer(dict(VERSION))
+        if path == "/metrics":
+            return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        if path.startswith("/openapi/"):
+            return self._serve_openapi(http, path)
+        return self._discover(http, path)
+
+    def _serve_openapi(self, http: web.BaseRequest, path: str) -> web.Response:
+        if path == "/openapi/v2":
+            if V2_PROTOBUF_ASKED in http.headers.get("Accept", ""):
+                return json_answer(document_v2_protobuf(), content_type=V2_PROTOBUF)
+            return object_answer(document_v2())
+        if path == _OPENAPI_V3:
+            return json_answer(self._openapi.index(), content_type="text/plain; charset=utf-8")
+        document = self._openapi.document(path.removeprefix(f"{_OPENAPI_V3}/"))
+        if document is None:
+            raise path_not_found()
+        return json_answer(document)
+
+    def _discover(self, http: web.BaseRequest, path: str) -> web.Response:
+        registry = self._backend.registry
+        aggregated = "as=APIGroupDiscoveryList" in http.headers.get("Accept", "") and "v=v2" in http.headers["Accept"]
+        parts = path.split("/")[1:]
+        match parts:
+            case ["api"] | ["apis"] if aggregated:
+                found = (
+                    discovery.aggregated_core(registry) if parts == ["api"] else discovery.aggregated_groups(registry)
+                )
+                return json_answer(encode_json(found), content_type=discovery.AGGREGATED)
+            case ["api"]:
+                return object_answer(discovery.api_versions(http.host))
+            case ["api", version]:
+                return object_answer(discovery.resource_list(registry, "", version))
+            case ["apis"]:
+                return object_answer(discovery.group_list(registry))
+            case ["apis", group]:
+                described = discovery.group(registry, group)
+                if described is not None:
+                    return object_answer(described)
+            case ["apis", group, version]:
+                return object_answer(discovery.resource_list(registry, group, version))
+            case [""]:
+                return object_answer({"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v3", "/version"]})
+        raise path_not_found()
+
+    async def _control(self, http: web.BaseRequest, path: str) -> web.Response:
+        """The simulation's own endpoints: faults, use of rights, and forgetting history."""
+        match http.method, path.split("/"):
+            case "GET", ["faults"]:
+                return object_answer({"rules": self._faults.told()})
+            case "POST", ["faults"]:
+                rules = self._faults.add(await read_body(http))
+                for rule in rules:
+                    if rule.fault.when == "now":
+                        rule.hits = self._watches.strike_now(rule.fault, rule.match)
+                return object_answer(
+                    {"rules": [rule.model_dump(by_alias=True, exclude_none=True) for rule in rules]}, 201
+                )
+            case "DELETE", ["faults"]:
+                self._faults.clear()
+                return object_answer({"rules": []})
+            case "DELETE", ["faults", rule_id] if rule_id.isdecimal():
+                self._faults.clear(int(rule_id))
+                return object_answer({"rules": self._faults.told()})
+            case "GET", ["rights"]:
+                return object_answer(self._rights_use.told())
+            case "DELETE", ["rights"]:
+                self._rights_use.clear()
+                return object_answer(self._rights_use.told())
+            case "POST", ["compact"]:
+                for collection in self._backend.store.collections:
+                    collection.compact(self._backend.store.rv)
+                return object_answer({"resourceVersion": str(self._backend.store.rv)})
+        raise path_not_found()
+
+
+def _subject(http: web.BaseRequest, request: RequestPath) -> Subject:
+    """A request as fault rules see it."""
+    return Subject.model_construct(
+        verb=request.verb,
+        group=request.group,
+        resource=request.plural,
+        subresource=request.subresource,
+        namespace=request.namespace,
+        name=request.name,
+        user_agent=http.headers.get("User-Agent", ""),
+    )
+
+
+def _manager(http: web.BaseRequest) -> str:
+    """In whose name fields are owned when the client does not say: the program, from its User-Agent."""
+    match = _MANAGER.match(http.headers.get("User-Agent", ""))
+    return match[0] if match is not None else "unknown"

@@ -1,0 +1,247 @@
+"""What may be wrong with a pod, and what may change in one."""
+
+import difflib
+import json
+from copy import deepcopy
+from typing import Any
+
+from kai_apiserver.errors import FieldError
+from kai_apiserver.kinds.constraint_validation import validate_constraints
+from kai_apiserver.kinds.metadata import BAD_LABEL_NAME, validate_labels
+from kai_apiserver.objects import DNS_LABEL, Object, is_qualified_name
+from kai_apiserver.quantity import amount
+
+_STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_CHOICES = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "dnsPolicy": ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+    "preemptionPolicy": ("PreemptLowerPriority", "Never"),
+}
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_ONLY_THESE_CHANGE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
+)
+
+
+def validate_pod(pod: Object) -> list[FieldError]:
+    """What is wrong with a pod."""
+    return validate_pod_spec(pod["spec"], "spec")
+
+
+def validate_pod_spec(spec: Object, field: str) -> list[FieldError]:
+    """What is wrong with a pod's spec, in a pod or a template."""
+    errors: list[FieldError] = []
+    if not spec.get("containers"):
+        errors.append(FieldError("FieldValueRequired", f"{field}.containers"))
+    names: set[str] = set()
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            errors += _validate_container(container, f"{field}.{group}[{index}]", names, volumes)
+    for name, choices in _CHOICES.items():
+        value = spec.get(name)
+        if value is not None and value not in choices:
+            errors.append(FieldError("FieldValueNotSupported", f"{field}.{name}", value=value, supported=choices))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and deadline <= 0:
+        errors.append(
+            FieldError(
+                "FieldValueInvalid",
+                f"{field}.activeDeadlineSeconds",
+                detail="must be between 1 and 2147483647, inclusive",
+                value=deadline,
+            )
+        )
+    errors += validate_labels(spec.get("nodeSelector"), f"{field}.nodeSelector")
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        errors += _validate_toleration(toleration, f"{field}.tolerations[{index}]")
+    return errors + validate_constraints(spec, field)
+
+
+def _validate_container(container: Object, field: str, names: set[str], volumes: set[Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name = container.get("name", "")
+    if not name:
+        errors.append(FieldError("FieldValueRequired", f"{field}.name"))
+    elif len(name) > 63 or not DNS_LABEL.fullmatch(name):
+        errors.append(
+            FieldError(
+                "FieldValueInvalid",
+                f"{field}.name",
+                detail=BAD_LABEL_NAME,
+                value=name,
+            )
+        )
+    elif name in names:
+        errors.append(FieldError("FieldValueDuplicate", f"{field}.name", value=name))
+    names.add(name)
+    if not container.get("image"):
+        errors.append(FieldError("FieldValueRequired", f"{field}.image"))
+    policy = container.get("imagePullPolicy")
+    if policy is not None and policy not in _PULL_POLICIES:
+        errors.append(
+            FieldError("FieldValueNotSupported", f"{field}.imagePullPolicy", value=policy, supported=_PULL_POLICIES)
+        )
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount.get("name") not in volumes:
+            errors.append(
+                FieldError("FieldValueNotFound", f"{field}.volumeMounts[{index}].name", value=mount.get("name"))
+            )
+    return errors + _validate_resources(container.get("resources") or {}, f"{field}.resources")
+
+
+def _validate_resources(resources: Object, field: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name, value in amounts.items():
+            errors += _validate_amount(name, value, f"{field}.{kind}")
+    for name, request in requests.items():
+        limit = limits.get(name)
+        if limit is None:
+            if not overcommittable(name):
+                errors.append(
+                    FieldError(
+                        "FieldValueRequired",
+                        f"{field}.limits",
+                        detail="Limit must be set for non overcommitable resources",
+                    )
+                )
+        elif not overcommittable(name) and amount(request) != amount(limit):
+            errors.append(
+                FieldError(
+                    "FieldValueInvalid",
+                    f"{field}.requests",
+                    detail=f"must be equal to {name} limit of {limit}",
+                    value=request,
+                )
+            )
+        elif amount(request) > amount(limit):
+            errors.append(
+                FieldError(
+                    "FieldValueInvalid",
+                    f"{field}.requests",
+                    detail=f"must be less than or equal to {name} limit of {limit}",
+                    value=request,
+                )
+            )
+    return errors
+
+
+def overcommittable(resource: str) -> bool:
+    """Whether limits of a resource may exceed requests: not for huge pages and extended resources."""
+    return resource in _STANDARD_RESOURCES
+
+
+def _validate_amount(name: str, value: str, field: str) -> list[FieldError]:
+    field = f"{field}[{name}]"
+    if not is_qualified_name(name) or not (
+        "/" in name or name in _STANDARD_RESOURCES or name.startswith(("hugepages-", "requests."))
+    ):
+        return [
+            FieldError(
+                "FieldValueInvalid", field, detail="must be a standard resource type or fully qualified", value=name
+            ),
+        ]
+    if amount(value) < 0:
+        return [FieldError("FieldValueInvalid", field, detail="must be greater than or equal to 0", value=value)]
+    if "/" in name and amount(value).denominator != 1:
+        return [FieldError("FieldValueInvalid", field, detail="must be an integer", value=value)]
+    return []
+
+
+def _validate_toleration(toleration: Object, field: str) -> list[FieldError]:
+    errors = []
+    operator = toleration.get("operator", "Equal")
+    if operator not in ("Equal", "Exists"):
+        errors.append(
+            FieldError("FieldValueNotSupported", f"{field}.operator", value=operator, supported=("Equal", "Exists"))
+        )
+    if not toleration.get("key") and operator != "Exists":
+        errors.append(
+            FieldError(
+                "FieldValueInvalid",
+                f"{field}.operator",
+                detail='operator must be Exists when `key` is empty, which means "match all values and all keys"',
+                value=operator,
+            )
+        )
+    effect = toleration.get("effect")
+    if effect is not None and effect not in TAINT_EFFECTS:
+        errors.append(FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=TAINT_EFFECTS))
+    return errors
+
+
+def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
+    """What is wrong with the change of a pod: nearly nothing of a spec may change."""
+    before, after = old["spec"], new["spec"]
+    if before == after:
+        return []
+    errors = [
+        FieldError("FieldValueForbidden", f"spec.{group}", detail="pod updates may not add or remove containers")
+        for group in ("containers", "initContainers")
+        if len(after.get(group) or ()) != len(before.get(group) or ())
+    ]
+    if errors:
+        return errors
+    remaining = deepcopy(after)
+    for group in ("containers", "initContainers"):
+        for mine, theirs in zip(remaining.get(group) or (), before.get(group) or (), strict=True):
+            mine["image"] = theirs.get("image")
+    errors += _tolerations_only_added(remaining, before)
+    errors += _gates_only_removed(remaining, before)
+    for free in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
+        _restore(remaining, before, free)
+    if before.get("schedulingGates"):
+        for free in ("nodeSelector", "affinity"):  # while gated, where a pod may go can still be narrowed
+            _restore(remaining, before, free)
+    if after.get("terminationGracePeriodSeconds") == 1 and before.get("terminationGracePeriodSeconds", 0) < 0:
+        _restore(remaining, before, "terminationGracePeriodSeconds")
+    if remaining != before:
+        errors.append(FieldError("FieldValueForbidden", "spec", detail=_ONLY_THESE_CHANGE + _diff(before, remaining)))
+    return errors
+
+
+def _restore(spec: Object, before: Object, field: str) -> None:
+    if field in before:
+        spec[field] = before[field]
+    else:
+        spec.pop(field, None)
+
+
+def _tolerations_only_added(after: Object, before: Object) -> list[FieldError]:
+    def without_seconds(toleration: Object) -> Object:
+        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+    kept = [without_seconds(toleration) for toleration in after.get("tolerations") or ()]
+    if all(without_seconds(toleration) in kept for toleration in before.get("tolerations") or ()):
+        return []
+    return [
+        FieldError(
+            "FieldValueForbidden",
+            "spec.tolerations",
+            detail="existing toleration can not be modified except its tolerationSeconds",
+        )
+    ]
+
+
+def _gates_only_removed(after: Object, before: Object) -> list[FieldError]:
+    return [
+        FieldError(
+            "FieldValueForbidden",
+            "spec.schedulingGates",
+            detail=f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
+        )
+        for gate in after.get("schedulingGates") or ()
+        if gate not in (before.get("schedulingGates") or ())
+    ]
+
+
+def _diff(before: Object, after: Object) -> str:
+    """The difference as text. The real server shows its Go structs; this one shows JSON."""
+    left, right = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (before, after))
+    lines = list(difflib.unified_diff(left, right, lineterm="", n=3))[2:]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,174 @@
+"""Pods: defaults, the admission of a default kube-apiserver, the initial status, QoS classes."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kai_apiserver.errors import NamedResource, forbidden
+from kai_apiserver.kinds.pod_spec import containers_of, default_pod_spec
+from kai_apiserver.kinds.rules import Cluster
+from kai_apiserver.objects import Object, timestamp
+from kai_apiserver.quantity import amount
+
+_PODS = NamedResource("pods")
+PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
+RUNTIME_CLASSES = "runtimeclasses.node.k8s.io"
+
+#: On a namespace: tolerations, as JSON, that its pods get besides their own (admission PodTolerationRestriction).
+DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+
+_TAINTS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION_SECONDS = 300
+_QOS_RESOURCES = ("cpu", "memory")
+
+
+def default_pod(pod: Object) -> None:
+    """Fill in what a pod leaves out: the spec's defaults, and requests from limits."""
+    spec = pod["spec"]
+    spec.setdefault("enableServiceLinks", True)
+    default_pod_spec(spec)
+    for holder in [*containers_of(spec), spec]:
+        resources = holder.get("resources")
+        if resources and resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+
+
+def admit_pod(pod: Object, cluster: Cluster) -> None:
+    """Resolve the priority and the runtime class, add tolerations, and set the initial status."""
+    spec = pod["spec"]
+    _resolve_priority(pod, cluster)
+    _resolve_runtime_class(pod, cluster)
+    _tolerate_as_the_namespace(pod, cluster)
+    _tolerate_node_failures(spec)
+    status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": timestamp(cluster.now()),
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    pod["status"] = status
+
+
+def keep_qos_class(new: Object, old: Object) -> None:
+    """The QoS class is fixed at creation; a status without one keeps it."""
+    new["status"].setdefault("qosClass", old["status"].get("qosClass", "BestEffort"))
+
+
+def _resolve_priority(pod: Object, cluster: Cluster) -> None:
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    class_name = spec.get("priorityClassName")
+    if class_name:
+        found = cluster.find(PRIORITY_CLASSES, class_name)
+        if found is None:
+            raise forbidden(_PODS, name, why=f"no PriorityClass with name {class_name} was found")
+    else:
+        found = _global_default(cluster)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    value: int = found["value"] if found is not None else 0
+    policy = found["preemptionPolicy"] if found is not None else "PreemptLowerPriority"
+    if spec.get("priority", value) != value:
+        raise forbidden(
+            _PODS,
+            name,
+            why=f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority "
+            f"admission controller computed {value} from the given PriorityClass name",
+        )
+    if spec.get("preemptionPolicy", policy) != policy:
+        raise forbidden(
+            _PODS,
+            name,
+            why=f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name",
+        )
+    spec["priority"] = value
+    spec["preemptionPolicy"] = policy
+
+
+def _global_default(cluster: Cluster) -> Object | None:
+    """The priority class for pods that name none: of several, the one of least value."""
+    marked = [
+        decoded
+        for decoded in (stored.decode() for stored in cluster.all_of(PRIORITY_CLASSES))
+        if decoded.get("globalDefault")
+    ]
+    return min(marked, key=lambda found: int(found["value"]), default=None)
+
+
+def _resolve_runtime_class(pod: Object, cluster: Cluster) -> None:
+    spec = pod["spec"]
+    class_name = spec.get("runtimeClassName")
+    if not class_name:
+        return
+    found = cluster.find(RUNTIME_CLASSES, class_name)
+    if found is None:
+        raise forbidden(_PODS, pod["metadata"]["name"], why=f'pod rejected: RuntimeClass "{class_name}" not found')
+    overhead = (found.get("overhead") or {}).get("podFixed")
+    if overhead:
+        spec["overhead"] = overhead
+    scheduling = found.get("scheduling") or {}
+    if scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **scheduling["nodeSelector"]}
+    if scheduling.get("tolerations"):
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *scheduling["tolerations"]]
+
+
+def _tolerate_node_failures(spec: Object) -> None:
+    tolerations: list[Object] = list(spec.get("tolerations") or ())
+    for taint in _TAINTS_TOLERATED:
+        if not any(_tolerates(toleration, taint) for toleration in tolerations):
+            tolerations.append(
+                {
+                    "key": taint,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _TOLERATION_SECONDS,
+                }
+            )
+    spec["tolerations"] = tolerations
+
+
+def _tolerate_as_the_namespace(pod: Object, cluster: Cluster) -> None:
+    """Add what the namespace's pods tolerate by default."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    namespace = cluster.find("namespaces", metadata.get("namespace", "")) or {"metadata": {}}
+    text = (namespace["metadata"].get("annotations") or {}).get(DEFAULT_TOLERATIONS, "")
+    if not text:
+        return
+    try:
+        defaults = msgspec.json.decode(text, type=list[dict[str, str | int]])
+    except msgspec.DecodeError as error:
+        why = (
+            f"annotation {DEFAULT_TOLERATIONS} of namespace {metadata['namespace']} is no list of tolerations: {error}"
+        )
+        raise forbidden(_PODS, metadata["name"], why=why) from error
+    own = list(spec.get("tolerations") or ())
+    spec["tolerations"] = own + [toleration for toleration in defaults if toleration not in own]
+
+
+def _tolerates(toleration: Object, taint: str) -> bool:
+    return bool(toleration.get("key", taint) == taint and toleration.get("effect", "NoExecute") == "NoExecute")
+
+
+def qos_class(spec: Object) -> str:
+    """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
+    holders: Iterable[Object] = [spec] if spec.get("resources") else containers_of(spec)
+    requested = limited = False
+    guaranteed = True
+    for holder in holders:
+        resources = holder.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        for name in _QOS_RESOURCES:
+            request, limit = amount(requests.get(name, "0")), amount(limits.get(name, "0"))
+            requested = requested or request > 0
+            limited = limited or limit > 0
+            guaranteed = guaranteed and limit > 0 and request == limit
+    if not requested and not limited:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"

@@ -1,0 +1,68 @@
+"""The hooks a kind may have, and what they may look at."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from kai_apiserver.errors import FieldError
+from kai_apiserver.objects import Object
+from kai_apiserver.store import Stored
+
+
+class Cluster(Protocol):
+    """What rules may ask of the rest of the cluster."""
+
+    def now(self) -> datetime:
+        """The time."""
+
+    def find(self, storage: str, key: str) -> Object | None:
+        """An object without kind and apiVersion, or None."""
+
+    def all_of(self, storage: str) -> Iterator[Stored]:
+        """Every object of a collection."""
+
+
+def _nothing(obj: Object) -> None:
+    del obj
+
+
+def _keep(new: Object, old: Object) -> None:
+    del new, old
+
+
+def _no_admission(obj: Object, cluster: Cluster) -> None:
+    del obj, cluster
+
+
+def _no_errors(obj: Object) -> list[FieldError]:
+    del obj
+    return []
+
+
+def _no_update_errors(new: Object, old: Object) -> list[FieldError]:
+    del new, old
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is particular to a kind; each hook gets a decoded object and changes it in place.
+
+    Attributes:
+        default: fills in what a client left out, on every write.
+        admit: on creation only: the initial status, and what depends on other objects.
+        validate: what is wrong with the object.
+        validate_status: what is wrong with an object of which only the status was written.
+        keep: on an update, puts back what only the server may change; gets the new and the old object.
+        keep_status: the same on an update of the status.
+        validate_update: what is wrong with the change from the second to the first.
+    """
+
+    default: Callable[[Object], None] = _nothing
+    admit: Callable[[Object, Cluster], None] = _no_admission
+    validate: Callable[[Object], list[FieldError]] = _no_errors
+    validate_status: Callable[[Object], list[FieldError]] = _no_errors
+    keep: Callable[[Object, Object], None] = _keep
+    keep_status: Callable[[Object, Object], None] = _keep
+    validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors

@@ -1,0 +1,211 @@
+"""The API server as one thing to start and stop: for the process, for tests, for whoever wants a cluster at hand."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from kai_apiserver.auth.rbac import Authorizer
+from kai_apiserver.auth.reviews import Reviews
+from kai_apiserver.auth.rights_use import RightsUse
+from kai_apiserver.auth.tokens import Secrets, Tokens
+from kai_apiserver.bootstrap import bootstrap
+from kai_apiserver.builtin import BUILTIN_RESOURCES
+from kai_apiserver.controllers.running import ControllerOptions, Controllers
+from kai_apiserver.crd.lifecycle import DefinitionLifecycle, serve
+from kai_apiserver.demonstration import demonstrate
+from kai_apiserver.faults import Faults
+from kai_apiserver.http.handler import Handler
+from kai_apiserver.http.kubeconfig import write_kubeconfig
+from kai_apiserver.http.listeners import Listeners
+from kai_apiserver.http.resource_verbs import ResourceVerbs
+from kai_apiserver.http.tls import certificate_files, server_context
+from kai_apiserver.resources import Registry
+from kai_apiserver.rest.backend import Backend
+from kai_apiserver.rest.watch_stream import Watches
+from kai_apiserver.store import Store
+from kai_apiserver.store.journal import Journal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServerOptions:
+    """How a server is to be.
+
+    Attributes:
+        host: address of both listeners.
+        advertise_host: how clients reach the server: its name or address in kubeconfigs and in the certificate; empty:
+            the address of the listeners.
+        http_port: port of the plain listener; 0: any.
+        http_fd: descriptor of a socket that is the plain listener, instead of host and http_port.
+        https_port: port of the TLS listener; 0: any; None: no TLS listener.
+        data_dir: where everything is kept; None: in memory, gone with the server.
+        sync: wait for the disk on every write.
+        history: events that each resource remembers; who asks for older ones gets a 410.
+        bookmark_s: seconds between bookmarks on a watch.
+        demonstration: have what a demonstration needs: CRDs of PodGroups and queues, a namespace for first tries.
+        controllers: which controllers run, and how.
+        clock: the time.
+    """
+
+    host: str = "127.0.0.1"
+    advertise_host: str = ""
+    http_port: int = 0
+    http_fd: int | None = None
+    https_port: int | None = None
+    data_dir: Path | None = None
+    sync: bool = False
+    history: int = 50_000
+    bookmark_s: float = 60.0
+    demonstration: bool = False
+    controllers: ControllerOptions | None = field(default_factory=ControllerOptions)
+    clock: Callable[[], datetime] | None = None
+
+
+class ApiServer:
+    """One simulated API server, on the running event loop.
+
+    ```
+    async with ApiServer() as server:
+        ...  # server.http_url, server.admin_token
+    ```
+    """
+
+    def __init__(self, options: ApiServerOptions | None = None) -> None:
+        """Read the data directory, if there is one; nothing listens yet.
+
+        Raises:
+            CorruptJournal: the data directory cannot be read, or is in use.
+        """
+        self.options = options or ApiServerOptions()
+        self.checks: dict[str, str] = {
+            "ping": "",
+            "journal": "",
+            "listeners": "not started",
+            "controllers": "not started",
+        }
+        directory = self.options.data_dir
+        journal = Journal(directory / "objects", sync=self.options.sync) if directory is not None else None
+        registry = Registry(BUILTIN_RESOURCES)
+        self.store = Store(registry, journal, history=self.options.history)
+        self.store.load(lambda definition: serve(registry, self.store, definition=definition.decode()))
+        self.backend = Backend(registry, self.store, clock=self.options.clock)
+        self.faults = Faults()
+        self.rights_use = RightsUse()
+        self._watches = Watches(self.faults, self.options.bookmark_s)
+        self._tokens = Tokens(
+            self.backend, Secrets.kept_in(directory / "secrets") if directory is not None else Secrets.fresh()
+        )
+        self._definitions = DefinitionLifecycle(self.backend)
+        self._listeners: Listeners | None = None
+        self._controllers: Controllers | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._authority: Path | None = None
+        bootstrap(self.backend)
+        if self.options.demonstration:
+            demonstrate(self.backend)
+
+    async def start(self) -> None:
+        """Listen, and run the controllers."""
+        options = self.options
+        authorizer = Authorizer(self.backend, observer=self.rights_use)
+        verbs = ResourceVerbs(
+            self.backend,
+            tokens=self._tokens,
+            reviews=Reviews(self.backend, tokens=self._tokens, authorizer=authorizer),
+            watches=self._watches,
+            definitions=self._definitions,
+        )
+        handler = Handler(
+            self.backend,
+            tokens=self._tokens,
+            authorizer=authorizer,
+            rights_use=self.rights_use,
+            verbs=verbs,
+            faults=self.faults,
+            watches=self._watches,
+            checks=self.checks,
+        )
+        advertised = options.advertise_host or _reachable(options.host)
+        tls = None
+        if options.https_port is not None:
+            self._authority, certificate, key = certificate_files(self._certificate_directory(), advertised)
+            tls = server_context(certificate, key)
+        self._listeners = await Listeners.start(
+            handler,
+            host=options.host,
+            advertise_host=advertised,
+            http_port=options.http_port,
+            http_fd=options.http_fd,
+            https_port=options.https_port,
+            tls=tls,
+        )
+        self.checks["listeners"] = ""
+        if options.controllers is not None:
+            self._controllers = Controllers(self.backend, options.controllers, died=self._controller_died)
+            self._controllers.start()
+        self.checks["controllers"] = ""
+
+    def _controller_died(self, name: str) -> None:
+        self.checks["controllers"] = f"{name} died"
+
+    def _certificate_directory(self) -> Path:
+        if self.options.data_dir is not None:
+            return self.options.data_dir / "certificates"
+        self._temporary = tempfile.TemporaryDirectory(prefix="kai-apiserver-")
+        return Path(self._temporary.name)
+
+    async def stop(self) -> None:
+        """End all watches, stop listening, finish writing."""
+        if self._controllers is not None:
+            await self._controllers.stop()
+        self._watches.close()
+        if self._listeners is not None:
+            await self._listeners.stop()
+        await self.store.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.shield(self.stop())
+
+    @property
+    def http_url(self) -> str:
+        """Base URL of the plain listener."""
+        assert self._listeners is not None, "not started"
+        return self._listeners.http_url
+
+    @property
+    def https_url(self) -> str:
+        """Base URL of the TLS listener; empty without one."""
+        assert self._listeners is not None, "not started"
+        return self._listeners.https_url
+
+    @property
+    def admin_token(self) -> str:
+        """The administrator's bearer token."""
+        return self._tokens.admin_token
+
+    @property
+    def authority(self) -> bytes | None:
+        """The CA's certificate (PEM) of the TLS listener."""
+        return self._authority.read_bytes() if self._authority is not None else None
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write a kubeconfig over HTTPS, for `kubectl`."""
+        write_kubeconfig(path, server=self.https_url, token=self.admin_token, authority=self.authority)
+
+    def write_http_kubeconfig(self, path: Path) -> None:
+        """Write a kubeconfig over plain HTTP, for our own services."""
+        write_kubeconfig(path, server=self.http_url, token=self.admin_token)
+
+
+def _reachable(host: str) -> str:
+    """Where clients on this machine find who listens at `host`, which may be all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what is meant by it

@@ -1,0 +1,8 @@
+"""Where objects live: collections with history, one global resourceVersion, and a journal that outlives the process."""
+
+from kai_apiserver.store.collection import Collection
+from kai_apiserver.store.records import Event, EventType, Stored
+from kai_apiserver.store.store import Store
+from kai_apiserver.store.watching import Watcher
+
+__all__ = ["Collection", "Event", "EventType", "Store", "Stored", "Watcher"]

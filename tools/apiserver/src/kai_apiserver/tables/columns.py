@@ -1,0 +1,327 @@
+"""Columns of the built-in kinds, as a table.
+
+The descriptions are this server's own, shorter than the real one's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kai_apiserver.objects import Object, age, at, find_condition, parse_time, short_duration, split_path
+from kai_apiserver.tables import pod_cells
+
+Cell = Callable[[Object, datetime], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: heading.
+        cell: the value for one object at one time.
+        kind: `string`, `integer`, `date` or `boolean`.
+        wide: shown only with `-o wide`.
+        description: what it means.
+        shape: `name` for the name's column.
+    """
+
+    name: str
+    cell: Cell
+    kind: str = "string"
+    wide: bool = False
+    description: str = ""
+    shape: str = ""
+
+
+def at_path(path: str, absent: Any = "<none>") -> Cell:
+    """The value at a dotted path."""
+    parts = split_path(path)
+
+    def cell(obj: Object, now: datetime) -> Any:
+        del now
+        value = at(obj, parts)
+        return absent if value is None or value == "" else value
+
+    return cell
+
+
+def size_at(path: str) -> Cell:
+    """How many members the list or map at a dotted path has."""
+    parts = split_path(path)
+    return lambda obj, now: len(at(obj, parts) or ())
+
+
+def age_at(path: str) -> Cell:
+    """How long ago the time at a dotted path was."""
+    parts = split_path(path)
+    return lambda obj, now: age(at(obj, parts), now)
+
+
+NAME = Column("Name", at_path("metadata.name", ""), shape="name", description="Name of the object.")
+AGE = Column("Age", age_at("metadata.creationTimestamp"), description="Time since the object was created.")
+CREATED = Column(
+    "Created At", at_path("metadata.creationTimestamp"), "date", description="When the object was created."
+)
+
+
+def _labels(selector: Object | None) -> str:
+    labels = (selector or {}).get("matchLabels") if selector and "matchLabels" in selector else selector
+    return (
+        ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()) if isinstance(value, str))
+        or "<none>"
+    )
+
+
+def _node_status(node: Object, now: datetime) -> str:
+    del now
+    ready = find_condition(node, "Ready").get("status")
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if node["spec"].get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(node: Object, now: datetime) -> str:
+    del now
+    prefix = "node-role.kubernetes.io/"
+    roles = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or {} if key.startswith(prefix))
+    return ",".join(roles) or "<none>"
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(node: Object, now: datetime) -> str:
+        del now
+        addresses = node["status"].get("addresses") or ()
+        return next((item["address"] for item in addresses if item["type"] == kind), "<none>")
+
+    return cell
+
+
+def _job_status(job: Object, now: datetime) -> str:
+    del now
+    for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
+        if find_condition(job, kind).get("status") == "True":
+            return word
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for kind, word in (
+        ("Suspended", "Suspended"),
+        ("FailureTarget", "FailureTarget"),
+        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+    ):
+        if find_condition(job, kind).get("status") == "True":
+            return word
+    return "Running"
+
+
+def _job_completions(job: Object, now: datetime) -> str:
+    del now
+    done = job["status"].get("succeeded", 0)
+    if job["spec"].get("completions") is not None:
+        return f"{done}/{job['spec']['completions']}"
+    parallelism = job["spec"].get("parallelism", 0)
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _job_duration(job: Object, now: datetime) -> str:
+    started = job["status"].get("startTime")
+    if not started:
+        return ""
+    ended = job["status"].get("completionTime")
+    return short_duration((parse_time(ended) if ended else now) - parse_time(started))
+
+
+def _images(template: str, field: str) -> Cell:
+    parts = split_path(template)
+
+    def cell(obj: Object, now: datetime) -> str:
+        del now
+        return ",".join(item.get(field, "") for item in at(obj, parts) or ()) or "<none>"
+
+    return cell
+
+
+def _selector(path: str) -> Cell:
+    parts = split_path(path)
+    return lambda obj, now: _labels(at(obj, parts))
+
+
+def _event_object(event: Object, now: datetime) -> str:
+    del now
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _event_seen(event: Object, now: datetime) -> str:
+    return age(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"), now)
+
+
+def _service_ports(service: Object, now: datetime) -> str:
+    del now
+    ports = service["spec"].get("ports") or ()
+    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
+
+
+def _ready_of(done: str, wanted: str) -> Cell:
+    done_parts, wanted_parts = split_path(done), split_path(wanted)
+    return lambda obj, now: f"{at(obj, done_parts) or 0}/{at(obj, wanted_parts) or 0}"
+
+
+_WORKLOAD = (
+    Column("Containers", _images("spec.template.spec.containers", "name"), wide=True),
+    Column("Images", _images("spec.template.spec.containers", "image"), wide=True),
+    Column("Selector", _selector("spec.selector"), wide=True),
+)
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "pods": (
+        NAME,
+        Column("Ready", pod_cells.ready, description="Containers that are ready, of all."),
+        Column("Status", pod_cells.status_word, description="The pod's phase, or what stands in its way."),
+        Column("Restarts", pod_cells.restarts, description="Restarts of its containers, and when the last was."),
+        AGE,
+        Column("IP", at_path("status.podIP"), wide=True, description="Address of the pod."),
+        Column("Node", at_path("spec.nodeName"), wide=True, description="Node the pod is bound to."),
+        Column(
+            "Nominated Node",
+            at_path("status.nominatedNodeName"),
+            wide=True,
+            description="Node on which room is being made for the pod.",
+        ),
+        Column("Readiness Gates", pod_cells.readiness_gates, wide=True, description="Readiness gates met, of all."),
+    ),
+    "nodes": (
+        NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", at_path("status.nodeInfo.kubeletVersion", "")),
+        Column("Internal-IP", _node_address("InternalIP"), wide=True),
+        Column("External-IP", _node_address("ExternalIP"), wide=True),
+        Column("OS-Image", at_path("status.nodeInfo.osImage", "<unknown>"), wide=True),
+        Column("Kernel-Version", at_path("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+        Column("Container-Runtime", at_path("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
+    ),
+    "jobs.batch": (
+        NAME,
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "cronjobs.batch": (
+        NAME,
+        Column("Schedule", at_path("spec.schedule", "")),
+        Column("Timezone", at_path("spec.timeZone")),
+        Column("Suspend", lambda obj, now: str(bool(at(obj, ("spec", "suspend"))))),
+        Column("Active", size_at("status.active"), "integer"),
+        Column("Last Schedule", age_at("status.lastScheduleTime")),
+        AGE,
+    ),
+    "namespaces": (NAME, Column("Status", at_path("status.phase", "")), AGE),
+    "events": (
+        Column("Last Seen", _event_seen),
+        Column("Type", at_path("type", "")),
+        Column("Reason", at_path("reason", "")),
+        Column("Object", _event_object),
+        Column("Message", lambda event, now: (event.get("message") or "").strip()),
+        Column("Source", at_path("source.component", ""), wide=True),
+        Column("Name", at_path("metadata.name", ""), wide=True, shape="name"),
+    ),
+    "configmaps": (
+        NAME,
+        Column("Data", lambda o, now: len(o.get("data") or ()) + len(o.get("binaryData") or ()), "integer"),
+        AGE,
+    ),
+    "secrets": (NAME, Column("Type", at_path("type", "")), Column("Data", size_at("data"), "integer"), AGE),
+    "services": (
+        NAME,
+        Column("Type", at_path("spec.type", "")),
+        Column("Cluster-IP", at_path("spec.clusterIP")),
+        Column("External-IP", lambda obj, now: "<none>"),
+        Column("Port(s)", _service_ports),
+        AGE,
+        Column("Selector", _selector("spec.selector"), wide=True),
+    ),
+    "serviceaccounts": (NAME, Column("Secrets", size_at("secrets"), "integer"), AGE),
+    "leases.coordination.k8s.io": (NAME, Column("Holder", at_path("spec.holderIdentity", "")), AGE),
+    "priorityclasses.scheduling.k8s.io": (
+        NAME,
+        Column("Value", at_path("value", 0), "integer"),
+        Column("Global-Default", lambda obj, now: bool(obj.get("globalDefault")), "boolean"),
+        AGE,
+        Column("PreemptionPolicy", at_path("preemptionPolicy")),
+    ),
+    "poddisruptionbudgets.policy": (
+        NAME,
+        Column("Min Available", at_path("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", at_path("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", at_path("status.disruptionsAllowed", 0), "integer"),
+        AGE,
+    ),
+    "deployments.apps": (
+        NAME,
+        Column("Ready", _ready_of("status.readyReplicas", "spec.replicas")),
+        Column("Up-to-date", at_path("status.updatedReplicas", 0), "integer"),
+        Column("Available", at_path("status.availableReplicas", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "replicasets.apps": (
+        NAME,
+        Column("Desired", at_path("spec.replicas", 0), "integer"),
+        Column("Current", at_path("status.replicas", 0), "integer"),
+        Column("Ready", at_path("status.readyReplicas", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "statefulsets.apps": (
+        NAME,
+        Column("Ready", _ready_of("status.readyReplicas", "spec.replicas")),
+        AGE,
+        *_WORKLOAD[:2],
+    ),
+    "daemonsets.apps": (
+        NAME,
+        Column("Desired", at_path("status.desiredNumberScheduled", 0), "integer"),
+        Column("Current", at_path("status.currentNumberScheduled", 0), "integer"),
+        Column("Ready", at_path("status.numberReady", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "persistentvolumeclaims": (
+        NAME,
+        Column("Status", at_path("status.phase", "")),
+        Column("Volume", at_path("spec.volumeName", "")),
+        Column("StorageClass", at_path("spec.storageClassName", "")),
+        AGE,
+    ),
+    "persistentvolumes": (
+        NAME,
+        Column("Capacity", at_path("spec.capacity.storage", "")),
+        Column("Reclaim Policy", at_path("spec.persistentVolumeReclaimPolicy", "")),
+        Column("Status", at_path("status.phase", "")),
+        AGE,
+    ),
+    "storageclasses.storage.k8s.io": (
+        NAME,
+        Column("Provisioner", at_path("provisioner", "")),
+        Column("ReclaimPolicy", at_path("reclaimPolicy", "")),
+        Column("VolumeBindingMode", at_path("volumeBindingMode", "")),
+        AGE,
+    ),
+    "runtimeclasses.node.k8s.io": (NAME, Column("Handler", at_path("handler", "")), AGE),
+    "resourceslices.resource.k8s.io": (
+        NAME,
+        Column("Node", at_path("spec.nodeName")),
+        Column("Driver", at_path("spec.driver", "")),
+        Column("Pool", at_path("spec.pool.name", "")),
+        AGE,
+    ),
+}
+
+#: Columns of built-in kinds that have none of their own.
+DEFAULT_COLUMNS = (NAME, CREATED)

@@ -1,0 +1,220 @@
+"""Read a JSON object as one of the built-in types: drop what the type does not have, and say what was dropped.
+
+What comes out is what the real API server would hold in its Go struct and write back: unknown fields gone, nulls and
+empty strings, lists and maps left out, quantities in canonical form, and the always-written fields filled in.
+
+Each type is compiled once to a closure. The hot path is a dict lookup per field; paths are kept as linked tuples and
+only spelled out when something is wrong.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+from kaicore.kube.builtin_types import TYPES
+
+from kai_apiserver.objects import Object, micro_timestamp, parse_time, timestamp
+from kai_apiserver.quantity import canonical
+from kai_apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+
+_Path = tuple[Any, ...] | None  # (parent, segment)
+_Decode = Callable[[Any, _Path, list[str]], Any]
+
+_GO_KIND = {dict: "object", list: "array", str: "string", int: "number", float: "number", bool: "bool"}
+
+
+class Mismatch(ValueError):
+    """A value is of the wrong kind; the message is what the API server would say."""
+
+
+def decode(type_name: str, value: Any) -> tuple[Object, list[str]]:
+    """Read `value` as the type `type_name`.
+
+    Returns:
+        the object, and the paths of the fields that the type does not have, such as `spec.nonsense`.
+
+    Raises:
+        Mismatch: a field holds a value of the wrong kind.
+    """
+    unknown: list[str] = []
+    decoded: Object = _compiled(type_name)(value, None, unknown)
+    return decoded, unknown
+
+
+def spell(path: _Path) -> str:
+    """A linked path as `spec.containers[0].name`."""
+    parts: list[str] = []
+    while path is not None:
+        parent, segment = path
+        if isinstance(segment, int):
+            parts.append(f"[{segment}]")
+        else:
+            parts.append(f".{segment}" if parent is not None else segment)
+        path = parent
+    return "".join(reversed(parts))
+
+
+def _wrong(value: Any, path: _Path, wanted: str) -> Mismatch:
+    return Mismatch(
+        f"json: cannot unmarshal {_GO_KIND.get(type(value), 'value')} into Go struct field {spell(path)} of type "
+        f"{wanted}"
+    )
+
+
+@cache
+def _compiled(notation: str) -> _Decode:
+    if notation.startswith("[]"):
+        return _list_of(notation[2:])
+    if notation.startswith("{}"):
+        return _map_of(notation[2:])
+    scalar = _SCALAR_DECODERS.get(notation)
+    return scalar if scalar is not None else _struct(notation)
+
+
+def _lazily(notation: str) -> _Decode:
+    """The decoder for `notation`, compiled on first use: types may contain themselves."""
+    scalar = _SCALAR_DECODERS.get(notation)
+    if scalar is not None:
+        return scalar
+
+    def decoder(value: Any, path: _Path, unknown: list[str]) -> Any:
+        return _compiled(notation)(value, path, unknown)
+
+    return decoder
+
+
+def _struct(name: str) -> _Decode:
+    described = TYPES[name]
+    zeros = ZERO_VALUES.get(name, {})
+    scalar_zeros = {field: zero for field, zero in zeros.items() if not isinstance(zero, dict)}
+    nested_zeros = {field: zero for field, zero in zeros.items() if isinstance(zero, dict)}
+    decoders = {field: _lazily(notation) for field, notation in described.fields.items()}
+    droppable = frozenset(
+        field
+        for field, notation in described.fields.items()
+        if (notation in ("string", "time") or notation[:2] in ("[]", "{}"))
+        and field not in described.required
+        and f"{name}.{field}" not in KEPT_EMPTY
+    )
+    false_dropped = frozenset(field for field in described.fields if f"{name}.{field}" in FALSE_IS_ABSENT)
+
+    def decoder(value: Any, path: _Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, path, name)
+        out: Object = {}
+        for field, given in value.items():
+            read = decoders.get(field)
+            if read is None:
+                unknown.append(spell((path, field)))
+                continue
+            if given is None:
+                continue
+            result = read(given, (path, field), unknown)
+            if not result and (field in droppable or (field in false_dropped and result is False)):
+                continue
+            out[field] = result
+        for field, zero in scalar_zeros.items():
+            if field not in out:
+                out[field] = zero
+        for field, zero in nested_zeros.items():
+            if field not in out:
+                out[field] = deepcopy(zero)
+        return out
+
+    return decoder
+
+
+def _list_of(notation: str) -> _Decode:
+    read = _lazily(notation)
+
+    def decoder(value: Any, path: _Path, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise _wrong(value, path, f"[]{notation}")
+        return [read(item, (path, index), unknown) for index, item in enumerate(value)]
+
+    return decoder
+
+
+def _map_of(notation: str) -> _Decode:
+    read = _lazily(notation)
+
+    def decoder(value: Any, path: _Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, path, f"map[string]{notation}")
+        return {
+            key: read("" if item is None and notation == "string" else item, (path, key), unknown)
+            for key, item in value.items()
+        }
+
+    return decoder
+
+
+def _string(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) is not str:
+        raise _wrong(value, path, "string")
+    return value
+
+
+def _integer(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) is not int:
+        raise _wrong(value, path, "int64")
+    return value
+
+
+def _boolean(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) is not bool:
+        raise _wrong(value, path, "bool")
+    return value
+
+
+def _number(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) not in (int, float):
+        raise _wrong(value, path, "float64")
+    return value
+
+
+def _quantity(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) not in (str, int, float):
+        raise _wrong(value, path, "resource.Quantity")
+    try:
+        return canonical(str(value))
+    except ValueError as error:
+        raise Mismatch(str(error)) from error
+
+
+def _time(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) is str and (not value or (len(value) == 20 and value[19] == "Z" and value[10] == "T")):
+        return value
+    return timestamp(_moment(value, path))
+
+
+def _micro_time(value: Any, path: _Path, _: list[str]) -> Any:
+    if type(value) is str and len(value) == 27 and value[26] == "Z" and value[10] == "T":
+        return value
+    return micro_timestamp(_moment(value, path))
+
+
+def _moment(value: Any, path: _Path) -> Any:
+    if type(value) is not str:
+        raise _wrong(value, path, "v1.Time")
+    try:
+        return parse_time(value)
+    except ValueError:
+        raise Mismatch(f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"') from None
+
+
+def _any(value: Any, _: _Path, __: list[str]) -> Any:
+    return value
+
+
+_SCALAR_DECODERS: dict[str, _Decode] = {
+    "string": _string,
+    "integer": _integer,
+    "boolean": _boolean,
+    "number": _number,
+    "quantity": _quantity,
+    "time": _time,
+    "microtime": _micro_time,
+    "any": _any,
+}

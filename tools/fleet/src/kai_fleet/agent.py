@@ -1,0 +1,398 @@
+"""One node's kubelet loop, without I/O: pods come in, instructions come out. Time is an input, in seconds of Unix time.
+
+Pods are decided on strictly in the order in which they came. A pod's stages:
+
+    waiting ─▶ admitted ─▶ starting ─▶ running ─▶ ended
+        └────▶ rejected        └──────────┴─────▶ stopping ─▶ stopped ─▶ gone
+
+A pod that is ended or stopped holds nothing any more; the API hears of it after a while (`lag`).
+"""
+
+import enum
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kaicore.errors import InvalidObject
+
+from kai_fleet.kubelet import Kubelet, Rejection
+from kai_fleet.lag import Lag
+from kai_fleet.lifecycle import Fate, fate_of
+from kai_fleet.nodes import NodeSpec
+from kai_fleet.pod_conversion import convert_pod
+from kai_fleet.pod_status import StatusWriter
+from kai_fleet.wire import PodObject
+
+
+class Stage(enum.StrEnum):
+    """Where a pod is in its life on the node."""
+
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    ENDED = "ended"
+    REJECTED = "rejected"
+
+
+#: Stages in which the pod holds what it was given.
+ACTIVE = frozenset({Stage.ADMITTED, Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
+
+
+#: Stages of which nothing comes any more: what was said of them must not be forgotten before the API has it.
+OVER = frozenset({Stage.ENDED, Stage.REJECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Write the pod's status."""
+
+    pod: PodObject
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """Create an event about the pod."""
+
+    pod: PodObject
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete the pod without grace: nothing of it is left on the node."""
+
+    pod: PodObject
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `due` at that time."""
+
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The kubelet admitted the pod, or rejected it."""
+
+    pod: PodObject
+    rejection: Rejection | None
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something about a pod makes no sense; the rest goes on."""
+
+    error: InvalidObject
+
+
+Instruction = PatchStatus | RecordEvent | DeletePod | WakeAt | Decided | Complaint
+
+
+@dataclass(slots=True)
+class TrackedPod:
+    """A pod that this node has heard of and that is not gone from the API yet."""
+
+    pod: PodObject
+    stage: Stage
+    fate: Fate
+    #: When the kubelet admitted it, and when its app containers started.
+    admitted_at: float = 0.0
+    started_at: float = 0.0
+    #: When the stage ends by itself; infinite when it does not.
+    next_at: float = float("inf")
+    ip: str = ""
+    #: Init containers that are still to run, in order.
+    init_left: list[str] = field(default_factory=list)
+    #: Why the kubelet did not admit it.
+    rejection: Rejection | None = None
+    #: The last status that was written, and its phase.
+    reported: bytes | None = None
+    phase: str = "Pending"
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """Whether the pod is over and the API will hear of it later."""
+        return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")
+
+
+class Agent:
+    """The pods of one node."""
+
+    def __init__(self, spec: NodeSpec) -> None:
+        self.spec = spec
+        self.kubelet = Kubelet(spec.machine, spec.config)
+        #: By uid.
+        self.pods: dict[str, TrackedPod] = {}
+        self.lag = Lag.of(spec.group.lag, seed=spec.seed)
+        #: Pods in whose admission the kubelet is, to those who ask podresources → until when.
+        self.half_way: dict[str, float] = {}
+        #: Whether pods came to hold something, or ceased to, since somebody last set this back.
+        self.allocations_changed = False
+        self._changed: dict[str, None] = {}
+        #: Pods that came since the last sync, and when the next one is.
+        self._arrivals: list[str] = []
+        self._sync_at = float("inf")
+        self._waiting: deque[tuple[float, str]] = deque()
+        self._status = StatusWriter(spec.name, spec.internal_ip)
+        self._timing = spec.group.timing
+        self._random = random.Random(f"{spec.seed}/{spec.number}")
+        self._ordinal = 0
+
+    def take_changes(self) -> list[str]:
+        """Return the uids of pods that have to be checkpointed anew (or are to be dropped) since the last call."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
+
+    # --- what happens ---------------------------------------------------------------------------------------------
+
+    def synced(self, pods: Iterable[PodObject], now: float) -> list[Instruction]:
+        """Take note of a complete list of the node's pods: those missing are gone, new ones come oldest first."""
+        listed = sorted(pods, key=_age)
+        present = {pod.metadata.uid for pod in listed}
+        result: list[Instruction] = []
+        for uid in [uid for uid in self.pods if uid not in present]:
+            self.pod_gone(uid)
+        for pod in listed:
+            tracked = self.pods.get(pod.metadata.uid)
+            result += self.pod_seen(pod, now)
+            if tracked is None or not tracked.reported or tracked.is_to_be_told:
+                continue
+            if _is_behind(pod.status.phase, tracked.phase):
+                # A write was lost, or the fleet was killed before it.
+                result.append(self._report_again(tracked, now))
+        return result
+
+    def pod_seen(self, pod: PodObject, now: float) -> list[Instruction]:
+        """Take note of a pod as the API has it now."""
+        tracked = self.pods.get(pod.metadata.uid)
+        deleting = pod.metadata.deletion_timestamp is not None
+        if tracked is None:
+            if pod.status.phase in ("Succeeded", "Failed") or deleting:
+                return [DeletePod(pod)] if deleting else []
+            return self._arrived(pod, now)
+        tracked.pod = pod
+        if tracked.stage in OVER and pod.status.phase == tracked.phase:
+            self._changed[pod.metadata.uid] = None
+        if not deleting or tracked.stage in (Stage.STOPPING, Stage.STOPPED):
+            return []
+        if tracked.stage in ACTIVE:
+            grace = pod.metadata.deletion_grace_period_seconds
+            stop_in = min(self._timing.termination_seconds, grace if grace is not None else 30)
+            return self._enter(tracked, Stage.STOPPING, now + stop_in, now)
+        tracked.stage, tracked.next_at = Stage.STOPPED, float("inf")
+        return [DeletePod(pod)]
+
+    def pod_gone(self, uid: str) -> None:
+        """Take note that the API no longer has a pod; whatever it still holds is freed."""
+        tracked = self.pods.pop(uid, None)
+        if tracked is not None and tracked.stage in ACTIVE:
+            self._release(uid)
+
+    def due(self, now: float) -> list[Instruction]:
+        """Do what is to be done by now."""
+        result: list[Instruction] = []
+        for uid in [uid for uid, until in self.half_way.items() if until <= now]:
+            del self.half_way[uid]
+        if self._sync_at <= now:
+            result += self._take_up_arrivals(now)
+        while self._waiting and self._waiting[0][0] <= now:
+            _, uid = self._waiting.popleft()
+            tracked = self.pods.get(uid)
+            if tracked is not None and tracked.stage is Stage.WAITING:
+                result += self._decide(tracked, now)
+        for tracked in [tracked for tracked in self.pods.values() if tracked.next_at <= now]:
+            result += self._advance(tracked, now)
+        return result
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def _arrived(self, pod: PodObject, now: float) -> list[Instruction]:
+        fate, problems = fate_of(pod, self._timing)
+        tracked = self.pods[pod.metadata.uid] = TrackedPod(pod, Stage.WAITING, fate)
+        complaints: list[Instruction] = [Complaint(problem) for problem in problems]
+        if not self.lag.sync_s:
+            return complaints + self._take_up(tracked, now)
+        self._arrivals.append(pod.metadata.uid)
+        if len(self._arrivals) > 1:
+            return complaints
+        self._sync_at = now + self.lag.sync_s
+        return [*complaints, WakeAt(self._sync_at)]
+
+    def _take_up_arrivals(self, now: float) -> list[Instruction]:
+        """Take up the pods that came in one sync, oldest first (`kubelet.go`, HandlePodAdditions).
+
+        Creation is told in whole seconds; those of one second stay in the order in which they came.
+        """
+        arrived = [self.pods[uid] for uid in self._arrivals if uid in self.pods]
+        self._arrivals, self._sync_at = [], float("inf")
+        waiting = [tracked for tracked in arrived if tracked.stage is Stage.WAITING]
+        waiting.sort(key=lambda tracked: _age(tracked.pod)[0])
+        return [instruction for tracked in waiting for instruction in self._take_up(tracked, now)]
+
+    def _take_up(self, tracked: TrackedPod, now: float) -> list[Instruction]:
+        if not self._timing.admission_latency:
+            return self._decide(tracked, now)
+        when = now + self._timing.admission_latency
+        self._waiting.append((when, tracked.pod.metadata.uid))
+        return [WakeAt(when)]
+
+    def _decide(self, tracked: TrackedPod, now: float) -> list[Instruction]:
+        pod = tracked.pod
+        try:
+            model = convert_pod(pod)
+        except InvalidObject as error:
+            rejection: Rejection | None = Rejection("UnexpectedAdmissionError", str(error))
+            complaints: list[Instruction] = [Complaint(error)]
+        else:
+            rejection = self.kubelet.admit(model)
+            complaints = []
+        if rejection is not None:
+            tracked.stage, tracked.rejection = Stage.REJECTED, rejection
+            self._changed[pod.metadata.uid] = None
+            return [
+                *complaints,
+                Decided(pod, rejection),
+                self._report_rejected(tracked, rejection, now),
+                RecordEvent(pod, self._status.rejected_event(pod, rejection, now=now)),
+            ]
+        tracked.ip = self.spec.pod_ip(self._ordinal)
+        self._ordinal += 1
+        tracked.admitted_at = now
+        self.allocations_changed = True
+        if self._timing.init_seconds:
+            tracked.init_left = [c.name for c in pod.spec.init_containers or () if c.restart_policy != "Always"]
+        delay = self._timing.startup_delay + self._timing.startup_jitter * self._random.random()
+        half_way = self.lag.of_podresources(pod)
+        if not half_way:
+            return [Decided(pod, None), *self._enter(tracked, Stage.ADMITTED, now + delay, now)]
+        # No container starts in the middle of an admission.
+        whole_at = self.half_way[pod.metadata.uid] = now + half_way
+        return [
+            Decided(pod, None),
+            WakeAt(whole_at),
+            *self._enter(tracked, Stage.ADMITTED, max(now + delay, whole_at), now),
+        ]
+
+    def _enter(self, tracked: TrackedPod, stage: Stage, until: float, now: float) -> list[Instruction]:
+        """Enter a stage that ends at `until`, which may be at once."""
+        tracked.stage, tracked.next_at = stage, until
+        self._changed[tracked.pod.metadata.uid] = None
+        if until <= now:
+            return self._advance(tracked, now)
+        return [WakeAt(until)] if until < float("inf") else []
+
+    def _advance(self, tracked: TrackedPod, now: float) -> list[Instruction]:
+        """Leave a stage whose time has come."""
+        uid = tracked.pod.metadata.uid
+        match tracked.stage:
+            case Stage.ADMITTED | Stage.STARTING if tracked.init_left:
+                return self._start_init(tracked, now)
+            case Stage.ADMITTED | Stage.STARTING:
+                self.kubelet.containers_started(uid)
+                tracked.started_at = now
+                run_seconds = tracked.fate.run_seconds
+                until = float("inf") if run_seconds is None else now + run_seconds
+                return [self._report_running(tracked), *self._enter(tracked, Stage.RUNNING, until, now)]
+            case Stage.RUNNING:
+                self._release(uid)
+                return self._tell_later(tracked, Stage.ENDED, self._report_ended(tracked, now), now)
+            case Stage.STOPPING:
+                self._release(uid)
+                return self._tell_later(tracked, Stage.STOPPED, DeletePod(tracked.pod), now)
+            case Stage.ENDED if tracked.reported:
+                self._told(tracked)
+                return [PatchStatus(tracked.pod, tracked.reported)]
+            case Stage.STOPPED:
+                self._told(tracked)
+                return [DeletePod(tracked.pod)]
+            case _:
+                tracked.next_at = float("inf")
+                return []
+
+    def _tell_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
+        """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
+        tracked.stage = stage
+        lag = self.lag.of_status(tracked.pod)
+        tracked.next_at = now + lag if lag else float("inf")
+        return [WakeAt(tracked.next_at)] if lag else [news]
+
+    def _told(self, tracked: TrackedPod) -> None:
+        tracked.next_at = float("inf")
+        self._changed[tracked.pod.metadata.uid] = None
+
+    def _start_init(self, tracked: TrackedPod, now: float) -> list[Instruction]:
+        name = tracked.init_left.pop(0)
+        self.kubelet.containers_started(tracked.pod.metadata.uid, through=name)
+        body = self._status.starting(tracked.pod, now=now, running_init=name)
+        return [
+            self._report(tracked, "Pending", body),
+            *self._enter(tracked, Stage.STARTING, now + self._timing.init_seconds, now),
+        ]
+
+    def _release(self, uid: str) -> None:
+        self.kubelet.terminated(uid)
+        self.half_way.pop(uid, None)
+        self._changed[uid] = None
+        self.allocations_changed = True
+
+    def _report_running(self, tracked: TrackedPod) -> PatchStatus:
+        body = self._status.running(tracked.pod, now=tracked.started_at, since=tracked.admitted_at, ip=tracked.ip)
+        return self._report(tracked, "Running", body)
+
+    def _report_ended(self, tracked: TrackedPod, now: float) -> PatchStatus:
+        exit_code = tracked.fate.exit_code
+        body = self._status.ended(tracked.pod, now=now, since=tracked.started_at, exit_code=exit_code)
+        return self._report(tracked, "Failed" if exit_code else "Succeeded", body)
+
+    def _report_rejected(self, tracked: TrackedPod, rejection: Rejection, now: float) -> PatchStatus:
+        return self._report(tracked, "Failed", self._status.rejected(tracked.pod, rejection, now=now))
+
+    def _report_again(self, tracked: TrackedPod, now: float) -> PatchStatus:
+        if tracked.stage is Stage.ENDED:
+            return self._report_ended(tracked, now)
+        if tracked.rejection is not None:
+            return self._report_rejected(tracked, tracked.rejection, now)
+        if tracked.phase == "Running":
+            return self._report_running(tracked)
+        return PatchStatus(tracked.pod, tracked.reported or b"")
+
+    @staticmethod
+    def _report(tracked: TrackedPod, phase: str, body: bytes) -> PatchStatus:
+        tracked.reported, tracked.phase = body, phase
+        return PatchStatus(tracked.pod, body)
+
+    # --- kubelet restart ------------------------------------------------------------------------------------------
+
+    def remember(self, tracked: TrackedPod) -> None:
+        """Take up a pod from a checkpoint; the API will say what it looks like by now, in `synced`."""
+        self.pods[tracked.pod.metadata.uid] = tracked
+        self._ordinal += 1
+        if tracked.stage is Stage.RUNNING:
+            self._report_running(tracked)
+        elif tracked.stage is Stage.ENDED:
+            self._report_ended(tracked, tracked.started_at)
+        elif tracked.rejection is not None:
+            self._report_rejected(tracked, tracked.rejection, tracked.admitted_at)
+
+    def wakes(self) -> list[WakeAt]:
+        """Return when the pods that were remembered need attention."""
+        return [WakeAt(tracked.next_at) for tracked in self.pods.values() if tracked.next_at < float("inf")]
+
+
+def _is_behind(phase: str, reported: str) -> bool:
+    """Whether the API has not got as far as what was reported; it never goes back from a terminal phase."""
+    order = {"Pending": 0, "Running": 1}
+    return order.get(phase, 2) < order.get(reported, 2)
+
+
+def _age(pod: PodObject) -> tuple[float, str, str]:
+    """Sort key: oldest first, as the kubelet takes up pods when it starts."""
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0, pod.metadata.namespace, pod.metadata.name

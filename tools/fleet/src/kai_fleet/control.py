@@ -1,0 +1,219 @@
+"""Faults and questions over HTTP, beside `/healthz` and `/metrics`: `/simulator/...`, for administrators.
+
+GET  /simulator/nodes                        nodes, pods on them, whether their kubelet runs
+GET  /simulator/nodes/{node}                 what each pod holds
+POST /simulator/nodes/{node}/kubelet         {"running": false}
+POST /simulator/nodes/{node}/heartbeats      {"silent": true}
+POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id": "gpu-00", "healthy": false}
+POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
+POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
+
+They take a bearer token that may do so (`control_access`); what is wrong is said as `{"error": "…"}`.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from kaicore.runtime.service.error_body import error_body
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from kai_fleet.control_access import ControlRefused, check_access
+from kai_fleet.fleet import Fleet
+from kai_fleet.kubelet.bitsets import members, to_cpulist
+from kai_fleet.kubelet.inventory import available, held_by
+from kai_fleet.node_runtime import NodeRuntime
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+
+class _Kubelet(_Body):
+    running: bool
+
+
+class _Heartbeats(_Body):
+    silent: bool
+
+
+class _Device(_Body):
+    resource: str
+    id: str
+    healthy: bool
+
+
+class _Lag(_Body):
+    status_seconds: float | None = Field(default=None, ge=0, le=60)
+    podresources_seconds: float | None = Field(default=None, ge=0, le=60)
+    sync_seconds: float | None = Field(default=None, ge=0, le=60)
+
+
+class _PublisherFaults(_Body):
+    lag_seconds: float | None = Field(default=None, ge=0)
+    lose: int | None = Field(default=None, ge=0)
+    wrong_fingerprint: bool | None = None
+
+
+_CONTROL = "/simulator/"
+
+_BodyT = TypeVar("_BodyT", bound=_Body)
+
+
+def control_app(current: Callable[[], Fleet | None], routes: Iterable[web.RouteDef]) -> web.Application:
+    """Return the application with the control endpoints.
+
+    Args:
+        current: returns the fleet once it has joined.
+        routes: others, that everyone may use.
+    """
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path.startswith(_CONTROL):
+                await _check_access(_joined(current), request)
+            return await handler(request)
+        except web.HTTPException as error:
+            headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
+            body = error_body(error.text or error.reason)
+            return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
+
+    app = web.Application(middlewares=[guarded])
+    app.add_routes([*routes, *_control_routes(lambda: _joined(current))])
+    return app
+
+
+def _joined(current: Callable[[], Fleet | None]) -> Fleet:
+    fleet = current()
+    if fleet is None:
+        raise web.HTTPServiceUnavailable(text="the fleet has not joined yet")
+    return fleet
+
+
+async def _check_access(fleet: Fleet, request: web.Request) -> None:
+    try:
+        authorization = request.headers.get("Authorization", "")
+        await check_access(fleet.client, authorization, method=request.method, path=request.path)
+    except ControlRefused as refused:
+        match refused.status:
+            case HTTPStatus.UNAUTHORIZED:
+                raise web.HTTPUnauthorized(text=str(refused), headers={"WWW-Authenticate": "Bearer"}) from refused
+            case HTTPStatus.FORBIDDEN:
+                raise web.HTTPForbidden(text=str(refused)) from refused
+            case _:
+                raise web.HTTPServiceUnavailable(text=str(refused)) from refused
+
+
+def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long: one small handler for each route
+    async def list_nodes(_: web.Request) -> web.Response:
+        return web.json_response([_summary(node) for node in joined().nodes.values()])
+
+    async def show_node(request: web.Request) -> web.Response:
+        node = _node(joined(), request)
+        kubelet = node.agent.kubelet
+        pods = {
+            f"{pod.namespace}/{pod.name}": {
+                "uid": pod.uid,
+                "stage": node.agent.pods[pod.uid].stage.value,
+                "containers": {
+                    held.container.name: {
+                        "cpus": to_cpulist(held.cpus),
+                        "devices": {r: kubelet.managers.devices.pools[r].ids(d) for r, d in held.devices.items()},
+                        "memory": [
+                            {"type": b.type, "size": b.size, "zones": list(members(b.zones))} for b in held.blocks
+                        ],
+                    }
+                    for held in held_by(kubelet, pod)
+                },
+            }
+            for pod in kubelet.pods.values()
+            if pod.uid in node.agent.pods
+        }
+        return web.json_response({**_summary(node), "holding": pods, "available": available(kubelet)})
+
+    async def kubelet(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _Kubelet)
+        if body.running and node.down:
+            joined().start_kubelet(node.spec.name)
+        elif not body.running:
+            joined().stop_kubelet(node.spec.name)
+        return web.json_response(_summary(node))
+
+    async def heartbeats(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _Heartbeats)
+        node.silent = body.silent
+        return web.json_response(_summary(node))
+
+    async def devices(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _Device)
+        try:
+            joined().set_device_health(node.spec.name, body.resource, body.id, healthy=body.healthy)
+        except KeyError as error:
+            raise web.HTTPNotFound(text=f"no such device: {error}") from error
+        return web.json_response(_summary(node))
+
+    async def lag(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _Lag)
+        current = node.agent.lag
+        current.status_s = current.status_s if body.status_seconds is None else body.status_seconds
+        current.sync_s = current.sync_s if body.sync_seconds is None else body.sync_seconds
+        if body.podresources_seconds is not None:
+            current.podresources_s = body.podresources_seconds
+        return web.json_response(_summary(node))
+
+    async def publisher(request: web.Request) -> web.Response:
+        node, body = _node(joined(), request), await _read(request, _PublisherFaults)
+        faults = node.publisher.faults
+        faults.lag_s = faults.lag_s if body.lag_seconds is None else body.lag_seconds
+        faults.lose = faults.lose if body.lose is None else body.lose
+        if body.wrong_fingerprint is not None:
+            faults.wrong_fingerprint = body.wrong_fingerprint
+            node.publisher.changed()
+        return web.json_response(_summary(node))
+
+    posts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+        "kubelet": kubelet,
+        "heartbeats": heartbeats,
+        "devices": devices,
+        "lag": lag,
+        "publisher": publisher,
+    }
+    return [
+        web.get("/simulator/nodes", list_nodes),
+        web.get("/simulator/nodes/{node}", show_node),
+        *(web.post(f"/simulator/nodes/{{node}}/{name}", handler) for name, handler in posts.items()),
+    ]
+
+
+def _summary(node: NodeRuntime) -> dict[str, Any]:
+    faults, lag = node.publisher.faults, node.agent.lag
+    return {
+        "name": node.spec.name,
+        "registered": node.registered,
+        "kubelet": "down" if node.down else "running",
+        "silent": node.silent,
+        "activePods": len(node.agent.kubelet.pods),
+        "lag": {"statusSeconds": lag.status_s, "podresourcesSeconds": lag.podresources_s, "syncSeconds": lag.sync_s},
+        "publisher": {"lagSeconds": faults.lag_s, "lose": faults.lose, "wrongFingerprint": faults.wrong_fingerprint},
+    }
+
+
+def _node(fleet: Fleet, request: web.Request) -> NodeRuntime:
+    name = request.match_info["node"]
+    if name not in fleet.nodes:
+        raise web.HTTPNotFound(text=f"no such node: {name}")
+    return fleet.nodes[name]
+
+
+async def _read(request: web.Request, model: type[_BodyT]) -> _BodyT:
+    try:
+        return model.model_validate_json(await request.read())
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors(include_url=False)
+        )
+        raise web.HTTPBadRequest(text=problems) from error

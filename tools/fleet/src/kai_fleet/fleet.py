@@ -1,0 +1,260 @@
+"""The fleet: a thousand kubelets in one process, on one event loop.
+
+    pod watch ─▶ node ─▶ agent ─▶ instructions ─▶ journal ─▶ writes
+                  ▲                                │
+      timers ─────┘                                └─▶ NodeResourceTopology, some time later
+
+Everything that arrived together is decided, then written to the journal, and only then sent: what the API knows is
+never ahead of the checkpoint.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from kaicore.errors import ConfigurationError
+from kaicore.kube.client import KubeClient
+from kaicore.runtime.service import get_logger
+from prometheus_client import CollectorRegistry
+
+from kai_fleet.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
+from kai_fleet.checkpoint import Journal, restore
+from kai_fleet.following import NodeFollower, PodFollower
+from kai_fleet.metrics import Metrics
+from kai_fleet.node_runtime import NodeRuntime
+from kai_fleet.nodes import NodeSpec
+from kai_fleet.registration import (
+    ensure_crd,
+    ensure_lease_namespace,
+    register,
+    report_status,
+)
+from kai_fleet.timers import Timers
+from kai_fleet.wire import PodObject
+from kai_fleet.writer import STRATEGIC_PATCH, Write, Writer
+
+#: Seconds between two tries to write a journal anew that could not be written.
+_JOURNAL_RETRY_S = 1.0
+
+#: Immediate deletion of just this pod.
+_DELETE = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0,"preconditions":{"uid":"%b"}}'
+
+
+class Fleet:
+    """The nodes of a profile, joined to one API server."""
+
+    def __init__(
+        self,
+        specs: Iterable[NodeSpec],
+        client: KubeClient,
+        data_dir: Path,
+        *,
+        metrics: Metrics | None = None,
+        concurrency: int = 48,
+        clock: Callable[[], float] = time.time,
+        on_checkpoints: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """Make a fleet; nothing happens before `start`.
+
+        Args:
+            specs: its nodes.
+            client: of the API server; it must allow for `connections(concurrency)`.
+            data_dir: where checkpoints are kept; created if need be.
+            metrics: where to count; a registry of its own by default.
+            concurrency: requests about pods that are under way at a time.
+            clock: seconds of Unix time.
+            on_checkpoints: is told why checkpoints cannot be written, and "" when they can (again).
+
+        Raises:
+            ConfigurationError: the checkpoints cannot be read.
+        """
+        self.metrics = metrics or Metrics(CollectorRegistry())
+        self.timers = Timers(after=self._settle, clock=clock)
+        self.writer = Writer(client, self.metrics, limit=concurrency)
+        #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
+        self.background = Writer(client, self.metrics, limit=_in_background(concurrency))
+        self.nodes = {
+            spec.name: NodeRuntime(
+                spec,
+                timers=self.timers,
+                background=self.background,
+                metrics=self.metrics,
+                execute=self._execute,
+                joined=self._joined,
+            )
+            for spec in specs
+        }
+        self._missing = set(self.nodes)
+        self._all_joined = asyncio.Event()
+        self.client = client
+        self._journal = Journal(data_dir)
+        self._on_checkpoints = on_checkpoints
+        self._told_problem: str | None = None
+        self._retrying = False
+        self._outbox: list[tuple[Writer, Write]] = []
+        self._touched: dict[str, NodeRuntime] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics.active_pods.set_function(lambda: sum(len(n.agent.kubelet.pods) for n in self.nodes.values()))
+        self.metrics.nodes.set_function(lambda: sum(node.registered for node in self.nodes.values()))
+
+    async def start(self, *, install_crds: bool = False) -> None:
+        """Take up the checkpoints, register all nodes, and begin to watch.
+
+        Raises:
+            ClusterUnavailable: the API server does not answer.
+            ConfigurationError: it does not know NodeResourceTopology, though a node of the profile publishes one.
+        """
+        for node in self.nodes.values():
+            restore(node.agent, self._journal.state_of(node.spec.name))
+        self._write_journal_anew()
+        await ensure_lease_namespace(self.client)
+        if any(node.publisher.enabled for node in self.nodes.values()):
+            await ensure_crd(self.client, install=install_crds)
+        for node in self.nodes.values():
+            register(node)
+        pods = PodFollower(self.client, self.nodes, metrics=self.metrics, settle=self._settle)
+        nodes = NodeFollower(self.client, self.nodes)
+        self._tasks = [asyncio.create_task(follower.run()) for follower in (pods, nodes)]
+
+    async def registered(self) -> None:
+        """Wait until the API server has all nodes and their first NodeResourceTopologies.
+
+        Raises:
+            ConfigurationError: it has nodes of these names that are not of a fleet.
+        """
+        await self._all_joined.wait()
+        foreign = [name for name, node in self.nodes.items() if node.foreign]
+        if foreign:
+            some = ", ".join(foreign[:5])
+            raise ConfigurationError(
+                f"{len(foreign)} nodes exist and belong to somebody else: {some}; name the group anew"
+            )
+
+    def _joined(self, name: str) -> None:
+        self._missing.discard(name)
+        if not self._missing:
+            self._all_joined.set()
+
+    async def stop(self) -> None:
+        """Stop everything; pods stay as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.timers.stop()
+        await self.writer.close()
+        await self.background.close()
+        self._journal.close()
+
+    # --- from the agents to the API -------------------------------------------------------------------------------
+
+    def _execute(self, node: NodeRuntime, instructions: list[Instruction]) -> None:
+        """Take instructions; what they want sent is sent when the journal has been written, in `_settle`."""
+        self._touched[node.spec.name] = node
+        for instruction in instructions:
+            match instruction:
+                case PatchStatus(pod, body):
+                    path = f"{_path(pod)}/status"
+                    write = Write(pod.metadata.uid, "pod-status", "PATCH", path, body, STRATEGIC_PATCH)
+                    self._outbox.append((self.writer, write))
+                case DeletePod(pod):
+                    options = _DELETE % pod.metadata.uid.encode()
+                    write = Write(pod.metadata.uid, "pod-delete", "DELETE", _path(pod), options)
+                    self._outbox.append((self.writer, write))
+                case WakeAt(when):
+                    self.timers.at(when, partial(node.wake, when))
+                case Decided(pod, rejection) if rejection is not None:
+                    self.metrics.rejections.labels(rejection.reason).inc()
+                    get_logger(node=node.spec.name).info("pod rejected", pod=str(pod), reason=rejection.reason)
+                case Decided():
+                    self.metrics.admissions.inc()
+                case RecordEvent(pod, body):
+                    path = f"/api/v1/namespaces/{pod.metadata.namespace}/events"
+                    write = Write(f"event/{pod.metadata.uid}", "event", "POST", path, body)
+                    self._outbox.append((self.background, write))
+                case Complaint(error):
+                    self.metrics.ignored.inc()
+                    get_logger(node=node.spec.name).warning("bad input", error=str(error))
+
+    def _settle(self) -> None:
+        """Write the journal, then send: called whenever a bout of work is over."""
+        if not self._touched:
+            return
+        for node in self._touched.values():
+            # The kubelet's files come first: the journal frees at once what a kubelet frees at its next occasion.
+            node.write_state_files()
+            self._journal.note(node.agent)
+            if node.agent.allocations_changed:
+                node.agent.allocations_changed = False
+                node.publisher.changed()
+        self._touched.clear()
+        self._journal.flush()
+        for writer, write in self._outbox:
+            writer.submit(write)
+        self._outbox.clear()
+        if self._journal.wants_compaction:
+            self._write_journal_anew()
+        self._look_at_journal()
+
+    def _write_journal_anew(self) -> None:
+        self._journal.start(node.agent for node in self.nodes.values())
+        self._look_at_journal()
+
+    def _look_at_journal(self) -> None:
+        """Say what is wrong with the journal when that changes, and try to write it anew until nothing is."""
+        problem = self._journal.problem
+        if problem and not self._retrying:
+            self._retrying = True
+            self.timers.at(self.timers.clock() + _JOURNAL_RETRY_S, self._retry_journal)
+        if problem == self._told_problem:
+            return
+        if problem:
+            get_logger().error("checkpoints cannot be written; pods go on", error=problem)
+        elif self._told_problem:
+            get_logger().info("checkpoints are written again")
+        self._told_problem = problem
+        self._on_checkpoints(problem)
+
+    def _retry_journal(self) -> None:
+        self._retrying = False
+        self._write_journal_anew()
+
+    # --- faults ---------------------------------------------------------------------------------------------------
+
+    def stop_kubelet(self, node: str) -> None:
+        """End the kubelet process of a node: nothing is admitted, reported or renewed there until it starts again."""
+        self.nodes[node].kubelet_stops()
+
+    def start_kubelet(self, node: str) -> None:
+        """Start the kubelet of a node, again: from its checkpoint."""
+        self.nodes[node].kubelet_starts()
+        self._settle()
+        if not self.nodes[node].registered:
+            register(self.nodes[node])
+
+    def set_device_health(self, node: str, resource: str, device: str, *, healthy: bool) -> None:
+        """Make a device unhealthy, or healthy again; the node's status and NodeResourceTopology follow.
+
+        Raises:
+            KeyError: there is no such node, resource or device.
+        """
+        runtime = self.nodes[node]
+        runtime.set_device_health(resource, device, healthy=healthy)
+        self._journal.note_unhealthy(runtime.agent)
+        self._journal.flush()
+        self._look_at_journal()
+        report_status(runtime, whole=True)
+
+
+def connections(concurrency: int) -> int:
+    """How many requests are under way at most when so many are about pods: a few list and watch."""
+    return concurrency + _in_background(concurrency) + 4
+
+
+def _in_background(concurrency: int) -> int:
+    return max(4, concurrency // 4)
+
+
+def _path(pod: PodObject) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

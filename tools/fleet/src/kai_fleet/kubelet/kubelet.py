@@ -1,0 +1,123 @@
+"""One kubelet: decides on pods one after the other and keeps what they hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kai_fleet.kubelet.hints import Affinity
+from kai_fleet.kubelet.machine import KubeletConfig, Machine
+from kai_fleet.kubelet.pod import Pod
+from kai_fleet.kubelet.predicates import check_predicates
+from kai_fleet.kubelet.rejection import AdmissionError, Rejection
+from kai_fleet.kubelet.topology import TopologyManager
+
+
+@dataclass(slots=True)
+class Kubelet:
+    """Pods of one node, from admission until they hold nothing any more.
+
+    A pod that ended is no longer *active* at once, but the managers free its state at the head of the next admission
+    (`removeStaleState`), or when `sweep` is called, as the kubelet's reconcile loop does every 10 s.
+    """
+
+    machine: Machine
+    config: KubeletConfig
+    managers: TopologyManager = field(init=False)
+    #: Active pods by uid, in the order of their admission.
+    pods: dict[str, Pod] = field(default_factory=dict)
+    #: uid → container → merged hint, of active pods.
+    affinities: dict[str, dict[str, Affinity]] = field(default_factory=dict)
+    #: What active pods request of the node as a whole.
+    used: dict[str, int] = field(default_factory=dict)
+    #: What the node offers as a whole now: less when devices are unhealthy.
+    allocatable: dict[str, int] = field(init=False)
+    #: The labels of the Node object.
+    labels: Mapping[str, str] = field(init=False)
+    #: Counts the occasions on which the managers give or take, and so write their files.
+    changes: int = 0
+    _stale: bool = False
+
+    def __post_init__(self) -> None:
+        self.managers = TopologyManager(self.machine, self.config)
+        self.allocatable = dict(self.config.allocatable)
+        self.labels = self.config.labels
+
+    def admit(self, pod: Pod) -> Rejection | None:
+        """Admit a pod, which makes it active and gives it what it needs, or say why not.
+
+        First the resource managers, then the predicates (facts section 2.7 item 6). A pod that is active already
+        stays as it is.
+        """
+        if pod.uid in self.pods:
+            return None
+        self.sweep()
+        self.changes += 1
+        try:
+            affinities = self.managers.admit(pod)
+        except AdmissionError as error:
+            self._stale = True
+            return error.rejection
+        ports = (port for other in self.pods.values() for port in other.host_ports)
+        rejection = check_predicates(
+            pod, allocatable=self.allocatable, used=self.used, labels=self.labels, host_ports=ports
+        )
+        if rejection is not None:
+            self._stale = True
+            return rejection
+        self.restore(pod, affinities)
+        return None
+
+    def restore(self, pod: Pod, affinities: dict[str, Affinity]) -> None:
+        """Count a pod as active without looking at it; a checkpoint restores what it holds."""
+        self.pods[pod.uid] = pod
+        self.affinities[pod.uid] = affinities
+        self._count(pod, 1)
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        used = self.used
+        for resource, amount in pod.node_requests().items():
+            used[resource] = used.get(resource, 0) + sign * amount
+        used["pods"] = used.get("pods", 0) + sign
+
+    def containers_started(self, uid: str, *, through: str | None = None) -> None:
+        """Note that the containers up to `through` (all by default) have been started, in spec order.
+
+        When a container starts, the memory manager frees what earlier init containers hold (`memory_manager.go`
+        AddContainer); the CPU and device managers free nothing before the pod ends.
+        """
+        pod = self.pods.get(uid)
+        if pod is None:
+            return
+        self.changes += 1
+        finished: list[str] = []
+        for container in pod.containers:
+            for name in finished:
+                self.managers.memory.release_container(uid, name)
+            finished = [*finished, container.name] if container.kind == "init" else finished
+            if container.name == through:
+                return
+
+    def terminated(self, uid: str) -> None:
+        """Note that a pod is no longer active: all its containers have ended, or it is gone."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        del self.affinities[uid]
+        self._count(pod, -1)
+        self._stale = True
+
+    def set_device_health(self, resource: str, device_id: str, *, healthy: bool) -> None:
+        """Take note of a device plugin's update; pods that hold the device keep it.
+
+        Raises:
+            KeyError: there is no such device.
+        """
+        self.managers.devices.set_health(resource, device_id, healthy=healthy)
+        self.allocatable[resource] = self.managers.devices.pools[resource].healthy.bit_count()
+
+    def sweep(self) -> None:
+        """Free what pods hold that are not active (any more)."""
+        if not self._stale:
+            return
+        self._stale = False
+        for uid in sorted(self.managers.holders() - self.pods.keys()):
+            self.managers.release(uid)

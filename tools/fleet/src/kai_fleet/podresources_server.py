@@ -1,0 +1,219 @@
+"""A podresources socket for every node: `<directory>/<node>/kubelet.sock`; beside it its `sys` and state files.
+
+Served by grpclib, which speaks gRPC over HTTP/2 on the event loop that is there anyway. 1,000 sockets of grpc.aio cost
+16 MB, 120 ms to start and seven threads; of grpclib 3 MB, 60 ms and none. A call costs 0.3 ms with either, and official
+clients notice no difference.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server
+from kaicore.errors import ConfigurationError
+from kaicore.kube import podresources as api
+
+from kai_fleet.agent import Agent
+from kai_fleet.kubelet import Kubelet, Pod
+from kai_fleet.kubelet.bitsets import members
+from kai_fleet.kubelet.devices import DevicePool
+from kai_fleet.kubelet.inventory import Held, allocatable_cpus, held_by
+from kai_fleet.node_runtime import NodeRuntime
+from kai_fleet.state_files import StateFiles
+from kai_fleet.sysfs import SysfsTrees
+
+#: A unix socket's path may have 107 bytes.
+_LONGEST_PATH = 107
+
+#: So many calls are answered in one round of the event loop. An exporter asks a kubelet again only when it has its
+#: answer, so one that asks a thousand of them all the time is slowed down, and pods, which share the loop, are not.
+_ANSWERS_A_ROUND = 4
+
+
+def list_pods(kubelet: Kubelet, half_way: Collection[str] = ()) -> api.ListPodResourcesResponse:
+    """Answer `List`: active pods, with what their regular containers and sidecars hold.
+
+    Of those with a uid in `half_way` half is shown: the containers after the middle one have nothing yet, and that one
+    no memory, which comes last.
+    """
+    return api.ListPodResourcesResponse(
+        pod_resources=[_pod(kubelet, pod, half_way=pod.uid in half_way) for pod in kubelet.pods.values()]
+    )
+
+
+def allocatable_resources(kubelet: Kubelet) -> api.AllocatableResourcesResponse:
+    """Answer `GetAllocatableResources`."""
+    memory = []
+    if kubelet.config.static_memory:
+        memory = [
+            api.ContainerMemory(memory_type=kind, size=size, topology=_topology([zone]))
+            for zone, state in enumerate(kubelet.managers.memory.zones)
+            for kind, size in state.allocatable.items()
+            if size
+        ]
+    return api.AllocatableResourcesResponse(
+        devices=[
+            device
+            for resource, pool in kubelet.managers.devices.pools.items()
+            for device in _devices(resource, pool, pool.healthy)
+        ],
+        cpu_ids=list(members(allocatable_cpus(kubelet))),
+        memory=memory,
+    )
+
+
+def _pod(kubelet: Kubelet, pod: Pod, *, half_way: bool) -> api.PodResources:
+    containers = list(held_by(kubelet, pod))
+    if half_way:
+        middle = len(containers) // 2
+        containers = [*containers[:middle], *(_half(held, first=not n) for n, held in enumerate(containers[middle:]))]
+    return api.PodResources(
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=[_container(kubelet, held) for held in containers],
+    )
+
+
+def _half(held: Held, *, first: bool) -> Held:
+    return replace(held, blocks=[]) if first else Held(held.container, 0, {}, [])
+
+
+def _container(kubelet: Kubelet, held: Held) -> api.ContainerResources:
+    pools = kubelet.managers.devices.pools
+    return api.ContainerResources(
+        name=held.container.name,
+        cpu_ids=list(members(held.cpus)),
+        devices=[
+            device
+            for resource, devices in held.devices.items()
+            for device in _devices(resource, pools[resource], devices)
+        ],
+        memory=[
+            api.ContainerMemory(memory_type=block.type, size=block.size, topology=_topology(members(block.zones)))
+            for block in held.blocks
+        ],
+    )
+
+
+def _devices(resource: str, pool: DevicePool, devices: int) -> Iterable[api.ContainerDevices]:
+    """One entry per device and NUMA node, one without topology for a device that has none."""
+    for number in members(devices):
+        device = pool.devices[number]
+        if not device.zones:
+            yield api.ContainerDevices(resource_name=resource, device_ids=[device.id])
+        for zone in members(device.zones):
+            yield api.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=_topology([zone]))
+
+
+def _topology(zones: Iterable[int]) -> api.TopologyInfo:
+    return api.TopologyInfo(nodes=[api.NUMANode(ID=zone) for zone in zones])
+
+
+class _Service:
+    """The three calls of one node, for grpclib."""
+
+    def __init__(self, node: NodeRuntime, turns: asyncio.Semaphore) -> None:
+        self._node = node
+        self._turns = turns
+
+    def __mapping__(self) -> dict[str, Handler]:
+        return {
+            api.LIST: self._unary(
+                lambda agent, _: list_pods(agent.kubelet, agent.half_way),
+                api.ListPodResourcesRequest,
+                api.ListPodResourcesResponse,
+            ),
+            api.GET_ALLOCATABLE_RESOURCES: self._unary(
+                lambda agent, _: allocatable_resources(agent.kubelet),
+                api.AllocatableResourcesRequest,
+                api.AllocatableResourcesResponse,
+            ),
+            api.GET: self._unary(_get, api.GetPodResourcesRequest, api.GetPodResourcesResponse),
+        }
+
+    def _unary(self, answer: Callable[[Agent, Any], Any], request: type, response: type) -> Handler:
+        async def call(stream: Any) -> None:
+            message = await stream.recv_message()
+            async with self._turns:
+                if self._node.down:
+                    raise GRPCError(Status.UNAVAILABLE, "the kubelet is not running")
+                await stream.send_message(answer(self._node.agent, message))
+                # The turn lasts until the loop has come round, and with it whatever pods wait for.
+                await asyncio.sleep(0)
+
+        return Handler(call, Cardinality.UNARY_UNARY, request, response)
+
+
+def _get(agent: Agent, request: api.GetPodResourcesRequest) -> api.GetPodResourcesResponse:
+    for pod in agent.kubelet.pods.values():
+        if pod.name == request.pod_name and pod.namespace == request.pod_namespace:
+            resources = _pod(agent.kubelet, pod, half_way=pod.uid in agent.half_way)
+            return api.GetPodResourcesResponse(pod_resources=resources)
+    raise GRPCError(Status.NOT_FOUND, f"pod {request.pod_namespace}/{request.pod_name} not found")
+
+
+class _Server(Server):
+    """A server that closes its connections when it is closed; grpclib leaves them to the garbage collector."""
+
+    def __init__(self, service: _Service) -> None:
+        super().__init__([service])
+        self._connected: WeakSet[H2Protocol] = WeakSet()
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        self._connected.add(protocol)
+        return protocol
+
+    def close(self) -> None:
+        """Stop listening, and hang up."""
+        super().close()
+        for protocol in list(self._connected):
+            protocol.connection.close()
+
+
+@asynccontextmanager
+async def serve_podresources(nodes: Iterable[NodeRuntime], directory: Path) -> AsyncIterator[None]:
+    """Serve the podresources API of every node below `directory` for as long as the context lasts.
+
+    Raises:
+        ConfigurationError: the directory's path is too long for sockets, or cannot be written.
+    """
+    trees = SysfsTrees(directory)
+    turns = asyncio.Semaphore(_ANSWERS_A_ROUND)
+    servers: list[_Server] = []
+    try:
+        try:
+            for node in nodes:
+                server = _Server(_Service(node, turns))
+                await server.start(path=str(_prepare(node, directory, trees)))
+                servers.append(server)
+        except OSError as error:
+            raise ConfigurationError(f"--podresources-dir: {error}") from error
+        yield
+    finally:
+        for server in servers:
+            server.close()
+        await asyncio.gather(*(server.wait_closed() for server in servers))
+        for node in nodes:
+            node.state_files = None
+            shutil.rmtree(directory / node.spec.name, ignore_errors=True)
+
+
+def _prepare(node: NodeRuntime, directory: Path, trees: SysfsTrees) -> Path:
+    """Write what is beside a node's socket, and return where that goes."""
+    socket = directory / node.spec.name / "kubelet.sock"
+    if len(str(socket).encode()) > _LONGEST_PATH:
+        raise ConfigurationError(f"--podresources-dir: {socket}: too long for a unix socket")
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+    trees.link(node.spec.machine, socket.parent / "sys")
+    node.state_files = StateFiles(socket.parent, node.agent.kubelet)
+    return socket
