@@ -14,10 +14,9 @@ from tests.unit.cli.test_commands import commands
 from tests.unit.deploy.test_commands import settings_class
 
 PROGRAMS = sorted(
-    script.name
-    for script in entry_points(group="console_scripts")
-    if script.name.startswith("kai-") and script.dist is not None and script.dist.name == "kai-ledger"
+    script.name for script in entry_points(group="console_scripts") if re.match(r"kai_\w+\.main:", script.value)
 )
+PROGRAMS.remove("kai")
 
 #: Words for what has a name already, and that name.
 ANOTHER_NAME = {

@@ -1,0 +1,260 @@
+"""Every command of ours that the documentation shows, run as it is printed, on one demonstration.
+
+Lines of code blocks are pasted into a shell as a whole, pipes and all; what stands in a sentence is run as it stands.
+A mention of a command without what it needs (`kai why`) is none. `tests/unit/cli/test_documented_commands.py` holds all
+of them, and each choice that they offer, against the command line.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cyclopts import MissingArgumentError
+from kai_cli.main import app
+from kai_cli.paths import DataDirectory
+from kaicore.runtime.embedded import embedded_url_of
+
+from tests.e2e.live_stack import PATIENCE_S
+from tests.servers import scratch_directory
+from tests.unit.cli.test_documented_commands import PAGES, ROOT, variants
+
+pytestmark = pytest.mark.slow
+
+_LINE = re.compile(r"^\s*(?:\$ )?((?:\.venv/bin/)?kai(?:-[a-z]+)? .*|openssl .*|kubectl .*\| kai .*)$")
+_INLINE = re.compile(r"`(?:\$ )?(kai (?!-)[^`]*|kai --[^`]*)`")
+
+#: What stands for something in a line, and what it is here; the first that fits.
+MEANINGS = (
+    (r"(?<=--kubeconfig )FILE|(?<=watcher=)FILE|(?<=binder=)FILE", ".kai/http-kubeconfig"),
+    (r"(?<=seal )FILE|(?<=--against )FILE", "sealed"),
+    (r"(?<=--data-dir )DIR|(?<=--podresources-dir )DIR", "fleet-data"),
+    (r"NAME\|FILE", "mini"),
+    (r"NODES\.csv", "nodes.csv"),
+    (r"PODS\.csv", "pods.csv"),
+    (r"FILES…", "examples"),
+    (r"\bFILE\b", "team.yaml"),
+    (r"\bDIR\b", "trace"),
+    (r"NAMESPACE/NAME", "default/never-fits"),
+    (r"KIND/NAME", "job/full-node"),
+    (r"NAMESPACE\b", "default"),
+    (r"SERVICE\b", "relay"),
+    (r"PROFILE\b", "demo24"),
+    (r"\bMONTH\b", "2026-01"),
+    (r"(?<= )N\b", "2"),
+)
+
+#: Commands that go on until they are interrupted, and what they say when they are ready.
+GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "kai-fleet": "all nodes have joined",
+           "kai-apiserver": "API server listening"}  # fmt: skip
+
+#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one.
+REFUSED = {"kai retire": 2}
+
+#: It is what all others are run on.
+THE_DEMONSTRATION = "kai demo"
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, annotations: {simulator.kai.scheduler/run-seconds: "1"}}
+spec: {containers: [{name: main, image: x, resources: {limits: {cpu: 1, memory: 1Gi}}}]}
+"""
+NODES_CSV = "sn,cpu_milli,memory_mib,gpu,model\nn1,96000,393216,8,G2\n"
+PODS_CSV = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    "p1,4000,8192,1,1000,,LS,Succeeded,100,700,110\n"
+)
+
+
+def shown() -> Iterator[tuple[str, str]]:
+    """Where each command line stands, and the line; those of code blocks whole."""
+    for page in PAGES:
+        fenced = False
+        for number, line in enumerate(page.read_text().splitlines(), start=1):
+            where = f"{page.relative_to(ROOT)}:{number}"
+            if line.startswith("```"):
+                fenced = not fenced
+            elif fenced and (found := _LINE.match(line)):
+                yield where, re.split(r"\s+#", found[1])[0].strip()
+            elif not fenced:
+                yield from ((where, inline.strip()) for inline in _INLINE.findall(line))
+
+
+def meant(line: str) -> Iterator[str]:
+    """A line with things instead of words for them: with nothing and with everything that it offers."""
+    for pattern, thing in MEANINGS:
+        line = re.sub(pattern, thing, line)
+    for offered in dict.fromkeys((re.sub(r" \[[^\]]*\]", "", line), re.sub(r"[\[\]]", "", line))):
+        choices = next((word for word in offered.split() if re.fullmatch(r"[a-z]+(\|[a-z]+)+", word)), "")
+        yield from (offered.replace(choices, choice) for choice in choices.split("|"))
+
+
+def is_mention(line: str) -> bool:
+    """Whether something is named that cannot be run like this."""
+    words = next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai ")))
+    if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
+        return line in ("kai fleet",)
+    try:
+        command, _, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    except MissingArgumentError:
+        return True
+    # `kai simulate`: it is told what it lacks when it runs. `kai audit`: a group of commands.
+    return line in ("kai simulate", "kai simulate --kubelet", "kai migrate") or command.__name__ == "help_print"
+
+
+def _commands() -> list[tuple[str, str]]:
+    lines: dict[str, str] = {}
+    for where, line in shown():
+        for one in meant(line):
+            if not is_mention(one):
+                lines.setdefault(one, where)
+    return [(where, line) for line, where in lines.items()]
+
+
+COMMANDS = _commands()
+SHORT = [(where, line) for where, line in COMMANDS if not line.startswith((*GOES_ON, THE_DEMONSTRATION))]
+LONG = [(where, line) for where, line in COMMANDS if line.startswith(tuple(GOES_ON))]
+
+
+@dataclass
+class Shell:
+    """Where commands are pasted: a directory like the one of a checkout."""
+
+    here: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
+        path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
+        self.environment = {**inherited, "PATH": path, "HOME": str(self.here)}
+        (self.here / ".venv").symlink_to(sys.prefix)
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Paste a line, and wait for its end."""
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=self.here,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+
+    @contextmanager
+    def running(self, line: str, *, until: str) -> Iterator[subprocess.Popen[str]]:
+        """Paste a line that goes on, wait until it says that it is ready; interrupt it in the end."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.here,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        said = []
+        try:
+            for told in process.stdout:
+                said.append(told)
+                if until in told:
+                    break
+            else:
+                pytest.fail(f"{line}: ended: {''.join(said)}")
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, (line, "".join(said), rest)
+
+
+@pytest.fixture(scope="module")
+def demonstration() -> Iterator[Shell]:
+    """`kai demo`, running, with everything in its directory that the documentation supposes there."""
+    with scratch_directory() as here:
+        shell = Shell(here)
+        (here / "examples").mkdir()
+        for file in (ROOT / "examples").glob("*.yaml"):
+            shorter = re.sub(r'run-seconds: "\d+"', 'run-seconds: "2"', file.read_text())
+            (here / "examples" / file.name).write_text(shorter)
+        (here / "team.yaml").write_text(POD.replace("NAME", "team"))
+        (here / "new-job.yaml").write_text(POD.replace("NAME", "new-job"))
+        (here / "nodes.csv").write_text(NODES_CSV)
+        (here / "pods.csv").write_text(PODS_CSV)
+        with shell.running("kai demo --examples examples", until="applied the examples"):
+            directory = DataDirectory(here / ".kai")
+            running = directory.running()
+            assert running is not None
+            shell.environment["KUBECONFIG"] = running.clusters["demo"].kubeconfig
+            deadline = time.monotonic() + PATIENCE_S
+            there = "kai why default/never-fits && kai why job/full-node"
+            while shell.run(there).returncode and time.monotonic() < deadline:
+                time.sleep(0.2)
+            yield shell
+
+
+def test_documentation_shows_what_can_be_run() -> None:
+    assert len(SHORT) > 25
+    assert len(LONG) > 5
+    assert {line.split()[1] for _, line in COMMANDS if line.startswith("kai ")} >= {
+        *("get", "why", "status", "logs", "replay", "audit", "retire", "simulate", "dump", "load", "import", "up"),
+        *("demo", "fleet", "completion"),
+    }
+
+
+@pytest.mark.parametrize(("where", "line"), SHORT, ids=[line for _, line in SHORT])
+def test_a_documented_command_ends_well_on_the_demonstration(demonstration: Shell, where: str, line: str) -> None:
+    program = line.partition(" ")[0]
+    if program in ("openssl", "kubectl") and shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    expected = next((code for start, code in REFUSED.items() if line.startswith(start)), 0)
+    done = demonstration.run(line)
+    assert done.returncode == expected, f"{where}: {line}: {done.stdout}{done.stderr}"
+
+
+def test_migrating_the_demonstrations_own_database_changes_nothing(demonstration: Shell) -> None:
+    """`kai migrate`, which takes the database from the environment."""
+    directory = DataDirectory(demonstration.here / ".kai")
+    running = directory.running()
+    assert running is not None
+    url = embedded_url_of(directory.postgres, running.database_url, "kai_migrate")
+    done = demonstration.run(f"KAI_DATABASE_URL='{url}' kai migrate")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def beside(demonstration: Shell) -> Iterator[Shell]:
+    """Another directory, where a simulated API server runs as `docs/simulator.md` has it, and simulated kubelets."""
+    with scratch_directory() as here:
+        shell = Shell(here)
+        (here / ".kai").mkdir()
+        shutil.copytree(demonstration.here / "trace", here / "trace")
+        (server,) = [line for _, line in LONG if line.startswith("kai-apiserver")]
+        with shell.running(server, until=GOES_ON["kai-apiserver"]):
+            yield shell
+
+
+LONGER = [(where, line) for where, line in LONG if not line.startswith("kai-apiserver")]
+# With --install-crds first: without, a fleet ends on a server that has none yet.
+LONGER.sort(key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))
+
+
+@pytest.mark.parametrize(("where", "line"), LONGER, ids=[line for _, line in LONGER])
+def test_a_documented_command_that_goes_on_gets_ready_and_ends_well(beside: Shell, where: str, line: str) -> None:
+    name = next(start for start in GOES_ON if line.startswith(start))
+    own = "" if name != "kai up" else f"KAI_DATA_DIR={beside.here}/up "
+    with beside.running(f"env {own}{line}" if own else line, until=GOES_ON[name]):
+        if "trace" in line:
+            done = beside.run(f"{own}kai load trace/pods.json")
+            assert done.returncode == 0, done.stderr
+    shutil.rmtree(beside.here / "up", ignore_errors=True)
