@@ -87,8 +87,7 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
 
 
 def _was_not_seen(other: _Life, own: _Life) -> bool:
-    since = other.placed_at if other.started_at == _NEVER else other.started_at
-    return other.observed > own.placed and own.placed_at - since > _BLIND_US
+    return other.observed > own.placed and own.placed_at - other.started_at > _BLIND_US
 
 
 def _ended_of_a_sudden(other: _Life, own: _Life, *, at: int) -> bool:

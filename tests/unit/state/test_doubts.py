@@ -78,6 +78,13 @@ def test_a_prediction_stands_when_nobody_has_observed_a_pod_for_a_while() -> Non
     assert node.is_placed(late)
 
 
+def test_a_pod_that_its_kubelet_has_not_started_is_not_known_however_long_that_takes() -> None:
+    node, _, late = beside_an_unobserved_pod()
+    node.now += 20 * SECOND
+    node.cycle()
+    assert not node.is_placed(late)
+
+
 def test_without_exporters_nobody_waits_for_them() -> None:
     node, _, late = beside_an_unobserved_pod(observing=False)
     assert node.is_placed(late)

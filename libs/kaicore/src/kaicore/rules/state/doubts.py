@@ -55,7 +55,7 @@ class StateDoubts:
         ends = []
         for entry in self._state.charges.held_on(self._state.columns.names[row]):
             if self._is_open(entry):
-                ends.append(_known_at(entry))
+                ends.append(entry.started_at + LAG_US)
             elif entry.leaving or not entry.started_at or self._now < entry.started_at + YOUNG_US:
                 for zone, resource, amount in entry.zone_charge.split:
                     amounts.setdefault(resource, [0] * zones)[zone] += amount
@@ -70,8 +70,4 @@ class StateDoubts:
         """
         if entry.observed is not None or entry.predicted is None:
             return False
-        return entry.stage is Stage.PLACED or self._now < _known_at(entry)
-
-
-def _known_at(entry: PodEntry) -> int:
-    return (entry.started_at or entry.placed_at) + LAG_US
+        return not entry.started_at or self._now < entry.started_at + LAG_US
