@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check chaos bench fidelity digest format lock clean
+.PHONY: help install production run test check docs reference chaos bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture
 
+docs: $(INSTALLED)  ## the documentation as a site in site/, read without a server or a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+reference: $(INSTALLED)  ## write the pages of docs/reference that are made from the code
+	@$(BIN)/python scripts/reference.py
+
 chaos: $(INSTALLED)  ## everything dies in turn, and a storm of five minutes
 	@KAI_TEST_STORM_S=$(or $(STORM_S),300) $(BIN)/python -m pytest tests/chaos $(ARGS)
 
@@ -58,4 +64,4 @@ lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 		- -o requirements/build.lock
 
 clean:  ## remove the environment and all caches (not data directories)
-	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis site

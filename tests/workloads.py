@@ -80,7 +80,7 @@ class Workloads(Cluster):
 
     def placed(self, result: CycleResult) -> dict[str, str]:
         """Where pods were placed, by name."""
-        return {decision.name: decision.node for decision in result.decisions}
+        return {decision.name: decision.node for decision in result.placements}
 
     def evicted(self, result: CycleResult) -> dict[str, str]:
         """Why pods are evicted, by name."""

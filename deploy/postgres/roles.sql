@@ -1,6 +1,6 @@
 -- The log's roles, for psql as a superuser in the log's own database; run again, it sets the passwords anew. They come from
 -- the environment, so that they are no arguments of a process. kai_migrate owns the database and changes the schema;
--- kai_append and kai_read get what they may do from the migrations (docs/log.md).
+-- kai_append and kai_read get what they may do from the migrations (docs/explanation/log.md).
 \set ON_ERROR_STOP on
 \getenv migrate KAI_MIGRATE_PASSWORD
 \getenv append KAI_APPEND_PASSWORD

@@ -2,7 +2,7 @@
 
 Neither can change or remove what is recorded, move a head, or make a stream's version smaller: they have no right to
 write the log's tables at all. The functions run with the owner's rights and check what they are given against what is
-there. `docs/log.md` says what each role may do, `docs/operations.md` how they are made.
+there. `docs/explanation/log.md` says what each role may do, `docs/how-to/deploy.md` how they are made.
 """
 
 from alembic import op
@@ -21,7 +21,8 @@ EXCEPTION
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
         RAISE EXCEPTION 'role {role} does not exist, and % may not create it', current_user
-        USING ERRCODE = 'insufficient_privilege', HINT = 'CREATE ROLE {role} LOGIN PASSWORD ... (docs/operations.md)';
+        USING ERRCODE = 'insufficient_privilege',
+              HINT = 'CREATE ROLE {role} LOGIN PASSWORD ... (docs/how-to/deploy.md)';
 END
 $$
 """

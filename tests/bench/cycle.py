@@ -50,7 +50,7 @@ def figures() -> Iterator[Figure]:
             began = time.perf_counter()
             proposal = decide(cluster.state, EngineConfig(), shard="default", now=cluster.now, actor="bench")
             seconds.append(time.perf_counter() - began)
-        yield figure(f"cycle: {size}: {len(proposal.result.decisions)} placed", [s * 1e3 for s in seconds], "ms")
+        yield figure(f"cycle: {size}: {len(proposal.result.placements)} placed", [s * 1e3 for s in seconds], "ms")
         if classes == 40:
             yield figure(f"cycle per pod: {size}", [s * 1e6 / pods for s in seconds], "us")
     cluster = filled(1_000, 20_000, classes=4)

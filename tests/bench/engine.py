@@ -52,7 +52,7 @@ def fill(cluster: Workloads, *, gpu: int, priority: int = 0, per_node: int = 8, 
 def started(cluster: Workloads) -> None:
     """What waits is placed, and runs."""
     result = cluster.cycle()
-    for decision in result.decisions:
+    for decision in result.placements:
         cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running")
 
 
@@ -99,7 +99,7 @@ def figures() -> Iterator[Figure]:
     for count in (1_000, 3_000, 10_000, 30_000):
         cluster = busy(count)
         took, proposal = timed(cluster)
-        placed = len(proposal.result.decisions)
+        placed = len(proposal.result.placements)
         what = f"{count} nodes, {count * 6} running, {count} pending in gangs of 40 classes, {placed} placed"
         yield figure(f"engine: full cycle: {what} (KAI: minutes at 1000 nodes)", took, "ms")
         if count <= 10_000:
@@ -112,7 +112,7 @@ def figures() -> Iterator[Figure]:
         if count == 10_000:
             cluster.cycle()
             took, proposal = timed(cluster)
-            yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.units)} decided", took, "ms")
+            yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.batches)} decided", took, "ms")
             yield _what_would_help(cluster)
             yield _cost_of_reasons(cluster)
         cluster.events.clear()
@@ -124,7 +124,7 @@ def figures() -> Iterator[Figure]:
         took, proposal = timed(cluster)
         result = proposal.result
         outcome = (
-            f"{len(result.decisions)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
+            f"{len(result.placements)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
         )
         yield figure(f"engine: {name}: {outcome}", took, "ms")
 

@@ -52,6 +52,6 @@ def figures() -> Iterator[Figure]:
             began = time.perf_counter()
             proposal = decide(cluster.state, EngineConfig(), shard="default", now=cluster.now, actor="bench")
             seconds.append(time.perf_counter() - began)
-        placed = len(proposal.result.decisions)
+        placed = len(proposal.result.placements)
         name = f"cycle with {kind}: {nodes} nodes, {pods} running, {pods} waiting, {apps} apps: {placed} placed"
         yield figure(name, [second * 1e3 for second in seconds], "ms")

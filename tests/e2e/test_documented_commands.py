@@ -189,6 +189,9 @@ def demonstration() -> Iterator[Shell]:
             (here / "examples" / file.name).write_text(shorter)
         (here / "team.yaml").write_text(POD.replace("NAME", "team"))
         (here / "new-job.yaml").write_text(POD.replace("NAME", "new-job"))
+        tutorial = (ROOT / "docs/tutorial/first-answers.md").read_text()
+        train = tutorial.partition("```yaml\n")[2].partition("```")[0].replace("nvidia.com/gpu: 5", "nvidia.com/gpu: 4")
+        (here / "train.yaml").write_text(train)
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)
         with shell.running("kai demo --examples examples", until="applied the examples"):
@@ -197,7 +200,8 @@ def demonstration() -> Iterator[Shell]:
             assert running is not None
             shell.environment["KUBECONFIG"] = running.clusters["demo"].kubeconfig
             deadline = time.monotonic() + PATIENCE_S
-            there = "kai why default/never-fits && kai why job/full-node"
+            assert shell.run("kai load train.yaml --cluster demo").returncode == 0
+            there = "kai why default/never-fits && kai why job/full-node && kai why job/train -n default"
             while shell.run(there).returncode and time.monotonic() < deadline:
                 time.sleep(0.2)
             yield shell
@@ -234,7 +238,7 @@ def test_migrating_the_demonstrations_own_database_changes_nothing(demonstration
 
 @pytest.fixture(scope="module")
 def beside(demonstration: Shell) -> Iterator[Shell]:
-    """Another directory, where a simulated API server runs as `docs/simulator.md` has it, and simulated kubelets."""
+    """Another directory, with a simulated API server as `docs/reference/simulator.md` has it, and its kubelets."""
     with scratch_directory() as here:
         shell = Shell(here)
         (here / ".kai").mkdir()

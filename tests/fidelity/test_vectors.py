@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +139,19 @@ def test_fields_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     file.write_text(json.dumps(first))
     with pytest.raises(VectorError, match=r"line 1: missing required field `alloc` - at `\$.events"):
         list(read_vectors(file))
+
+
+def test_without_recorded_decisions_it_says_how_few_it_judges(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["make", "-s", "-o", ".venv/.installed", "fidelity", "ARGS=--only exact --quiet"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "KAI_SHARED": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    admits = judged(OURS).total().admits
+    first, *table = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert first == f"only {admits} verdicts of our own: no recorded ones in {tmp_path}/data/kubelet (see KAI_SHARED)"
+    assert [line.split()[1] for line in table if line.split()[:1] == ["all"]] == [str(admits)]

@@ -298,7 +298,7 @@ async def _promise_twice(url: str) -> None:
 
 
 def test_seals_can_be_read_by_another_program(kai: Run, tmp_path: Path) -> None:
-    """As docs/log.md has it: one JSON object a line, the digest of the line before it in `previous`."""
+    """As docs/explanation/log.md has it: one JSON object a line, the digest of the line before it in `previous`."""
     assert kai("audit", "seal", "seals")[0] == 0
     (line,) = (tmp_path / "seals").read_text().splitlines()
     found = msgspec.json.decode(line)

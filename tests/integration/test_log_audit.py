@@ -202,7 +202,7 @@ async def test_other_logs_cannot_be_audited(cluster: str) -> None:
 
 
 def test_the_hash_is_the_one_that_is_documented() -> None:
-    """Every field with its length before it, after the previous hash; see docs/log.md."""
+    """Every field with its length before it, after the previous hash; see docs/explanation/log.md."""
     import struct
     import uuid
 

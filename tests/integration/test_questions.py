@@ -122,16 +122,24 @@ def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: As
 def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask) -> None:
     code, said = ask("why", "ml/nobody", "--database-url", url)
     assert (code, said) == (1, "kai: the log has never heard of a pod ml/nobody\n")
+    for subject, close in (
+        ("default/aa", "default/a"),
+        ("default2/a", "default/a"),
+        ("node/n3", ""),
+        ("node/n00", "n0"),
+    ):
+        code, said = ask("why", subject, "--database-url", url)
+        assert (code, f"did you mean {close!r}?" in said) == (1, bool(close)), said
 
 
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        (("pods", "aa"), "pod 'aa' not found; did you mean 'a'?"),
+        (("po", "aa"), "pod 'aa' not found; did you mean 'a'?"),
         (("pods", "other/a"), "pod 'a' not found in namespace 'other'"),
         (("pods", "--node", "n11"), "node 'n11' not found; did you mean 'n1'?"),
         (("pods", "--queue", "defautl", "--pending"), "queue 'defautl' not found; did you mean 'default'?"),
-        (("queues", "nosuch"), "queue 'nosuch' not found"),
+        (("q", "nosuch"), "queue 'nosuch' not found"),
         (("nodes", "n00", "--watch"), "node 'n00' not found; did you mean 'n0'?"),
         (("clusters", "nosuch"), "no cluster 'nosuch' in the log"),
     ],
@@ -162,3 +170,9 @@ def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues
     code, said = ask("why", "queue/default", "--database-url", url)
     assert code == 0
     assert "default/a" in said or " a " in said
+
+
+def test_what_cannot_be_listed_is_answered_with_what_can(ask: Ask) -> None:
+    for word, told in (("jobs", "there are: pods, groups"), ("podz", "did you mean 'pod'?")):
+        code, said = ask("get", word)
+        assert (code, told in " ".join(said.replace("│", " ").split())) == (2, True), said

@@ -60,7 +60,7 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
     cluster = _cluster(layout, policy, others)
     one = _pod("asked", asked[0], init=asked[1])
     cluster.add_pod(one)
-    if not cluster.cycle().decisions or len(cluster.state.waiting) == len(others):
+    if not cluster.cycle().placements or len(cluster.state.waiting) == len(others):
         return
     entry = cluster.state.pods[one.uid]
     ended = [other for other in others if cluster.state.pods[other.uid].charged][:freed]

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.decisions import ClearReason, CycleResult, Eviction, EvictionReason
+from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
@@ -155,13 +155,14 @@ class Story:
         self.nobody_before_its_time(result, started)
         self.nobody_is_moved_too_often_or_in_vain(result, before)
         self.all_fits_once_they_are_gone(kept)
-        for decision in result.decisions:
+        for decision in result.placements:
             self.cluster.run(self.state.pods[decision.uid].pod)
         return result
 
     def no_partial_gang(self, result: CycleResult, before: dict[str, int]) -> None:
-        for unit in result.units:
-            for key in {decision.group for decision in unit.placed}:
+        for batch in result.batches:
+            placed = [one for one in batch.decisions if isinstance(one, payloads.PodPlaced)]
+            for key in {self.state.pods[one.uid].group for one in placed}:
                 workload = self.state.roster.workloads[key]
                 assert before[key] or workload.satisfied(workload.counts)
 
@@ -201,11 +202,13 @@ class Story:
     def nobody_is_moved_too_often_or_in_vain(self, result: CycleResult, before: dict[str, int]) -> None:
         """Moving is worth it, ends no Job, and leaves who was moved alone for a while."""
         sizes = PodSizes(self.state.columns)
-        for unit in result.units:
-            moved = [one for one in unit.evicted if one.reason == EvictionReason.CONSOLIDATED]
+        for batch in result.batches:
+            evicted = [one for one in batch.decisions if isinstance(one, payloads.EvictionDecided)]
+            nominated = [one for one in batch.decisions if isinstance(one, payloads.PodNominated)]
+            moved = [one for one in evicted if one.reason == EvictionReason.CONSOLIDATED]
             whole = {one.group for one in moved if not one.shrinks and before[one.group] > 1}
             cost = sum(sizes.of(self.state.pods[one.uid].requests) * (1 + (one.group in whole)) for one in moved)
-            assert not moved or cost < sum(sizes.of(self.state.pods[one.uid].requests) for one in unit.nominated)
+            assert not moved or cost < sum(sizes.of(self.state.pods[one.uid].requests) for one in nominated)
             assert all(one.failures_left is None or one.failures_left >= 0 for one in moved)
             for group in {one.group for one in moved}:
                 assert self.cluster.now - self.moved.get(group, 0) >= EngineConfig().consolidate_cooldown_us
@@ -234,8 +237,8 @@ class Story:
             for uid in sorted({*then.state.roster.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
             result = then.cycle()
-            taken = {item.uid for unit in result.units for item in unit.cleared if item.reason == ClearReason.TAKEN}
-            placed = {decision.uid for decision in result.decisions}
+            taken = {item.uid for item in result.cleared if item.reason == ClearReason.TAKEN}
+            placed = {decision.uid for decision in result.placements}
             for uid in nominated.keys() - taken - placed:
                 rules = nominated[uid]
                 assert not alone or uid in kept
@@ -291,7 +294,7 @@ class Story:
         assert encode_state(self.state) == saved
 
 
-def _for_others(result: CycleResult) -> list[Eviction]:
+def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
     """Evictions for somebody's sake; a gang that is stale goes for its own."""
     return [eviction for eviction in result.evictions if eviction.preemptor]
 
@@ -312,7 +315,7 @@ def test_what_no_cycle_does(
     for left in range(50):
         told.take(Step("go"))
         result = told.cycle()
-        if not result.units:
+        if not result.batches:
             break
         assert left < 49, "does not come to rest"
     events = told.cluster.events
@@ -336,7 +339,7 @@ def crowded() -> Workloads:
     cluster.gang("a", 3, cpu=2, memory=4, gpu=4, priority=2)
     cluster.gang("b", 4, least=2, cpu=2, memory=4, gpu=3, priority=5)
     result = cluster.cycle()
-    cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.decisions))
+    cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.placements))
     cluster.gang("c", 2, cpu=4, memory=8, gpu=8, priority=9)
     cluster.gang("d", 6, least=2, cpu=1, memory=1, gpu=2, priority=4)
     return cluster

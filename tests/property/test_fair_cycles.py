@@ -48,14 +48,14 @@ def test_cycles_end_with_everybody_within_a_unit_of_the_share(
         nonlocal made
         for _ in range(40):
             result = cluster.cycle(CONFIG)
-            for decision in result.decisions:
+            for decision in result.placements:
                 cluster.run(cluster.state.pods[decision.uid].pod)
             for eviction in result.evictions:
                 victim = cluster.state.pods[eviction.uid].pod
                 cluster.delete_pod(victim)
                 made += 1
                 cluster.add_pod(pod(f"again-{made}", cpu=1, gpu=1, labels=victim.labels, owner=OWNER, created_at=made))
-            if not result.units:
+            if not result.batches:
                 return
         raise AssertionError("does not come to rest")
 

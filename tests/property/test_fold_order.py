@@ -27,7 +27,7 @@ def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
             containers = [container(f"c{place}", kind, **request) for place, (kind, request) in enumerate(ordered)]
             one = cluster.add_pod(pod(f"{node}-{index}", *containers))
             story.append((f"pod/{one.uid}", payloads.PodObserved(one)))
-            for decision in cluster.cycle().decisions:
+            for decision in cluster.cycle().placements:
                 ids = (one.uid, "default", one.name, node)
                 placed = payloads.PodPlaced(*ids, "c/1", decision.pod_class, decision.placement)
                 story.append((f"pod/{one.uid}", placed))

@@ -205,7 +205,7 @@ def test_every_decision_of_a_cycle_is_allowed_when_it_is_taken(given_: tuple[lis
     cluster, oracle = of(*given_)
     by_uid = {uid: entry.pod for uid, entry in cluster.state.pods.items()}
     result = cluster.cycle()
-    for decision in result.decisions:
+    for decision in result.placements:
         new = by_uid[decision.uid]
         assert oracle.allows(new, decision.node)
         oracle.there.append((new, decision.node))

@@ -33,7 +33,7 @@ def test_scores_never_change_who_may_run(layout: list[Any], request: dict[str, A
         found = []
         for index in range(len(layout) + 1):
             cluster.add_pod(pod(f"p{index}", **request))
-            decisions = cluster.cycle(config).decisions
+            decisions = cluster.cycle(config).placements
             if not decisions:
                 break
             found.append(decisions[0].node)

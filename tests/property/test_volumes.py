@@ -78,7 +78,7 @@ class Story:
                 key = f"default/{name}"
                 assert holders.setdefault(found, key) == key, "a volume of two claims"
         assert len(set(holders.values())) == len(holders), "a claim with two volumes"
-        for decision in result.decisions:
+        for decision in result.placements:
             entry = state.pods[decision.uid]
             for name, found in entry.volumes.items():
                 given, asked = book.volumes[found], book.claims[f"default/{name}"]

@@ -17,7 +17,7 @@ from tests.tools.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
-DOCS = Path(__file__).parents[3] / "docs/simulator.md"
+DOCS = Path(__file__).parents[3] / "docs/reference/simulator.md"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 MANIFESTS: dict[str, tuple[str, Json]] = {
@@ -106,7 +106,7 @@ async def test_a_pod_in_the_playground_tolerates_the_taint_of_gpu_nodes(start_se
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
 async def test_the_documented_first_tries_are_scheduled(start_server: ServerFactory, tmp_path: Path) -> None:
-    """The commands of docs/simulator.md, as they stand there."""
+    """The commands of docs/reference/simulator.md, as they stand there."""
     text = DOCS.read_text()
     commands = text[text.index("kubectl run hello") : text.index("```", text.index("kubectl run hello"))]
     server = await start_server(controllers=ControllerOptions(default_scheduler=True), demonstration=True, https_port=0)

@@ -249,11 +249,11 @@ async def test_a_full_disk_stops_no_pod_and_readiness_says_so_until_there_is_roo
         assert await fleet.holding("node-0") == held, "what happened on the full disk is in the journal by now"
 
 
-OPERATIONS = Path(__file__).parents[3] / "docs/operations.md"
+OPERATIONS = Path(__file__).parents[3] / "docs/how-to/run-on-one-machine.md"
 
 
 async def test_the_documented_line_joins_a_fleet(server: ApiServer, tmp_path: Path) -> None:
-    """`kai fleet` as docs/operations.md has it, on an API server that knows nothing of NodeResourceTopologies."""
+    """`kai fleet` as the guide has it, on an API server that knows nothing of NodeResourceTopologies."""
     (line,) = [line for line in OPERATIONS.read_text().splitlines() if line.startswith("kai fleet ")]
     server.write_http_kubeconfig(tmp_path / "FILE")
     process = await asyncio.create_subprocess_exec(

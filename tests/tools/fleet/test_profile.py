@@ -160,9 +160,9 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_documentation_is_a_profile() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "fleet.md").read_text()
     example = page.split("```yaml\n")[1].split("```")[0]
-    specs = expand(parse_profile(example, source="docs/fleet.md"))
+    specs = expand(parse_profile(example, source="docs/reference/fleet.md"))
     assert [spec.name for spec in specs] == [f"gpu-{number}" for number in range(8)]
     assert specs[0].group.timing.run_seconds == 3600
 

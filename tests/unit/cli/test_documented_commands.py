@@ -15,7 +15,10 @@ from kai_cli.main import app
 ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    # Decisions tell of their time, and the page of commands is the command line's own words.
+    *sorted(
+        page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions" and page.stem != "commands"
+    ),
 ]
 
 #: What stands for something in the documentation, and one such thing. Longer ones first.

@@ -205,7 +205,7 @@ def test_other_pods_of_an_owner_may_be_moved_meanwhile() -> None:
     result = cluster.cycle()
     assert moved(cluster, result) == {"web-0"}
     again(cluster, result, "n2", "-again")
-    cluster.run(*(cluster.state.pods[one.uid].pod for one in cluster.cycle().decisions))
+    cluster.run(*(cluster.state.pods[one.uid].pod for one in cluster.cycle().placements))
     cluster.add_pod(pod("second", cpu=1, gpu=8))
     assert moved(cluster, cluster.cycle()) == {"web-1"}
 

@@ -26,7 +26,7 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
         cluster.add_pod(pod(name, cpu=cpu))
     result = cluster.cycle()
-    assert [decision.name for decision in result.decisions] == ["a", "b"]
+    assert [decision.name for decision in result.placements] == ["a", "b"]
     reason = result.pending[0].reasons[0]
     assert reason == Reason(
         code=NumaRefusal.ZONE_SHORT,
@@ -64,7 +64,7 @@ def test_blind_to_numa_all_three_go() -> None:
     cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
         cluster.add_pod(pod(name, cpu=cpu))
-    assert len(cluster.cycle(EngineConfig(numa=False)).decisions) == 3
+    assert len(cluster.cycle(EngineConfig(numa=False)).placements) == 3
 
 
 def test_order_is_priority_then_age_then_name() -> None:
@@ -74,7 +74,7 @@ def test_order_is_priority_then_age_then_name() -> None:
     cluster.add_pod(pod("b", cpu=1, created_at=1))
     cluster.add_pod(pod("a", cpu=1, created_at=1))
     cluster.add_pod(pod("vip", cpu=1, created_at=3, priority=10))
-    assert [decision.name for decision in cluster.cycle().decisions] == ["vip", "a", "b", "young"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["vip", "a", "b", "young"]
 
 
 def test_gpu_pods_fill_nodes_and_others_stay_off_them() -> None:
@@ -83,13 +83,13 @@ def test_gpu_pods_fill_nodes_and_others_stay_off_them() -> None:
     cluster.add_node("gpu-2", cpu=64, gpu=8)
     cluster.add_node("cpu-1", cpu=64)
     cluster.add_pod(pod("first", cpu=1, gpu=2))
-    assert cluster.cycle().decisions[0].node == "gpu-1", "equal score: the first by name"
+    assert cluster.cycle().placements[0].node == "gpu-1", "equal score: the first by name"
     cluster.add_pod(pod("second", cpu=1, gpu=2))
     cluster.add_pod(pod("plain", cpu=1))
-    assert {d.name: d.node for d in cluster.cycle().decisions} == {"second": "gpu-1", "plain": "cpu-1"}
+    assert {d.name: d.node for d in cluster.cycle().placements} == {"second": "gpu-1", "plain": "cpu-1"}
     cluster.add_pod(pod("third", cpu=1, gpu=2))
     spread = EngineConfig(placement_strategy=PlacementStrategy.SPREAD)
-    assert cluster.cycle(spread).decisions[0].node == "gpu-2"
+    assert cluster.cycle(spread).placements[0].node == "gpu-2"
 
 
 def test_node_rules_name_what_is_wrong() -> None:
@@ -115,7 +115,7 @@ def test_node_rules_name_what_is_wrong() -> None:
     }
     assert found[Code.UNTOLERATED_TAINT].detail == "k=v:NoSchedule"
     cluster.add_pod(pod("q", cpu=2, node_selector={"zone": "z"}, tolerations=(Toleration("k", "Exists"),)))
-    assert [decision.node for decision in cluster.cycle().decisions] == ["e"]
+    assert [decision.node for decision in cluster.cycle().placements] == ["e"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_node_affinity_operators(requirement: Requirement, nodes: set[str]) -> N
         cluster.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=1, labels=labels)))
     for number in range(4):
         cluster.add_pod(pod(f"p{number}", cpu=1, node_affinity=((requirement,),)))
-    assert {decision.node for decision in cluster.cycle().decisions} == nodes
+    assert {decision.node for decision in cluster.cycle().placements} == nodes
 
 
 def test_a_cordoned_node_takes_those_that_tolerate_it() -> None:
@@ -145,7 +145,7 @@ def test_a_cordoned_node_takes_those_that_tolerate_it() -> None:
     cluster.record("node/a", payloads.NodeObserved(node("a", unschedulable=True, cpu=8)))
     cluster.add_pod(pod("p", cpu=1))
     cluster.add_pod(pod("q", cpu=1, tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),)))
-    assert [decision.name for decision in cluster.cycle().decisions] == ["q"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["q"]
 
 
 def test_pod_slots_and_unknown_resources_are_resources() -> None:
@@ -154,7 +154,7 @@ def test_pod_slots_and_unknown_resources_are_resources() -> None:
     cluster.add_pod(pod("a", cpu=1))
     cluster.add_pod(pod("b", cpu=1))
     result = cluster.cycle()
-    assert len(result.decisions) == 1
+    assert len(result.placements) == 1
     assert result.pending[0].reasons[0].resource == "pods"
     cluster.add_pod(pod("fpga", **{"example.com/fpga": 1}))
     fpga = next(item for item in cluster.cycle().pending if item.reasons[0].resource != "pods")
@@ -181,9 +181,9 @@ def test_a_terminating_pod_holds_what_it_holds() -> None:
     cluster.add_pod(pod("p", cpu=4, created_at=2))
     cluster.add_pod(pod("q", cpu=4, created_at=3))
     result = cluster.cycle()
-    assert {decision.name for decision in result.decisions} == {"small", "p"}
+    assert {decision.name for decision in result.placements} == {"small", "p"}
     cluster.delete_pod(going)
-    assert cluster.cycle().decisions == (), "one CPU of zone 0 is taken"
+    assert cluster.cycle().placements == (), "one CPU of zone 0 is taken"
 
 
 def test_held_back_pods_say_so() -> None:
@@ -192,7 +192,7 @@ def test_held_back_pods_say_so() -> None:
     cluster.add_pod(pod("gated", cpu=1, scheduling_gates=("team/quota",)))
     assert reasons_of(cluster)[Code.SCHEDULING_GATED].detail == "team/quota"
     cluster.add_pod(pod("gated", cpu=1))
-    assert len(cluster.cycle().decisions) == 1
+    assert len(cluster.cycle().placements) == 1
     cluster.add_pod(pod("spread", cpu=1, unsupported=("topologySpreadConstraints",)))
     assert reasons_of(cluster)[Code.UNSUPPORTED].detail == "topologySpreadConstraints"
 
@@ -209,7 +209,7 @@ def test_ignored_resources_are_not_aligned() -> None:
     cluster.add_pod(pod("p", cpu=2, memory=15))
     assert NumaRefusal.NEVER_FITS in reasons_of(cluster)
     result = cluster.cycle(EngineConfig(ignore_list=("memory",)))
-    assert [decision.name for decision in result.decisions] == ["p"]
+    assert [decision.name for decision in result.placements] == ["p"]
 
 
 def test_stale_available_is_ignored_unless_trusted() -> None:
@@ -219,12 +219,12 @@ def test_stale_available_is_ignored_unless_trusted() -> None:
     cluster.add_node("n1", full, full, available=(empty, full))
     cluster.add_pod(pod("p", cpu=3))
     trusting = EngineConfig(reconstruct_available=False)
-    placement = cluster.cycle(trusting).decisions[0].placement
+    placement = cluster.cycle(trusting).placements[0].placement
     assert placement is not None
     assert placement.containers[0].mask == ("node-1",)
     cluster.add_pod(pod("q", cpu=3))
-    assert cluster.cycle(trusting).decisions == (), "the decision of before is taken off what was published"
-    placement = cluster.cycle().decisions[0].placement
+    assert cluster.cycle(trusting).placements == (), "the decision of before is taken off what was published"
+    placement = cluster.cycle().placements[0].placement
     assert placement is not None
     assert placement.containers[0].mask == ("node-0",)
 

@@ -35,7 +35,7 @@ def leaves(cluster: Workloads, one: Pod) -> None:
 
 
 def cleared(result: CycleResult) -> list[tuple[str, str]]:
-    return [(item.name, item.reason) for unit in result.units for item in unit.cleared]
+    return [(item.name, item.reason) for item in result.cleared]
 
 
 def nominated(name: str, node: str = "n0", gpu: int = 8, **kwargs: Any) -> Pod:
@@ -54,7 +54,7 @@ def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: b
     if restarted:
         cluster.state = decode_state(encode_state(cluster.state))
     result = cluster.cycle()
-    assert not result.units
+    assert not result.batches
     if scheduler == OTHER:
         return
     reasons = pending_reasons(cluster.state.pods["uid-first"], cluster.state)
@@ -92,7 +92,7 @@ def test_the_nominated_goes_first_when_its_victims_are_gone_and_keeps_nothing_if
     cluster.add_pod(pod("other", cpu=1, gpu=8))
     result = cluster.cycle()
     assert cleared(result) == [("gang-0", ClearReason.NOTHING_LEAVES)]
-    assert not result.decisions, "for this cycle it had been kept"
+    assert not result.placements, "for this cycle it had been kept"
     assert cluster.placed(cluster.cycle()) == {"other": "n0"}
 
 
@@ -113,7 +113,7 @@ def test_it_is_given_up_after_a_while() -> None:
     cluster = nodes(1)
     leaves(cluster, runs(cluster, "victim", "n0"))
     cluster.add_pod(nominated("first"))
-    assert not cluster.cycle().units
+    assert not cluster.cycle().batches
     cluster.now += EngineConfig().nomination_us
     assert cleared(cluster.cycle()) == [("first", ClearReason.GAVE_UP)]
 
@@ -123,7 +123,7 @@ def test_a_status_that_names_no_node_any_more_lets_go() -> None:
     leaves(cluster, runs(cluster, "victim", "n0", gpu=4))
     first = cluster.add_pod(nominated("first", scheduler_name=OTHER))
     thief = cluster.add_pod(pod("thief", cpu=1, gpu=4))
-    assert not cluster.cycle().units
+    assert not cluster.cycle().batches
     cluster.see(first, nominated_node="")
     assert cluster.placed(cluster.cycle()) == {thief.name: "n0"}
 

@@ -20,7 +20,7 @@ def test_a_gang_starts_as_a_whole_in_one_unit_or_leaves_no_trace() -> None:
     cluster.gang("fits", 4, cpu=1, gpu=4, created_at=1)
     result = cluster.cycle()
     assert cluster.placed(result) == {"fits-0": "n1", "fits-1": "n1", "fits-2": "n2", "fits-3": "n2"}
-    assert len(result.units) == 1
+    assert len(result.batches) == 1
     (group,) = result.groups
     assert (group.group, group.pods) == (f"{SIGS_POD_GROUP}/default/big", 5)
     assert (group.reasons[0].code, group.reasons[0].need, group.reasons[0].free) == (Code.GANG_SHORT, 5, 4)
@@ -37,7 +37,7 @@ def test_a_gang_waits_for_all_its_pods_and_for_gates() -> None:
     (group,) = cluster.cycle().groups
     assert [reason.code for reason in group.reasons] == [Code.SCHEDULING_GATED]
     cluster.members("g", [3], cpu=1)
-    assert len(cluster.cycle().decisions) == 3
+    assert len(cluster.cycle().placements) == 3
 
 
 def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() -> None:
@@ -48,9 +48,9 @@ def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() 
     units = decide(cluster.state, EngineConfig(), shard="s", now=cluster.now, actor="test").units[1:]
     result = cluster.cycle()
     assert set(cluster.placed(result)) == {"elastic-0", "elastic-1", "late-0", "elastic-2"}
-    names = [[decision.name for decision in unit.placed] for unit in result.units]
+    names = [[decision.name for decision in batch.decisions] for batch in result.batches]
     assert names == [["elastic-0", "elastic-1"], ["late-0"], ["elastic-2"]], "kubelets see them as they were charged"
-    assert [unit.stands_on for unit in result.units] == [-1, -1, 0]
+    assert [batch.depends_on for batch in result.batches] == [-1, -1, 0]
     assert set(units[2].expect) == {*units[0].expect, "pod/uid-elastic-2"}, "what it grows by falls with its start"
 
 
@@ -63,7 +63,7 @@ def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() ->
     assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-a-1"}, "b is not complete"
     cluster.subgroup("b", "g", 2, cpu=2)
     result = cluster.cycle()
-    assert not result.decisions, "three CPUs are left, and b starts as a whole"
+    assert not result.placements, "three CPUs are left, and b starts as a whole"
     cluster.add_node("n2", cpu=2)
     assert set(cluster.placed(cluster.cycle())) == {"g-b-0", "g-b-1"}
 
@@ -77,12 +77,12 @@ def test_gangs_of_a_gang_group_start_at_once_or_none_does() -> None:
     assert group.reasons[0].code == Code.GANG_GROUP
     cluster.gang("worker", 3, group={"together": together}, cpu=1)
     result = cluster.cycle()
-    assert not result.decisions
+    assert not result.placements
     assert result.groups[0].reasons[0].code == Code.GANG_SHORT
     cluster.add_node("n2", cpu=1)
     result = cluster.cycle()
-    assert len(result.decisions) == 4
-    assert len(result.units) == 1
+    assert len(result.placements) == 4
+    assert len(result.batches) == 1
 
 
 def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
@@ -93,7 +93,7 @@ def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
     cluster.gang("yes", 2, cpu=2, memory=8, gpu=4, created_at=1)
     result = cluster.cycle()
     assert set(cluster.placed(result)) == {"yes-0", "yes-1"}
-    assert cluster.cycle().decisions == ()
+    assert cluster.cycle().placements == ()
 
 
 def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
@@ -134,7 +134,7 @@ def test_members_that_ended_well_count_towards_the_minimum(ended: int, lost: int
     for one in pods[3 - lost :]:
         cluster.delete_pod(one)
     cluster.members("g", range(7, 7 + waits), cpu=1)
-    assert len(cluster.cycle().decisions) == placed
+    assert len(cluster.cycle().placements) == placed
     cluster.now += 3_600_000_000
     assert not cluster.cycle().evictions, "it is at its end"
 
@@ -163,12 +163,12 @@ def test_match_policies(policy: MatchPolicy, lost: int, come: int, placed: int, 
     cluster = Workloads()
     cluster.add_node("n1", cpu=9)
     pods = cluster.gang("g", 3, cpu=1, group={"match_policy": policy, "staleness_grace_us": 5_000_000})
-    assert len(cluster.cycle().decisions) == 3
+    assert len(cluster.cycle().placements) == 3
     cluster.run(pods)
     for one in pods[:lost]:
         cluster.delete_pod(one)
     cluster.members("g", range(7, 7 + come), cpu=1)
-    assert len(cluster.cycle().decisions) == placed
+    assert len(cluster.cycle().placements) == placed
     cluster.now += 6_000_000
     assert len(cluster.cycle().evictions) == stale
 
@@ -178,9 +178,9 @@ def test_before_it_was_whole_once_every_policy_waits_for_all(policy: MatchPolicy
     cluster = Workloads()
     cluster.add_node("n1", cpu=9)
     cluster.gang("g", 2, least=3, cpu=1, group={"match_policy": policy})
-    assert not cluster.cycle().decisions
+    assert not cluster.cycle().placements
     cluster.members("g", [7], cpu=1)
-    assert len(cluster.cycle().decisions) == 3
+    assert len(cluster.cycle().placements) == 3
 
 
 def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
@@ -192,7 +192,7 @@ def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
         cluster.see(one, phase="Succeeded")
         cluster.delete_pod(one)
     cluster.members("g", [7], cpu=1)
-    assert not cluster.cycle().decisions, "it is a gang anew"
+    assert not cluster.cycle().placements, "it is a gang anew"
 
 
 def test_a_gang_of_which_members_ended_well_is_evicted_whole() -> None:
@@ -227,7 +227,7 @@ def test_the_tree_of_a_running_group_may_change() -> None:
     cluster.delete_pod(pods[0])
     assert dict(workload.counts) == {"a": 1}
     cluster.subgroup("b", "g", 1, cpu=1)
-    assert not cluster.cycle().decisions
+    assert not cluster.cycle().placements
     cluster.add_pod(pods[0])
     assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-b-0"}
 

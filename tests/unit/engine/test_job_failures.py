@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.decisions import Eviction
 from kaicore.rules.engine.explain.reasons import Code, render
+from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.why import pending_reasons, tell
 
@@ -104,7 +104,7 @@ def test_who_leaves_already_is_counted() -> None:
     assert not cluster.cycle(EngineConfig(consolidate_cooldown_us=0)).evictions
 
 
-def preempted(cluster: Workloads) -> list[Eviction]:
+def preempted(cluster: Workloads) -> list[EvictionDecided]:
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     return list(cluster.cycle().evictions)
 
@@ -171,7 +171,7 @@ def test_members_that_succeeded_count_whether_or_not_they_are_still_there(
     for number in range(there):
         cluster.add_pod(pod(f"g-{number}", cpu=1, gpu=1, node_name="n0", phase="Succeeded", owner=owner))
     cluster.add_pod(pod("g-last", cpu=1, gpu=1, owner=owner))
-    assert bool(cluster.cycle().decisions) is starts
+    assert bool(cluster.cycle().placements) is starts
 
 
 def test_a_gang_that_waits_starts_when_its_owner_tells_of_those_who_have_ended() -> None:
@@ -185,6 +185,6 @@ def test_a_gang_that_waits_starts_when_its_owner_tells_of_those_who_have_ended()
         cluster.delete_pod(one)
     cluster.delete_pod(first[2])
     cluster.add_pod(pod("g-3", cpu=1, gpu=1, owner=owner))
-    assert not cluster.cycle().decisions
+    assert not cluster.cycle().placements
     gang_of(cluster, 2)
     assert set(cluster.placed(cluster.cycle())) == {"g-3"}

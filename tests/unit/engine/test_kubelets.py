@@ -49,7 +49,7 @@ def test_devices_of_no_zone_are_hinted_by_older_kubelets_only() -> None:
         zones = (amounts(cpu=6, gpu=0), amounts(cpu=2, gpu=2))
         cluster.record("nrt/n1", payloads.TopologyObserved(topology("n1", *zones)))
         cluster.add_pod(pod("p", cpu=4, gpu=0))
-        assert bool(cluster.cycle().decisions) is placed
+        assert bool(cluster.cycle().placements) is placed
 
 
 def test_whole_cores_only_is_configured_by_label_and_named_as_reason() -> None:
@@ -61,7 +61,7 @@ def test_whole_cores_only_is_configured_by_label_and_named_as_reason() -> None:
     assert (reason.code, reason.rejection) == (NumaRefusal.NEVER_FITS, "SMTAlignmentError")
     assert "requested 3 cpus not multiple cpus per core = 2" in render(reason)
     elsewhere = EngineConfig(kubelets=(KubeletOverride(match_labels={"pool": "x"}, cpu_options=("full-pcpus-only",)),))
-    assert cluster.cycle(elsewhere).decisions
+    assert cluster.cycle(elsewhere).placements
 
 
 def test_an_override_beats_what_is_published() -> None:
@@ -71,7 +71,7 @@ def test_an_override_beats_what_is_published() -> None:
     strict = EngineConfig(kubelets=(KubeletOverride(topology_policy=TopologyPolicy.SINGLE_NUMA_NODE),))
     assert reason_of(cluster, strict).rejection == "TopologyAffinityError"
     loose = EngineConfig(kubelets=(*strict.kubelets, KubeletOverride(cpu_manager=False, memory_manager=False)))
-    assert cluster.cycle(loose).decisions
+    assert cluster.cycle(loose).placements
 
 
 def test_the_seeds_rule_can_be_chosen() -> None:
@@ -79,8 +79,8 @@ def test_the_seeds_rule_can_be_chosen() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
     cluster.add_pod(pod("p", qos=QosClass.BURSTABLE, cpu=1, gpu=3))
-    assert cluster.cycle().decisions == ()
-    assert cluster.cycle(EngineConfig(evaluator=Evaluator.COUNTING)).decisions
+    assert cluster.cycle().placements == ()
+    assert cluster.cycle(EngineConfig(evaluator=Evaluator.COUNTING)).placements
 
 
 def foreign(name: str, **fields: Any) -> Pod:
@@ -106,7 +106,7 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     restored = decode_state(encode_state(cluster.state))
     assert restored.charges.history_gap("n1") == since
     result = cluster.cycle(EngineConfig())
-    assert [decision.name for decision in result.decisions] == ["p"], "zone 1 is taken, though no record says by whom"
+    assert [decision.name for decision in result.placements] == ["p"], "zone 1 is taken, though no record says by whom"
     detail = result.pending[0].reasons[0].detail
     assert f"history incomplete since position {since.since}" in detail
     observe(cluster, "before", amounts(cpu=3), "node-1")
@@ -137,9 +137,9 @@ def test_pods_may_wait_for_the_observation() -> None:
     waiting = EngineConfig(wait_for_observation=True)
     assert reason_of(cluster, waiting).code == Code.HISTORY_INCOMPLETE
     cluster.add_pod(pod("indifferent", qos=QosClass.BURSTABLE, cpu=1))
-    assert [decision.name for decision in cluster.cycle(waiting).decisions] == ["indifferent"]
+    assert [decision.name for decision in cluster.cycle(waiting).placements] == ["indifferent"]
     observe(cluster, "before", amounts(cpu=1, gpu=1))
-    assert [decision.name for decision in cluster.cycle(waiting).decisions] == ["p"]
+    assert [decision.name for decision in cluster.cycle(waiting).placements] == ["p"]
     assert GPU in cluster.state.columns.zones.resources
 
 
@@ -148,7 +148,7 @@ def test_memory_of_init_containers_is_free_once_the_pod_runs() -> None:
     cluster.add_node("n1", amounts(cpu=8, memory=10), amounts(cpu=8, memory=10))
     setup = container("setup", ContainerKind.INIT, cpu=1, memory=8)
     one = cluster.add_pod(pod("p", setup, container(cpu=1, memory=2)))
-    assert cluster.cycle().decisions
+    assert cluster.cycle().placements
     fields = {name: getattr(one, name) for name in one.__struct_fields__}
     cluster.add_pod(type(one)(**(fields | {"node_name": "n1"})))
     zones = cluster.state.columns.zones

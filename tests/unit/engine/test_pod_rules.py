@@ -67,7 +67,7 @@ def running(cluster: Cluster, name: str, on: str, **more: object) -> Pod:
 
 
 def placed(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, str]:
-    return {decision.name: decision.node for decision in cluster.cycle(config).decisions}
+    return {decision.name: decision.node for decision in cluster.cycle(config).placements}
 
 
 def why(cluster: Cluster) -> dict[str, tuple[int, str]]:
@@ -216,7 +216,7 @@ def test_one_cycle_spreads_keeps_apart_and_keeps_together() -> None:
     for number in range(4):
         cluster.add_pod(pod(f"p{number}", cpu=1, labels=WEB, rules=away("web", HOST)))
     result = cluster.cycle()
-    assert sorted(decision.node for decision in result.decisions) == ["a1", "a2", "b1"]
+    assert sorted(decision.node for decision in result.placements) == ["a1", "a2", "b1"]
     assert [(reason.code, reason.nodes) for reason in result.pending[0].reasons] == [(Code.POD_ANTI_AFFINITY, 3)]
     cluster = zones(a="a1", b="b1")
     for number in range(12):

@@ -32,7 +32,7 @@ def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> Non
     assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}
     assert cluster.nominated(result) == {"high": "n0"}
     assert result.evictions[0].preemptor == "Pod/default/high"
-    assert len(result.units) == 1, "room and victims are one decision"
+    assert len(result.batches) == 1, "room and victims are one decision"
     cluster.add_pod(pod("thief", cpu=1, gpu=8, priority=1))
     again = cluster.cycle()
     assert not again.evictions
@@ -141,10 +141,10 @@ def test_members_of_a_gang_are_all_nominated() -> None:
     assert cluster.nominated(result) == {"high-0": "n0", "high-1": "n1"}
     cluster.delete_pod(low[0])
     waiting = cluster.cycle()
-    assert not waiting.decisions, "half of a gang is nothing"
+    assert not waiting.placements, "half of a gang is nothing"
     assert waiting.groups[0].reasons[0].code == Code.WAITS_FOR_VICTIMS
     cluster.delete_pod(low[1])
-    assert len(cluster.cycle().decisions) == 2
+    assert len(cluster.cycle().placements) == 2
 
 
 def test_what_leaves_anyway_is_waited_for_and_nobody_else_is_evicted() -> None:
@@ -167,7 +167,7 @@ def test_an_eviction_that_failed_has_the_room_given_up_and_another_victim_looked
     failed = payloads.EvictionFailed(first.uid, "default", first.name, first.node, 429, "TooManyRequests")
     cluster.record(f"pod/{first.uid}", failed)
     result = cluster.cycle()
-    assert [cleared.reason for unit in result.units for cleared in unit.cleared] == [ClearReason.NO_LONGER_FITS]
+    assert [cleared.reason for cleared in result.cleared] == [ClearReason.NO_LONGER_FITS]
     assert len(result.evictions) == 1
 
 
@@ -181,8 +181,8 @@ def test_higher_priority_takes_room_that_is_kept_for_lower() -> None:
     cluster.add_pod(pod("top", cpu=1, gpu=8, priority=9))
     result = cluster.cycle()
     assert cluster.placed(result) == {"top": "n0"}
-    (unit,) = result.units
-    assert [(cleared.name, cleared.reason) for cleared in unit.cleared] == [("middle", ClearReason.TAKEN)]
+    assert len(result.batches) == 1
+    assert [(cleared.name, cleared.reason) for cleared in result.cleared] == [("middle", ClearReason.TAKEN)]
 
 
 def test_who_never_preempts() -> None:
@@ -273,8 +273,7 @@ def test_room_is_not_kept_for_ever() -> None:
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     assert cluster.cycle().evictions
     cluster.now += EngineConfig().nomination_us
-    (unit, *_) = cluster.cycle().units
-    assert [cleared.reason for cleared in unit.cleared] == [ClearReason.GAVE_UP]
+    assert [cleared.reason for cleared in cluster.cycle().cleared] == [ClearReason.GAVE_UP]
 
 
 def test_cycles_come_to_rest() -> None:
@@ -284,7 +283,7 @@ def test_cycles_come_to_rest() -> None:
     last = -1
     for _ in range(20):
         result = cluster.cycle()
-        cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.decisions))
+        cluster.run(*(cluster.state.pods[decision.uid].pod for decision in result.placements))
         cluster.go(result)
-        last = len(result.units)
+        last = len(result.batches)
     assert last == 0

@@ -192,7 +192,7 @@ def _queue_limit() -> Workloads:
     cluster = cluster_of(queue("a", quota=4, limit=4), queue("b", quota=4))
     cluster.full(cluster.add_pod(of("first", "a", 3)), cluster.add_pod(of("b", "b", 1)))
     cluster.add_pod(of("new", "a", 3, created_at=9))
-    assert not cluster.cycle().decisions
+    assert not cluster.cycle().placements
     return cluster
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kaicore.analysis.inquiry import listing
+from kaicore.analysis.inquiry import cycle_rows
 from kaicore.analysis.inquiry.answers import CycleRow, Selection
 from kaicore.analysis.inquiry.asking import Inquiry
 from kaicore.analysis.inquiry.following import KeptState
@@ -85,7 +85,7 @@ async def test_a_log_that_does_not_answer_costs_nothing_that_was_folded(log: Mem
 async def test_the_last_cycles_are_found_from_the_end_and_an_old_one_by_its_name(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_WINDOW", 10)
+    monkeypatch.setattr(cycle_rows, "_WINDOW", 10)
     facts = Facts(log, "c")
     for number in range(30):
         cycle = payloads.CycleCompleted(

@@ -79,7 +79,7 @@ def test_where_a_policy_is_kept(case: tuple[str, list[Any], str, str, dict[str, 
     cluster = Cluster()
     cluster.add_node("n1", *zones, policy=policy, allocatable={**amounts(cpu=64, memory=64, gpu=8, nic=8), "pods": 9})
     cluster.add_pod(asking(own, resources, **asked))
-    assert bool(cluster.cycle().decisions) == taken
+    assert bool(cluster.cycle().placements) == taken
 
 
 def test_containers_may_be_on_different_zones_unless_the_node_looks_at_pods() -> None:
@@ -88,7 +88,7 @@ def test_containers_may_be_on_different_zones_unless_the_node_looks_at_pods() ->
         cluster = Cluster()
         cluster.add_node("n1", *[amounts(cpu=4, gpu=1)] * 2, policy=BEST, scope=scope)
         cluster.add_pod(asking(SINGLE, containers=containers))
-        assert bool(cluster.cycle().decisions) == taken, scope
+        assert bool(cluster.cycle().placements) == taken, scope
 
 
 def reason_of(cluster: Cluster, one: Pod, config: EngineConfig | None = None) -> Reason:
@@ -111,7 +111,7 @@ def test_reasons_tell_never_from_not_now() -> None:
     cluster.delete_pod(pod("never"))
     for number in range(2):
         cluster.add_pod(pod(f"taker{number}", cpu=7, gpu=1))
-    assert len(cluster.cycle().decisions) == 2
+    assert len(cluster.cycle().placements) == 2
     now = reason_of(cluster, asking(SINGLE, GPU, name="now", cpu=1, gpu=2))
     assert now.code == Code.OWN_POLICY_NOW
 
@@ -124,7 +124,7 @@ def test_nodes_that_do_not_tell_their_zones_keep_no_policy() -> None:
     assert "that do not tell what is asked for by zone" in render(reason)
     assert asking(SINGLE, cpu=0.5, name="q").annotations, "of this one nothing is aligned anywhere"
     cluster.add_pod(asking(SINGLE, cpu=0.5, name="q"))
-    assert [decision.name for decision in cluster.cycle().decisions] == ["q"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["q"]
 
 
 def test_a_wish_ranks_by_the_resources_it_names() -> None:
@@ -133,7 +133,7 @@ def test_a_wish_ranks_by_the_resources_it_names() -> None:
     cluster.add_node("a", zone, zone, policy="none")
     cluster.add_node("b", zone, amounts(cpu=8, gpu=0), policy="none")
     cluster.add_pod(asking(BEST, GPU, cpu=2, gpu=2))
-    assert [decision.node for decision in cluster.cycle().decisions] == ["b"]
+    assert [decision.node for decision in cluster.cycle().placements] == ["b"]
 
 
 def test_policies_make_classes() -> None:

@@ -41,7 +41,7 @@ def test_fewest_zones_then_the_closest(
 def node_for(cluster: Cluster, config: EngineConfig, **asked: Any) -> str:
     """The node that a cycle chooses for one more pod."""
     cluster.add_pod(pod(f"p{len(cluster.events)}", **asked))
-    (decision,) = cluster.cycle(config).decisions
+    (decision,) = cluster.cycle(config).placements
     return decision.node
 
 
@@ -65,7 +65,7 @@ def test_zones_of_containers_count_together() -> None:
     cluster.add_node("large", amounts(cpu=8, gpu=8))
     cluster.add_node("a-small", *[amounts(cpu=4, gpu=4)] * 2)
     cluster.add_pod(pod("two", container("a", cpu=3, gpu=3), container("b", cpu=3, gpu=3)))
-    assert [decision.node for decision in cluster.cycle().decisions] == ["large"]
+    assert [decision.node for decision in cluster.cycle().placements] == ["large"]
 
 
 def test_closer_zones_are_preferred() -> None:

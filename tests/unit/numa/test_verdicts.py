@@ -13,7 +13,7 @@ INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 def placed(cluster: Cluster, one: Pod) -> dict[str, dict[str, int]] | None:
     """Run one cycle for one pod: its amounts per zone, or None when it is not placed."""
     cluster.add_pod(one)
-    decisions = cluster.cycle().decisions
+    decisions = cluster.cycle().placements
     if not decisions:
         return None
     placement = decisions[0].placement
@@ -147,7 +147,7 @@ def test_equally_wide_masks_smallest_number_first() -> None:
     cluster = Cluster()
     cluster.add_node("n1", full, empty, full, full, policy="restricted")
     cluster.add_pod(pod("first", gpu=2))
-    assert cluster.cycle().decisions[0].placement is not None
+    assert cluster.cycle().placements[0].placement is not None
     assert placed(cluster, pod("p", gpu=3)) == {"node-1": {GPU: 1}, "node-2": {GPU: 2}}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
-TABLE = (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("### The scheduler's settings")[2]
+TABLE = (Path(__file__).parents[3] / "docs/reference/scheduler-settings.md").read_text()
 
 
 @pytest.mark.parametrize("field", EngineConfig.__struct_fields__)

@@ -22,11 +22,11 @@ def problem(*arguments: str) -> str:
 def test_a_setting_that_is_missing_is_named_and_the_others_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """All settings were told, the database's password among them, in a line that goes into a log."""
     monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://kai:s3cret@db/kai")
-    assert problem() == "cluster: Field required"
+    assert problem() == "--cluster or $KAI_CLUSTER: is required"
 
 
 def test_a_bad_value_is_told_unless_it_may_hold_a_password() -> None:
     assert problem("--database-url", "postgres://kai:s3cret@db/kai", "--cluster", "c", "--http-port", "70000") == (
-        "http_port: Input should be less than or equal to 65535 (got '70000'); "
-        "database_url: String should match pattern '^postgresql:'"
+        "--http-port: Input should be less than or equal to 65535 (got '70000'); "
+        "--database-url: String should match pattern '^postgresql:'"
     )

@@ -193,7 +193,11 @@ def test_jobs_that_are_a_whole_start_as_one_or_not_at_all(tmp_path: Path, job: s
     assert sum(where.startswith("n1") for where in found.values()) == placed
 
 
-_GUIDE = (Path(__file__).parents[3] / "docs" / "groups.md").read_text().partition("## Manifests to begin with")[2]
+_GUIDE = (
+    (Path(__file__).parents[3] / "docs" / "reference" / "groups.md")
+    .read_text()
+    .partition("## Manifests to begin with")[2]
+)
 DOCUMENTED = re.findall(r"```yaml\n(.*?)```", _GUIDE, flags=re.DOTALL)
 
 

@@ -377,7 +377,7 @@ def test_decisions_are_those_of_the_real_stack_on_the_same_facts(tmp_path: Path)
         again = decide(fresh, config, shard="default", now=simulation.state.recorded_at, actor="another").result
         placed = [decode_payload(event) for event in events[len(facts) :] if event.type == "PodPlaced"]
         assert [(item.name, item.node, item.placement) for item in placed if isinstance(item, PodPlaced)] == [
-            (decision.name, decision.node, decision.placement) for decision in again.decisions
+            (decision.name, decision.node, decision.placement) for decision in again.placements
         ]
         assert len(placed) > 3
         replay = Replay(ClusterState(CLUSTER), [event for event in events if event.type in KNOWN_BEFOREHAND])

@@ -72,7 +72,7 @@ def test_a_pod_decided_on_before_an_end_was_told_may_be_where_that_was_freed(nod
     assert "may be on zones node-0 (cpu 6) as well" in note
     assert node.place("small", 2) == "node-0"
     node.add_pod(pod("big", cpu=4))
-    assert node.cycle().decisions == ()
+    assert node.cycle().placements == ()
     node.observe("early", "node-0", 6)
     assert node.used() == [8000, 0]
     assert notes(node.state.pods["uid-early"], node.state) == []

@@ -148,7 +148,7 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
     assert observed is not None
     assert compare(predicted, observed) is Agreement.EXACT
     cluster.add_pod(pod("q", cpu=1, memory=1))
-    assert cluster.cycle().decisions == (), "the zones are one memory group"
+    assert cluster.cycle().placements == (), "the zones are one memory group"
 
 
 @pytest.mark.parametrize("told", ["predicted", "observed"])
@@ -177,7 +177,7 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(told: str) -> Non
         assert (used(one), used(one, "memory")) == ([8000, 2000], [32 * GI, GI])
         assert one.state.columns.zones.cells[one.state.columns.row("n1"), :2].tolist() == [0b11, 0b11]
         one.add_pod(pod("q", cpu=1, memory=1))
-        assert one.cycle().decisions == (), "the zones are one memory group"
+        assert one.cycle().placements == (), "the zones are one memory group"
 
 
 def test_zones_that_appear_later_are_charged(cluster: Cluster) -> None:
@@ -203,7 +203,7 @@ def test_a_kubelets_rejection_is_not_repeated_until_something_changes(cluster: C
         (Code.REJECTED_HERE, "TopologyAffinityError")
     ]
     cluster.delete_pod(running)
-    (decision,) = cluster.cycle().decisions
+    (decision,) = cluster.cycle().placements
     assert decision.name == "b"
     assert cluster.state.tally.reselections == 1
     assert cluster.state.tally.rejections == {"TopologyAffinityError": 1}
@@ -217,7 +217,7 @@ def test_another_pods_rejection_is_no_change(cluster: Cluster) -> None:
     reject(cluster, "b", cpu=5)
     cluster.add_pod(pod("a2", cpu=4))
     cluster.add_pod(pod("b2", cpu=5))
-    assert cluster.cycle().decisions == ()
+    assert cluster.cycle().placements == ()
 
 
 def test_a_failed_bind_frees_zones_and_waits_longer_each_time(cluster: Cluster) -> None:
@@ -225,10 +225,10 @@ def test_a_failed_bind_frees_zones_and_waits_longer_each_time(cluster: Cluster) 
     cluster.add_pod(pod("p", cpu=4))
     waits = []
     for _ in range(4):
-        assert len(cluster.cycle(config).decisions) == 1
+        assert len(cluster.cycle(config).placements) == 1
         cluster.record("pod/uid-p", payloads.BindFailed("uid-p", "default", "p", "n1", 500, "InternalError"))
         assert used(cluster) == [0, 0]
-        assert cluster.cycle(config).decisions == ()
+        assert cluster.cycle(config).placements == ()
         retry = next_retry(cluster.state, config, now=cluster.now)
         assert retry is not None
         waits.append((retry - cluster.state.pods["uid-p"].failed_at) // SECOND)
@@ -242,13 +242,13 @@ def test_a_pod_that_is_gone_is_not_tried_again(cluster: Cluster) -> None:
     gone = payloads.BindFailed("uid-p", "default", "p", "n1", 404, "NotFound", gone=True)
     cluster.record("pod/uid-p", gone)
     cluster.now += 1000 * SECOND
-    assert cluster.cycle().decisions == ()
+    assert cluster.cycle().placements == ()
 
 
 def test_kubernetes_knows_where_its_pods_are(cluster: Cluster) -> None:
     cluster.add_node("n2", amounts(cpu=8, gpu=4))
     cluster.add_pod(pod("p", cpu=4))
-    decided = cluster.cycle().decisions[0].node
+    decided = cluster.cycle().placements[0].node
     other = "n2" if decided == "n1" else "n1"
     cluster.add_pod(pod("p", cpu=4, node_name=other))
     columns = cluster.state.columns
@@ -261,10 +261,10 @@ def test_a_node_that_comes_back_finds_its_pods_charged(cluster: Cluster) -> None
     cluster.cycle()
     cluster.record("node/n1", payloads.NodeDeleted("uid-n1", "n1"))
     cluster.add_pod(pod("q", cpu=6))
-    assert cluster.cycle().decisions == ()
+    assert cluster.cycle().placements == ()
     cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
     assert used(cluster) == [4000, 0]
-    assert len(cluster.cycle().decisions) == 1
+    assert len(cluster.cycle().placements) == 1
 
 
 def test_a_class_is_forgotten_with_its_last_pod(cluster: Cluster) -> None:

@@ -80,7 +80,7 @@ class Fleet(Cluster):
         return "; ".join(notes(self.state.pods[f"uid-{name}"], self.state))
 
     def healed(self, result: CycleResult) -> list[str]:
-        return [healing.name for healing in result.healings]
+        return [healing.name for healing in result.repairs]
 
 
 def entry_stream(name: str) -> str:
@@ -92,12 +92,12 @@ def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsew
     node = fleet.run("a", 0, 1)
     assert fleet.healed(fleet.after(0)) == [], "the observation may yet be corrected"
     assert next_retry(fleet.state, EngineConfig(), now=fleet.now) == fleet.state.pods["uid-a"].missed_at + 10 * SECOND
-    (healing,) = fleet.after(10).healings
+    (healing,) = fleet.after(10).repairs
     assert (healing.name, healing.node, healing.missed) == ("a", node, f"cpu on node-0, {GPU} on node-0+node-1")
     assert fleet.healed(fleet.after(3600)) == [], "once is enough"
     fleet.end("a")
     successor = fleet.add_pod(asking("b"))
-    assert fleet.cycle().decisions[0].node != node, "not where its predecessor missed, if there is another"
+    assert fleet.cycle().placements[0].node != node, "not where its predecessor missed, if there is another"
     fleet.start(successor, 0, 1)
     assert fleet.healed(fleet.after(7200)) == []
     assert "it stays where it is: it stands for a pod that was evicted from n0 already" in fleet.notes("b")
@@ -155,7 +155,7 @@ def test_waiting_pods_come_first() -> None:
     fleet.add_pod(asking("w1", owner="other"))
     fleet.add_pod(asking("w2", owner="other"))
     result = fleet.cycle()
-    assert len(result.decisions) == 2
+    assert len(result.placements) == 2
     assert fleet.healed(result) == []
 
 

@@ -41,7 +41,7 @@ class Node(Cluster):
 
     def fits(self, **asked: int) -> bool:
         self.add_pod(pod("next", **asked))
-        return bool(self.cycle().decisions)
+        return bool(self.cycle().placements)
 
 
 def running(*containers: object, **asked: int) -> Pod:

@@ -81,7 +81,7 @@ def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order()
     observed = payloads.PlacementObserved("uid-b", "default", "b", "n1", seen)
     position = cluster.record("pod/uid-b", observed, subject="default/b").position
     cluster.add_pod(pod("c", cpu=2, memory=1))
-    assert len(cluster.cycle().decisions) == 1
+    assert len(cluster.cycle().placements) == 1
     found = report(cluster)
     assert found.ok
     (brought,) = found.brought

@@ -8,6 +8,7 @@ from kaicore.ledger.log.chain import GENESIS, event_hash
 
 from tests.digest.engine import replayed
 from tests.recorded import read_log, recorded_logs
+from tests.workloads import Workloads
 
 
 @pytest.mark.parametrize("path", recorded_logs(), ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -32,3 +33,19 @@ def test_replay_of_an_altered_decision_finds_it() -> None:
     events[place] = msgspec.structs.replace(events[place], body=altered)
     differences = replayed(events)[3]
     assert any(f"{body['name']}: recorded elsewhere, replayed {body['node']}" in found for found in differences)
+
+
+def test_replay_of_decisions_in_another_order_finds_it() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=4)
+    cluster.gang("gang", 2, cpu=1)
+    cluster.cycle()
+    events = list(cluster.events)
+    first, second = (number for number, event in enumerate(events) if event.type == "PodPlaced")
+    events[first], events[second] = (
+        msgspec.structs.replace(events[second], position=events[first].position),
+        msgspec.structs.replace(events[first], position=events[second].position),
+    )
+    (difference,) = replayed(events)[3]
+    assert "the order of its decisions" in difference
+    assert difference.endswith("replayed default/gang-0, default/gang-1")

@@ -29,7 +29,7 @@ def candidates(build: Callable[[Cluster], None], *claims: str) -> str:
         cluster = storage()
         build(cluster)
         using(cluster, *claims, node_affinity=((Requirement("metadata.name", "In", (name,), field=True),),))
-        found += [decision.node for decision in cluster.cycle().decisions]
+        found += [decision.node for decision in cluster.cycle().placements]
     return " ".join(found)
 
 
@@ -88,7 +88,7 @@ def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() 
     claim(cluster, "own")
     using(cluster, "shared", "own", name="1", node_selector={"host": "b1"})
     using(cluster, "shared", name="2")
-    assert {decision.name: decision.node for decision in cluster.cycle().decisions} == {"1": "b1", "2": "b1"}
+    assert {decision.name: decision.node for decision in cluster.cycle().placements} == {"1": "b1", "2": "b1"}
     placed = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
     assert [item.claims for item in placed if isinstance(item, payloads.PodPlaced)] == [("shared", "own"), ("shared",)]
     using(cluster, "shared", name="3", node_selector={"host": "a1"})
@@ -96,7 +96,7 @@ def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() 
     assert {reason.code for reason in pending.reasons} >= {Code.VOLUME_NODE}
     claim(cluster, "shared", volume="v", bound=True)
     volume(cluster, claimed=True)
-    assert [decision.name for decision in cluster.cycle().decisions] == ["3"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["3"]
 
 
 def test_a_claim_for_one_pod_at_a_time() -> None:
@@ -106,10 +106,10 @@ def test_a_claim_for_one_pod_at_a_time() -> None:
     first = using(cluster, "c", name="1")
     using(cluster, "c", name="2")
     result = cluster.cycle()
-    assert [decision.name for decision in result.decisions] == ["1"]
+    assert [decision.name for decision in result.placements] == ["1"]
     assert result.pending[0].reasons[0] == Reason(code=Code.VOLUME_IN_USE, nodes=4, example="a1", detail="default/c")
     cluster.delete_pod(first)
-    assert [decision.name for decision in cluster.cycle().decisions] == ["2"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["2"]
 
 
 def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
@@ -118,7 +118,7 @@ def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     cluster.add_pod(pod("p", cpu=1, claims=(ClaimUse("p-scratch", owned=True),)))
     assert cluster.cycle().pending[0].reasons[0].detail == "claim p-scratch was not made for this pod"
     claim(cluster, "p-scratch", owner="uid-p")
-    assert len(cluster.cycle().decisions) == 1
+    assert len(cluster.cycle().placements) == 1
 
 
 def test_pods_with_claims_of_their_own_are_one_class() -> None:

@@ -34,17 +34,17 @@ def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> No
     (reason,) = pending.reasons
     assert reason.code == Code.HISTORY_INCOMPLETE
     cluster.add_pod(pod("shared", cpu=1, qos=QosClass.BURSTABLE))
-    assert [decision.name for decision in cluster.cycle(WAITING).decisions] == ["shared"], "of it nothing is aligned"
+    assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["shared"], "of it nothing is aligned"
     stirred = cluster.state.stirred
     observe(cluster, theirs)
     assert cluster.state.stirred > stirred
-    assert [decision.name for decision in cluster.cycle(WAITING).decisions] == ["p"]
+    assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["p"]
 
 
 def test_by_default_it_is_risked() -> None:
     cluster, _ = with_stranger()
     cluster.add_pod(pod("p", cpu=4))
-    assert len(cluster.cycle().decisions) == 1
+    assert len(cluster.cycle().placements) == 1
 
 
 def test_predicted_pods_and_pods_that_end_hold_nobody_up() -> None:
@@ -52,9 +52,9 @@ def test_predicted_pods_and_pods_that_end_hold_nobody_up() -> None:
     cluster.delete_pod(theirs)
     for name in ("p", "q"):
         cluster.add_pod(pod(name, cpu=4))
-    assert len(cluster.cycle(WAITING).decisions) == 2
+    assert len(cluster.cycle(WAITING).placements) == 2
     cluster.add_pod(pod("r", cpu=4))
-    assert len(cluster.cycle(WAITING).decisions) == 1
+    assert len(cluster.cycle(WAITING).placements) == 1
 
 
 def test_a_pod_unobserved_for_long_points_at_its_exporter() -> None:

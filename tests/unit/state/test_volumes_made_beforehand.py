@@ -140,19 +140,19 @@ def test_a_volume_is_promised_until_the_decision_is_undone() -> None:
     for name in ("c", "d"):
         wanting(cluster, name)
     first = using(cluster, "c", name="1")
-    (decision,) = cluster.cycle().decisions
+    (decision,) = cluster.cycle().placements
     using(cluster, "d", name="2")
     restored = decode_state(encode_state(cluster.state))
     assert encode_state(restored) == encode_state(cluster.state)
     result = cluster.cycle()
-    assert result.decisions == ()
+    assert result.placements == ()
     (reason,) = result.pending[0].reasons
     assert (reason.code, reason.nodes) == (Code.NO_VOLUME, 4)
     assert "no volume of storage class local is left" in render(reason)
     failed = payloads.BindFailed(first.uid, "default", "1", decision.node, 0, "VolumeNotBound", "", 0)
     cluster.record(f"pod/{first.uid}", failed)
     cluster.delete_pod(first)
-    assert [decision.name for decision in cluster.cycle().decisions] == ["2"]
+    assert [decision.name for decision in cluster.cycle().placements] == ["2"]
     assert placed(cluster)["2"] == ("a2", {"d": "v"}, ())
 
 
@@ -177,7 +177,7 @@ def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
         wanting(cluster, f"c{number}")
         using(cluster, f"c{number}", name=f"p{number}")
     result = cluster.cycle()
-    assert sorted(decision.node for decision in result.decisions) == ["a1", "a2", "b1"]
+    assert sorted(decision.node for decision in result.placements) == ["a1", "a2", "b1"]
     (pending,) = result.pending
     assert {reason.code for reason in pending.reasons} == {Code.NO_VOLUME}
     assert sorted(volume for _, found, _ in placed(cluster).values() for volume in found.values()) == [
@@ -202,7 +202,7 @@ def test_room_that_is_kept_for_a_pod_comes_with_its_volume() -> None:
     assert [eviction.name for eviction in first.evictions] == ["victim"]
     using(cluster, "d", name="q")
     second = cluster.cycle()
-    assert (second.decisions, second.units) == ((), ())
+    assert (second.placements, second.batches) == ((), ())
     cluster.delete_pod(victim)
     cluster.cycle()
     assert placed(cluster) == {"p": ("a2", {"c": "v"}, ())}
@@ -218,7 +218,7 @@ def test_nobody_is_evicted_where_a_volume_is_missing() -> None:
     for host in ("a1", "a2", "b1", "x"):
         cluster.add_pod(pod(f"on-{host}", cpu=7, node_name=host, phase="Running"))
     using(cluster, "d", cpu=7, priority=5)
-    assert cluster.cycle().units == ()
+    assert cluster.cycle().batches == ()
 
 
 def test_a_gang_that_cannot_start_leaves_its_volumes_to_others() -> None:

@@ -5,7 +5,7 @@
 
 Which decisions are open is known from the log alone, an outcome is recorded under an id that follows from the
 decision's, and a binding that was posted twice is refused the second time. So a binder may end anywhere, and there may
-be two of them: every decision is carried out once and has one outcome. `docs/binder.md` tells it in full.
+be two of them: every decision is carried out once and has one outcome. `docs/explanation/binder.md` tells it in full.
 """
 
 import asyncio

@@ -15,6 +15,6 @@ def migrate(*, database_url: str | None = None) -> int:
     """
     url = database_url or os.environ.get("KAI_DATABASE_URL")
     if not url:
-        raise ConfigurationError("kai migrate: name --database-url or set KAI_DATABASE_URL")
+        raise ConfigurationError("migrate what? Name --database-url, or set $KAI_DATABASE_URL")
     upgrade(url)
     return 0

@@ -1,9 +1,10 @@
 """`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise."""
 
 import asyncio
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, cast, get_args
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 from kaicore.analysis.inquiry.answers import Listing, Selection, Why, inapplicable_filters
 from kaicore.errors import ConfigurationError, UnknownSubject
@@ -20,6 +21,28 @@ from kai_cli.watching import watch_listings
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
 Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
+
+#: Other words for kinds, as kubectl has them.
+_WORDS: dict[str, Kind] = {
+    **dict.fromkeys(("pod", "po"), "pods"),
+    **dict.fromkeys(("group", "podgroup", "podgroups", "pg"), "groups"),
+    **dict.fromkeys(("queue", "q"), "queues"),
+    **dict.fromkeys(("node", "no"), "nodes"),
+    "cycle": "cycles",
+    "cluster": "clusters",
+}
+
+
+def _kind(_: object, tokens: Sequence[Token]) -> Kind:
+    word = tokens[0].value.lower()
+    for kind in get_args(Kind):
+        if kind == _WORDS.get(word, word):
+            return cast("Kind", kind)
+    close = did_you_mean(word, (*get_args(Kind), *_WORDS))
+    raise ValueError(f"{word!r} cannot be listed; there are: {', '.join(get_args(Kind))}{close}")
+
+
+KindArgument = Annotated[Kind, Parameter(converter=_kind)]
 
 #: Kinds whose rows are in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
@@ -65,7 +88,7 @@ async def _why(source: Source, subject: Subject, output: Output) -> int:
 
 
 def get(
-    kind: Kind,
+    kind: KindArgument,
     name: str = "",
     /,
     *,
@@ -82,7 +105,7 @@ def get(
     """List pods, groups, queues, nodes, cycles or clusters.
 
     Args:
-        kind: what to list.
+        kind: what to list; also pod, po, node, no, queue, q, group, pg.
         name: only the one of this name; of a pod or a group also NAMESPACE/NAME.
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.

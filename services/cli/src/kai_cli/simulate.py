@@ -1,4 +1,4 @@
-"""`kai simulate`: cycles over plain manifests, without a server and without a database (docs/simulate.md)."""
+"""`kai simulate`: cycles over plain manifests, without a server and without a database (docs/reference/simulate.md)."""
 
 import asyncio
 import inspect

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
+from kaicore.spelling import did_you_mean
 
 from kai_cli.paths import data_directory
 
@@ -42,7 +43,8 @@ class LogSource:
         """
         if self.cluster is not None and self.cluster not in there_are:
             raise ConfigurationError(
-                f"no cluster {self.cluster!r} in the log; there are: {', '.join(there_are) or '-'}"
+                f"no cluster {self.cluster!r} in the log{did_you_mean(self.cluster, there_are)}; "
+                f"there are: {', '.join(there_are) or '-'}"
             )
         return list(there_are) if self.cluster is None else [self.cluster]
 

@@ -1,4 +1,4 @@
-"""The report as ingest reads it, and ingest's answer; `docs/exporter.md` describes the format."""
+"""The report as ingest reads it, and ingest's answer; `docs/explanation/exporter.md` describes the format."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ VERSION = 1
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one node's exporter saw; see `docs/exporter.md`."""
+    """What one node's exporter saw; see `docs/explanation/exporter.md`."""
 
     version: int
     node: str

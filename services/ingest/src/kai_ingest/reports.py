@@ -1,4 +1,4 @@
-"""The report of an exporter, checked; `docs/exporter.md` describes the format.
+"""The report of an exporter, checked; `docs/explanation/exporter.md` describes the format.
 
 A report that is not of the format is refused as a whole, with each field and value that is wrong. Of a report that is,
 every pod is checked by itself, so that one impossible pod does not keep the others from being recorded.

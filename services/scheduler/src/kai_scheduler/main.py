@@ -26,7 +26,9 @@ class SchedulerSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     shard: str = Field("default", description="the shard's name")
-    scheduler_config: Path | None = Field(None, description="YAML file with the shard's settings (docs/operations.md)")
+    scheduler_config: Path | None = Field(
+        None, description="YAML file with the shard's settings (docs/reference/scheduler-settings.md)"
+    )
     period_ms: int = Field(200, ge=0, description="least time between two cycles")
     standby_ms: int = Field(3000, ge=0, description="how long to leave the shard to another scheduler of it")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")

@@ -43,7 +43,7 @@ class SchedulerMetrics:
         """Record a cycle."""
         self._decide.labels(shard).observe(decide_s)
         self._append.labels(shard).observe(append_s)
-        self._placed.labels(shard).inc(len(result.decisions))
+        self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
 
     def stale(self, stale: Stale) -> None:

@@ -4,7 +4,7 @@
 
 A watcher claims its cluster, recalls from the log what is known of every object, and follows each kind from a first
 list on; what it has to say waits in an outbox until the log has it. So whatever ends a watcher, the next one finds out
-from the log and a list what is left to say. `docs/watcher.md` tells it in full.
+from the log and a list what is left to say. `docs/explanation/watcher.md` tells it in full.
 """
 
 import asyncio

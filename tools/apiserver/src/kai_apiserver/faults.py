@@ -65,7 +65,7 @@ class Fault(_Model):
     """What goes wrong, and when.
 
     Attributes:
-        kind: see `docs/simulator.md`.
+        kind: see `docs/reference/simulator.md`.
         after: matches that are spared first.
         every: of the rest, strike each so-manieth.
         times: strike at most so often; 0: without end.

@@ -10,7 +10,7 @@ from kai_apiserver.server import ApiServerOptions
 
 
 class ApiServerSettings(ServiceSettings):
-    """A simulated Kubernetes API server; see docs/simulator.md."""
+    """A simulated Kubernetes API server; see docs/reference/simulator.md."""
 
     http_host: str = Field("127.0.0.1", description="address of both listeners")
     http_port: int = Field(0, ge=0, le=65535, description="port of the plain listener; 0: any")

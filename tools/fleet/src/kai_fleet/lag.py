@@ -1,4 +1,7 @@
-"""How far the API and podresources are behind a kubelet's managers, as on real nodes (docs/fleet.md, "Lag")."""
+"""How far the API and podresources are behind a kubelet's managers, as on real nodes.
+
+`docs/reference/fleet.md` has the figures, under "Lag".
+"""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """What people write: the YAML profile of a fleet, checked before anything is started.
 
-`docs/fleet.md` describes the format. Names are those of the kubelet's own configuration where it has them.
+`docs/reference/fleet.md` describes the format. Names are those of the kubelet's own configuration where it has them.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A shard's settings as a YAML file (docs/operations.md), for whoever decides or simulates decisions."""
+"""A shard's settings as a YAML file (docs/reference/scheduler-settings.md), for the scheduler and `kai simulate`."""
 
 from pathlib import Path
 

@@ -7,13 +7,16 @@ from contextlib import suppress
 import msgspec
 
 from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, Selection, Why
+from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.folding import events_of
 from kaicore.analysis.inquiry.following import KeptState
-from kaicore.analysis.inquiry.listing import list_cycles, list_rows, summary
+from kaicore.analysis.inquiry.known_names import known_names
+from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.spelling import time_text
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.spelling import did_you_mean
 
 #: Seconds between two looks for clusters that are new in the log.
 _LOOK_S = 10.0
@@ -108,9 +111,11 @@ class Inquiry:
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
             story = [event async for event in events_of(self.log, cluster, where=where)]
+            state = await self.state(cluster).current()
             if not story:
-                raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}")
-            answer = why_pod(await self.state(cluster).current(), namespace, name, story)
+                close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
+                raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
+            answer = why_pod(state, namespace, name, story)
         else:
             state = await self.state(cluster).current()
             match kind:
@@ -122,7 +127,8 @@ class Inquiry:
                     answer = why_owner(state, kind, namespace, name)
         if answer is None:
             of_namespace = f"{namespace}/" if namespace else ""
-            raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}")
+            close = did_you_mean(name, known_names(state, kind, namespace))
+            raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
         return answer
 
 

@@ -1,11 +1,10 @@
-"""Rows of what there is in a cluster, from its state; cycles from its log."""
+"""Rows of what there is in a cluster, from its state."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from kaicore.analysis.inquiry.answers import (
     ClusterSummary,
-    CycleRow,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -18,11 +17,8 @@ from kaicore.analysis.inquiry.answers import (
     ZoneAnswer,
 )
 from kaicore.analysis.inquiry.spelling import spelled, time_text
-from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.explain.reasons import render
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
+from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -37,9 +33,6 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.why import pending_reasons
-
-#: How far back cycles are looked for at first, in events; doubled until there are enough.
-_WINDOW = 4000
 
 
 def summary(state: ClusterState) -> ClusterSummary:
@@ -74,42 +67,6 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
         "nodes": _nodes,
     }
     return list(listing[kind](state, wanted))
-
-
-async def list_cycles(log: EventLog, cluster: str, wanted: Selection, *, head: int) -> list[Row]:
-    """Return the last cycles up to a position, `limit` at most, the last one first."""
-    window = _WINDOW
-    while True:
-        after = max(0, head - window)
-        events = list[Event]()
-        while True:
-            start = events[-1].position if events else after
-            page = await log.read(cluster, after=start, upto=head, where=Filter(types=(CycleCompleted.__name__,)))
-            if not page:
-                break
-            events += page
-        rows = [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
-        if after == 0 or (wanted.limit and len(rows) >= wanted.limit):
-            return list[Row](rows)
-        window *= 2
-
-
-def _cycle(event: Event) -> CycleRow:
-    cycle = decode_payload(event)
-    assert isinstance(cycle, CycleCompleted)
-    return CycleRow(
-        cycle=cycle.cycle,
-        shard=cycle.shard,
-        position=event.position,
-        input_position=cycle.input_position,
-        recorded_at=time_text(event.recorded_at),
-        engine=cycle.engine_version,
-        config=cycle.config_digest,
-        pods=cycle.pods,
-        placed=cycle.placed,
-        nominated=cycle.nominated,
-        evicted=cycle.evicted,
-    )
 
 
 # Pods.

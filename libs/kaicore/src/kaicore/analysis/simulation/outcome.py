@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.decisions import Eviction, Healing
 from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.events.payloads import EvictionDecided, HealRequested
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
@@ -115,10 +115,10 @@ def outcome_of(
     return Outcome(cycles, nodes, seconds, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
 
 
-def evicted_pod(entry: PodEntry, eviction: Eviction | Healing) -> PodOutcome:
+def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> PodOutcome:
     """Tell what came of a pod that is evicted, and for whose sake."""
     pod = entry.pod
-    if isinstance(eviction, Healing):
+    if isinstance(eviction, HealRequested):
         why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")
     else:
         for_whom = f", for {eviction.preemptor}" if eviction.preemptor else ""

@@ -26,11 +26,13 @@ from kaicore.kube.resources import PODS, ObjectT
 from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.decisions import ClearReason, Decision, Eviction, Healing
+from kaicore.rules.engine.decisions import ClearReason
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import annotated_placement, held, observation, zones_of
 from kaicore.rules.events.payloads import (
+    EvictionDecided,
     GroupSourceObserved,
+    HealRequested,
     NodeCharged,
     Payload,
     PlacementObserved,
@@ -158,17 +160,17 @@ class Simulation:
         self._now = max(self._now + CYCLE_US, self._wake)
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
-        for decision in proposal.result.decisions:
+        for decision in proposal.result.placements:
             await self._append([*self._bind_claims(decision), *self._bind(decision)])
-        gone: tuple[Eviction | Healing, ...] = (*proposal.result.evictions, *proposal.result.healings)
+        gone: tuple[EvictionDecided | HealRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
         for eviction in gone:
             await self._append(self._evict(eviction))
-        if gone or proposal.result.decisions:
+        if gone or proposal.result.placements:
             await self._append([self._seen(BUDGET, budget) for budget in self._disruption.changed(self.state)])
         self._due = proposal.result.due
-        for unit in proposal.result.units:
-            self._given_up.update(one.uid for one in unit.cleared if one.reason == ClearReason.GAVE_UP)
-        return bool(self.state.waiting) and (bool(proposal.result.decisions) or self.state.stirred != stirred)
+        given_up = (one.uid for one in proposal.result.cleared if one.reason == ClearReason.GAVE_UP)
+        self._given_up.update(given_up)
+        return bool(self.state.waiting) and (bool(proposal.result.placements) or self.state.stirred != stirred)
 
     def wait(self) -> bool:
         """Have the next cycle when something has waited long enough; return whether there is anything of that kind."""
@@ -263,7 +265,7 @@ class Simulation:
 
     # What happens now.
 
-    def _bind_claims(self, decision: Decision) -> list[Unit | None]:
+    def _bind_claims(self, decision: PodPlaced) -> list[Unit | None]:
         """Bind a pod's claims to the volumes chosen for them; one that is to be provisioned stays as it is."""
         units: list[Unit | None] = []
         for claim, volume in sorted(self.state.pods[decision.uid].volumes.items()):
@@ -271,7 +273,7 @@ class Simulation:
             units += [self._seen(kind, wire) for kind, wire in bound]
         return units
 
-    def _bind(self, decision: Decision) -> list[Unit | None]:
+    def _bind(self, decision: PodPlaced) -> list[Unit | None]:
         """Bind a pod as the binder does, and let the kubelet answer."""
         pod = self._pods[decision.uid]
         metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
@@ -311,7 +313,7 @@ class Simulation:
             units.append(self._gone(wire))
         return units if made is None else [*units, self._seen(POD, made)]
 
-    def _evict(self, eviction: Eviction | Healing) -> list[Unit | None]:
+    def _evict(self, eviction: EvictionDecided | HealRequested) -> list[Unit | None]:
         """An evicted pod is gone; where it has a controller, that makes another."""
         pod = self._pods[eviction.uid]
         wire = PODS.decode(_encode(pod))

@@ -1,7 +1,8 @@
 """The bus on NATS JetStream: one stream per cluster, in which sequence equals position.
 
 JetStream's API is spoken directly. nats-py's own context for it waits out its timeouts when a connection breaks, its
-`publish_async` never ends on an error, and it takes one round trip per message otherwise (`docs/bus.md` has figures).
+`publish_async` never ends on an error, and it takes one round trip per message otherwise. `docs/explanation/bus.md`
+has figures.
 
 A publisher says with each message which sequence must be the stream's last. The messages of a batch therefore form a
 chain: when the last of them has been stored, every position before it has been, once. So only the last message of a

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -26,6 +27,22 @@ class MisalignedPod:
     missed: str
 
 
+class UnboundClaims(Protocol):
+    """Says what becomes of a placed pod's claims that are not bound yet."""
+
+    def __call__(
+        self, pod: Pod, chosen: Sequence[str], *, also: Mapping[str, str]
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names of claims that are to be provisioned, and the volumes that others are to be bound to.
+
+        Args:
+            pod: the pod.
+            chosen: a volume's name for each that its class's demand wants, empty where none was chosen.
+            also: what the same cycle has given to claims that other pods may use as well, by `namespace/name`.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CycleInput:
     """What a cycle decides on; nothing of it is changed.
@@ -42,6 +59,10 @@ class CycleInput:
         waiting: how many pods may be placed.
         now: microseconds since the epoch.
         accounts: the queues; the cycle puts them back where it found them.
+        rejected_before: returns how often a node's kubelet has rejected pods of a class, by the node's name and the
+            class's key.
+        unbound_claims: returns what becomes of a placed pod's claims that are not bound yet.
+        cycle: id of the cycle, with which its decisions are recorded; empty where nothing is recorded.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
@@ -60,6 +81,9 @@ class CycleInput:
     pending: Sequence[str]
     now: int
     accounts: CycleQueues
+    rejected_before: Callable[[str, str], int]
+    unbound_claims: UnboundClaims
+    cycle: str = ""
     waiting: int = 0
     leaving: Sequence[Member] = ()
     nominated: Sequence[Member] = ()

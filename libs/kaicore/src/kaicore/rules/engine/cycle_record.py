@@ -1,21 +1,21 @@
-"""What a cycle has decided so far, batch by batch."""
+"""What a cycle has decided so far, batch by batch, as the log records it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.decisions import (
-    Cleared,
-    ClearReason,
-    CycleResult,
-    Decision,
-    DecisionUnit,
-    Eviction,
-    Healing,
-    Nominated,
-)
+from kaicore.rules.engine.decisions import ClearReason, CycleResult, DecisionBatch, EvictionReason, PodDecision
 from kaicore.rules.engine.explain.pending import Left, told
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.events.payloads import (
+    EvictionDecided,
+    HealRequested,
+    NominationCleared,
+    PodNominated,
+    PodPlaced,
+)
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -26,16 +26,20 @@ class CycleRecord:
         evicted: the evictions decided so far, by the uid of the pod.
     """
 
-    def __init__(self, *, pods: CyclePods, nodes: Sequence[str]) -> None:
+    def __init__(self, cycle_input: CycleInput, *, pods: CyclePods, nodes: Sequence[str]) -> None:
         """Args:
+        cycle_input: what the cycle decides on.
         pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
         """
-        self.evicted: dict[str, Eviction] = {}
+        self.evicted: dict[str, EvictionDecided] = {}
+        self._input = cycle_input
+        self._cycle = cycle_input.cycle
         self._pods = pods
         self._nodes = nodes
-        self._batches: list[DecisionUnit] = []
-        self._repairs: list[Healing] = []
+        self._batches: list[DecisionBatch] = []
+        #: Volumes that this cycle has given to claims, by `namespace/name`.
+        self._volumes: dict[str, str] = {}
         self._due = 0
 
     @property
@@ -43,7 +47,9 @@ class CycleRecord:
         """How many batches there are, which is the number of the next one."""
         return len(self._batches)
 
-    def place(self, assignments: Sequence[Assignment], cleared: tuple[Cleared, ...], *, depends_on: int) -> None:
+    def place(
+        self, assignments: Sequence[Assignment], cleared: Sequence[NominationCleared], *, depends_on: int
+    ) -> None:
         """Record that pods are placed, and which nominations that clears.
 
         Args:
@@ -51,37 +57,83 @@ class CycleRecord:
             cleared: the nominations.
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
-        placed = tuple(self._placed(assignment) for assignment in assignments)
-        self._batches.append(DecisionUnit(placed=placed, cleared=cleared, stands_on=depends_on))
+        placed = [self._placed(assignment) for assignment in assignments]
+        self._add([*cleared, *placed], depends_on=depends_on)
 
     def nominate(
-        self, assignments: Sequence[Assignment], evictions: Sequence[Eviction], cleared: tuple[Cleared, ...]
+        self,
+        assignments: Sequence[Assignment],
+        evictions: Sequence[EvictionDecided],
+        cleared: Sequence[NominationCleared],
     ) -> None:
         """Record that room is reserved for pods, which pods are evicted for it, and which nominations that clears."""
-        nominated = tuple(self._nominated(assignment) for assignment in assignments)
-        self._batches.append(DecisionUnit(evicted=tuple(evictions), nominated=nominated, cleared=cleared))
+        nominated = [self._nominated(assignment) for assignment in assignments]
+        self._add([*cleared, *evictions, *nominated])
 
-    def evict(self, evictions: Sequence[Eviction]) -> None:
+    def evict(self, evictions: Sequence[EvictionDecided]) -> None:
         """Record that pods are evicted although no other pod gets their room."""
-        self._batches.append(DecisionUnit(evicted=tuple(evictions)))
+        self._add(evictions)
 
-    def clear(self, cleared: Sequence[Cleared]) -> None:
+    def clear(self, cleared: Sequence[NominationCleared]) -> None:
         """Record that room is no longer reserved."""
-        self._batches.append(DecisionUnit(cleared=tuple(cleared)))
+        self._add(cleared)
 
-    def repair(self, healing: Healing) -> None:
+    def repair(self, misaligned: MisalignedPod) -> None:
         """Record that a pod is evicted so that its successor gets other zones."""
-        self._repairs.append(healing)
+        member, pod = misaligned.member, misaligned.member.pod
+        decision = HealRequested(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=member.node,
+            cycle=self._cycle,
+            pod_class=self._pods.key_of(member),
+            owner="" if pod.owner is None else pod.owner.uid,
+            missed=misaligned.missed,
+        )
+        self._add([decision])
 
     def wait_until(self, at: int) -> None:
         """Record that something is held back until a time that is yet to come, microseconds since the epoch."""
         self._due = min(self._due or at, at)
 
-    def cleared(self, assignment: Assignment, reason: ClearReason) -> Cleared:
+    def cleared(self, assignment: Assignment, reason: ClearReason) -> NominationCleared:
         """Return the decision that room is no longer reserved for a pod."""
         pod, nomination = assignment.member.pod, assignment.member.nomination
-        node = self._nodes[assignment.row] if nomination is None else nomination.node
-        return Cleared(pod.uid, pod.namespace, pod.name, node, reason)
+        return NominationCleared(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=self._nodes[assignment.row] if nomination is None else nomination.node,
+            cycle=self._cycle,
+            reason=reason,
+        )
+
+    def eviction(
+        self,
+        member: Member,
+        reason: EvictionReason,
+        *,
+        failures_left: int | None,
+        preemptor: str = "",
+        shrinks: bool = False,
+        fits_on: str = "",
+    ) -> EvictionDecided:
+        """Return the decision that a pod is evicted; the arguments mean what they mean in `EvictionDecided`."""
+        pod = member.pod
+        return EvictionDecided(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=member.node,
+            cycle=self._cycle,
+            group=member.group,
+            reason=reason,
+            preemptor=preemptor,
+            shrinks=shrinks,
+            fits_on=fits_on,
+            failures_left=failures_left,
+        )
 
     def result(
         self,
@@ -107,30 +159,42 @@ class CycleRecord:
                 count = sum(by_class.values())
                 left.append(Left(pending_group.workload, tuple(by_class), count, pending_group.reasons))
         pending, groups = told(left, pods, class_reasons)
-        return CycleResult(tuple(self._batches), pending, groups, tuple(self._repairs), self._due)
+        return CycleResult(tuple(self._batches), pending, groups, self._due)
 
-    def _placed(self, assignment: Assignment) -> Decision:
-        pod = assignment.member.pod
-        return Decision(
+    def _add(self, decisions: Iterable[PodDecision], *, depends_on: int = -1) -> None:
+        self._batches.append(DecisionBatch(tuple(decisions), depends_on))
+
+    def _placed(self, assignment: Assignment) -> PodPlaced:
+        pod, node = assignment.member.pod, self._nodes[assignment.row]
+        pod_class = self._pods.key_of(assignment.member)
+        claims: tuple[str, ...] = ()
+        volumes: dict[str, str] = {}
+        if pod.claims:
+            chosen = tuple(volume.name for volume in assignment.volumes)
+            claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
+            self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
+        return PodPlaced(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            node=self._nodes[assignment.row],
-            pod_class=self._pods.key_of(assignment.member),
+            node=node,
+            cycle=self._cycle,
+            pod_class=pod_class,
             placement=assignment.placement,
-            group=assignment.member.group,
-            volumes=tuple(volume.name for volume in assignment.volumes),
+            rejected_here_before=self._input.rejected_before(node, pod_class),
+            claims=claims,
+            volumes=volumes,
         )
 
-    def _nominated(self, assignment: Assignment) -> Nominated:
+    def _nominated(self, assignment: Assignment) -> PodNominated:
         pod = assignment.member.pod
-        return Nominated(
+        return PodNominated(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=self._nodes[assignment.row],
+            cycle=self._cycle,
             pod_class=self._pods.key_of(assignment.member),
-            placement=assignment.placement,
-            charge=assignment.charge,
             group=assignment.member.group,
+            placement=assignment.placement,
         )

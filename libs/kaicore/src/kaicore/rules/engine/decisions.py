@@ -1,17 +1,30 @@
-"""What a cycle decides, as data."""
+"""What a cycle decides: the payloads that the log records, in batches that are appended as a whole or not at all."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 
-from kaicore.rules.events.payloads import ClassPending, GroupPending
-from kaicore.rules.model.placement import Placement
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.events.payloads import (
+    ClassPending,
+    EvictionDecided,
+    GroupPending,
+    HealRequested,
+    NominationCleared,
+    PodNominated,
+    PodPlaced,
+)
+
+#: What a cycle decides about a pod.
+PodDecision = PodPlaced | PodNominated | NominationCleared | EvictionDecided | HealRequested
+
+_Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDecided, HealRequested)
 
 
 class EvictionReason(StrEnum):
-    """Why a running pod is to go."""
+    """Why a running pod is evicted."""
 
     CONSOLIDATED = "Consolidated"
     RECLAIMED = "Reclaimed"
@@ -20,7 +33,7 @@ class EvictionReason(StrEnum):
 
 
 class ClearReason(StrEnum):
-    """Why room is no longer kept for a pod."""
+    """Why room is no longer reserved for a pod."""
 
     TAKEN = "TakenByHigherPriority"
     NO_LONGER_FITS = "NoLongerFits"
@@ -28,132 +41,74 @@ class ClearReason(StrEnum):
     NOTHING_LEAVES = "NothingLeaves"
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """A pod, the node it is to run on, the zones it is predicted to get, and the volumes that it gets.
+class DecisionBatch(msgspec.Struct, frozen=True):
+    """Decisions that only hold together: a gang's start, or a preemptor's room and its victims.
 
     Attributes:
-        volumes: a volume's name for each that its class's demand wants, empty where one is provisioned.
+        decisions: in the order in which the log records them.
+        depends_on: number of an earlier batch of the cycle without which this one does not hold; -1 if there is none.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    pod_class: str
-    placement: Placement | None
-    group: str = ""
-    volumes: tuple[str, ...] = ()
-
-
-class Eviction(msgspec.Struct, frozen=True):
-    """A running pod that is to go.
-
-    Attributes:
-        group: the victim's own.
-        preemptor: key of the group that it makes way for; empty if for none.
-        shrinks: whether its group goes on without it; otherwise the group ends as a whole.
-        fits_on: a node that could take its successor at once; empty when none could.
-        failures_left: how many more failures its Job bears when all that were decided are over; -1 if it fails by that,
-            None where evictions do not count as failures.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    group: str
-    reason: str
-    preemptor: str = ""
-    shrinks: bool = False
-    fits_on: str = ""
-    failures_left: int | None = None
-
-
-class Nominated(msgspec.Struct, frozen=True):
-    """A waiting pod, and the node where room is kept for it until those who hold it are gone."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    pod_class: str
-    placement: Placement | None
-    charge: ZoneCharge
-    group: str = ""
-
-
-class Cleared(msgspec.Struct, frozen=True):
-    """A waiting pod for which room is no longer kept."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    reason: str
-
-
-class Healing(msgspec.Struct, frozen=True):
-    """A pod that is to be evicted, so that its successor gets the zones that it asks for."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    pod_class: str
-    owner: str
-    missed: str
-
-
-class DecisionUnit(msgspec.Struct, frozen=True):
-    """What only holds together: a gang's start, or a preemptor's room and its victims.
-
-    Attributes:
-        stands_on: number of an earlier unit of the cycle without which it does not hold either; -1 if there is none.
-    """
-
-    placed: tuple[Decision, ...] = ()
-    evicted: tuple[Eviction, ...] = ()
-    nominated: tuple[Nominated, ...] = ()
-    cleared: tuple[Cleared, ...] = ()
-    stands_on: int = -1
+    decisions: tuple[PodDecision, ...]
+    depends_on: int = -1
 
 
 class CycleResult(msgspec.Struct, frozen=True):
     """What a cycle decided.
 
     Attributes:
-        units: in the order in which they were decided.
+        batches: in the order in which they were decided.
         pending: classes with pods left, by key.
-        groups: groups with pods left for reasons that are not told with their class, by key.
-        healings: evictions for the sake of the evicted, in the order in which they were decided.
-        due: when the first of what the cycle held back only for a time is no longer, microseconds since the epoch: a
-            preemption delay, or a victim's minimum runtime; 0 if there was nothing.
+        groups: groups with pods left for reasons that are not recorded with their class, by key.
+        due: when the first of what the cycle held back only for a time is no longer held back, microseconds since the
+            epoch: a preemption delay, or a victim's minimum runtime; 0 if there was nothing.
     """
 
-    units: tuple[DecisionUnit, ...]
+    batches: tuple[DecisionBatch, ...]
     pending: tuple[ClassPending, ...]
     groups: tuple[GroupPending, ...] = ()
-    healings: tuple[Healing, ...] = ()
     due: int = 0
 
     @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """All placements."""
-        return tuple(decision for unit in self.units for decision in unit.placed)
+    def decisions(self) -> Iterator[PodDecision]:
+        """All decisions, in order."""
+        return (decision for batch in self.batches for decision in batch.decisions)
 
     @property
-    def evictions(self) -> tuple[Eviction, ...]:
-        """All evictions."""
-        return tuple(eviction for unit in self.units for eviction in unit.evicted)
+    def placements(self) -> tuple[PodPlaced, ...]:
+        """The pods that are placed."""
+        return self._of(PodPlaced)
 
     @property
-    def nominations(self) -> tuple[Nominated, ...]:
-        """All nominations."""
-        return tuple(nominated for unit in self.units for nominated in unit.nominated)
+    def evictions(self) -> tuple[EvictionDecided, ...]:
+        """The pods that are evicted so that others can start, or because their gang is stale."""
+        return self._of(EvictionDecided)
+
+    @property
+    def nominations(self) -> tuple[PodNominated, ...]:
+        """The pods that room is reserved for."""
+        return self._of(PodNominated)
+
+    @property
+    def cleared(self) -> tuple[NominationCleared, ...]:
+        """The pods that room is no longer reserved for."""
+        return self._of(NominationCleared)
+
+    @property
+    def repairs(self) -> tuple[HealRequested, ...]:
+        """The pods that are evicted so that their successors get the zones that they ask for."""
+        return self._of(HealRequested)
 
     def digest(self) -> str:
         """Identify the result; equal results have equal digests on every machine."""
-        return sha256(_encoder.encode(self)).hexdigest()
+        batches = [
+            [batch.depends_on, [(type(decision).__name__, decision) for decision in batch.decisions]]
+            for batch in self.batches
+        ]
+        return sha256(_encoder.encode([batches, self.pending, self.groups, self.due])).hexdigest()
+
+    def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
+        return tuple(decision for decision in self.decisions if isinstance(decision, kind))
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

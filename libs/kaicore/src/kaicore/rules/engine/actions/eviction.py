@@ -13,7 +13,6 @@ from functools import cached_property
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
-from kaicore.rules.engine.decisions import Eviction
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
@@ -23,6 +22,7 @@ from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
 from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import told_key
 from kaicore.rules.reasons.reason import Reason
 
@@ -214,19 +214,16 @@ class EvictionAction(CycleAction, VictimRules):
         suspended = session.reservations.suspend(takeable)
         session.nominate(steps, room.victims.assignments, evictions, suspended)
 
-    def _eviction(self, member: Member, preemptor: str, room: Room, *, shrinks: bool) -> Eviction:
+    def _eviction(self, member: Member, preemptor: str, room: Room, *, shrinks: bool) -> EvictionDecided:
+        session = self.session
         successor = room.successors.get(member.pod.uid)
-        return Eviction(
-            uid=member.pod.uid,
-            namespace=member.pod.namespace,
-            name=member.pod.name,
-            node=member.node,
-            group=member.group,
-            reason=self.reason,
+        return session.record.eviction(
+            member,
+            self.reason,
+            failures_left=session.failures.left(member),
             preemptor=preemptor,
             shrinks=shrinks,
-            fits_on="" if successor is None else self.session.nodes.columns.names[successor.row],
-            failures_left=self.session.failures.left(member),
+            fits_on="" if successor is None else session.nodes.columns.names[successor.row],
         )
 
     # Reasons.

@@ -2,7 +2,6 @@
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.cycle_input import MisalignedPod
-from kaicore.rules.engine.decisions import Healing
 
 
 class Repair(CycleAction):
@@ -29,7 +28,8 @@ class Repair(CycleAction):
                 continue
             if self._may_evict(misaligned):
                 repaired.add((owner, class_key))
-                self._evict(misaligned, class_key, owner)
+                session.failures.take([misaligned.member])
+                session.record.repair(misaligned)
 
     def _may_evict(self, misaligned: MisalignedPod) -> bool:
         """Tell whether a pod may go and a successor fits another node, which is charged then."""
@@ -41,18 +41,3 @@ class Repair(CycleAction):
             return False
         own_row = session.nodes.row(member.node)
         return session.nodes.now.place(member, besides=own_row) is not None
-
-    def _evict(self, misaligned: MisalignedPod, class_key: str, owner: str) -> None:
-        member, pod = misaligned.member, misaligned.member.pod
-        self.session.failures.take([member])
-        self.session.record.repair(
-            Healing(
-                uid=pod.uid,
-                namespace=pod.namespace,
-                name=pod.name,
-                node=member.node,
-                pod_class=class_key,
-                owner=owner,
-                missed=misaligned.missed,
-            )
-        )

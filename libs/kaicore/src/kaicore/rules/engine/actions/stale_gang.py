@@ -5,8 +5,9 @@ end by itself and is left alone, and so is a gang that starts together with it: 
 """
 
 from kaicore.rules.engine.actions.action import CycleAction
-from kaicore.rules.engine.decisions import Eviction, EvictionReason
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.events.payloads import EvictionDecided
 
 
 class StaleGang(CycleAction):
@@ -46,13 +47,7 @@ class StaleGang(CycleAction):
             and member.pod.scheduler_name == self.session.config.scheduler_name
         ]
 
-    def _eviction(self, member: Member) -> Eviction:
-        return Eviction(
-            uid=member.pod.uid,
-            namespace=member.pod.namespace,
-            name=member.pod.name,
-            node=member.node,
-            group=member.group,
-            reason=EvictionReason.STALE_GANG,
-            failures_left=self.session.failures.left(member),
-        )
+    def _eviction(self, member: Member) -> EvictionDecided:
+        session = self.session
+        failures_left = session.failures.left(member)
+        return session.record.eviction(member, EvictionReason.STALE_GANG, failures_left=failures_left)

@@ -39,7 +39,7 @@ def same(one: Figures, other: Figures) -> bool:
 
 
 class Simulation:
-    """A trail, and the slow truth: the steps that count, done again from the start."""
+    """A statement, and the slow truth: the steps that count, done again from the start."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self.columns = columns

@@ -1,0 +1,7 @@
+"""What all payloads are."""
+
+import msgspec
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an event says."""

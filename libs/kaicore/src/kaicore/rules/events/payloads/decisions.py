@@ -1,0 +1,121 @@
+"""What a cycle decides about pods and nodes."""
+
+import msgspec
+
+from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.model.placement import Placement
+
+
+class PodPlaced(Payload, frozen=True):
+    """A cycle decided where a pod is to run; the binder makes it so.
+
+    Attributes:
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        placement: the zones that the kubelet is predicted to give it, None where it aligns nothing.
+        rejected_here_before: how often a pod of its class was rejected by this node's kubelet before.
+        claims: names of its claims that are to be provisioned for the node, before it is bound.
+        volumes: volumes made beforehand that claims of it are to be bound to before, by the claim's name.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    placement: Placement | None = None
+    rejected_here_before: int = 0
+    claims: tuple[str, ...] = ()
+    volumes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeCharged(Payload, frozen=True):
+    """What a node is accounted to hold has changed: any decision taken on an older state of that node is stale.
+
+    Attributes:
+        node: its name.
+        cycle: whose decisions charged it; empty where a fact did, which was recorded together with this.
+        pods: uids of those that it is accounted to hold otherwise.
+    """
+
+    node: str
+    cycle: str
+    pods: tuple[str, ...]
+
+
+class EvictionDecided(Payload, frozen=True):
+    """A cycle decided that a running pod has to go; the binder makes it so.
+
+    Attributes:
+        group: key of the victim's own group.
+        reason: see `kaicore.rules.engine.decisions.EvictionReason`.
+        preemptor: key of the group that it makes way for; empty if for none.
+        shrinks: whether the victim's group goes on without it; otherwise the group ends as a whole.
+        fits_on: a node that could take its successor when this was decided; empty when none could.
+        failures_left: how many more failures its Job bears when all that were decided are over; -1 if it fails by that,
+            None where evictions do not count as failures.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    group: str
+    reason: str
+    preemptor: str = ""
+    shrinks: bool = False
+    fits_on: str = ""
+    failures_left: int | None = None
+
+
+class PodNominated(Payload, frozen=True):
+    """A cycle decided to keep room for a waiting pod until those who hold it are gone.
+
+    Attributes:
+        group: key of its group.
+        placement: the zones that it is predicted to get there, None where nothing is aligned.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    group: str
+    placement: Placement | None = None
+
+
+class NominationCleared(Payload, frozen=True):
+    """A cycle decided to keep no more room for a waiting pod.
+
+    Attributes:
+        reason: see `kaicore.rules.engine.decisions.ClearReason`.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    reason: str
+
+
+class HealRequested(Payload, frozen=True):
+    """A cycle decided that a pod is to be evicted: it did not get the zones that its own NUMA policy asks for.
+
+    Attributes:
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        owner: uid of its controller, which makes another.
+        missed: what was observed that is not as it asks.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    cycle: str
+    pod_class: str
+    owner: str
+    missed: str

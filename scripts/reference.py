@@ -1,0 +1,279 @@
+"""Write the pages of docs/reference that are made from the code: `make reference`.
+
+One function per page; `PAGES` names them. The pages are checked in, and `tests/unit/docs/test_reference.py` fails when
+one of them is not what the code says.
+"""
+
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from inspect import cleandoc
+from pathlib import Path
+from types import NoneType, UnionType
+
+import kai_api.app
+import kaicore.ledger.log.metrics
+import kaicore.runtime.service.http_limits
+from kai_api.kept_states import KeptStates
+from kai_api.main import ApiSettings
+from kai_apiserver.settings import ApiServerSettings
+from kai_binder.metrics import BinderMetrics
+from kai_binder.settings import BinderSettings
+from kai_cli.main import app as kai
+from kai_exporter.metrics import ExporterMetrics
+from kai_exporter.settings import ExporterSettings
+from kai_fleet.main import FleetSettings
+from kai_fleet.metrics import Metrics as FleetMetrics
+from kai_ingest.metrics import IngestMetrics
+from kai_ingest.settings import IngestSettings
+from kai_relay.metrics import RelayMetrics
+from kai_relay.settings import RelaySettings
+from kai_scheduler.main import SchedulerSettings
+from kai_scheduler.metrics import SchedulerMetrics
+from kai_watcher.metrics import WatcherMetrics
+from kai_watcher.settings import WatcherSettings
+from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.ledger.feed.metrics import FeedMetrics
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import codec, payloads
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.service import ServiceSettings
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+_NOTE = "<!-- Made from the code by scripts/reference.py; `make reference` writes it anew. -->\n"
+
+#: Every program with settings of its own, in the order in which an event meets them.
+PROGRAMS: dict[str, type[ServiceSettings]] = {
+    "kai-watcher": WatcherSettings,
+    "kai-ingest": IngestSettings,
+    "kai-relay": RelaySettings,
+    "kai-scheduler": SchedulerSettings,
+    "kai-binder": BinderSettings,
+    "kai-api": ApiSettings,
+    "kai-exporter": ExporterSettings,
+    "kai-apiserver": ApiServerSettings,
+    "kai-fleet": FleetSettings,
+}
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; a bar in a cell does not end the cell."""
+    head = list(header)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def sentence(text: str) -> str:
+    """A docstring's part as one line."""
+    return " ".join(text.split())
+
+
+def type_name(hint: object) -> str:
+    """A type as a reader says it: `int`, `str or none`, `list of Reason`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return type_name(arguments[0])
+    if origin in (typing.Union, UnionType):
+        return " or ".join(type_name(part) for part in arguments)
+    if origin is typing.Literal:
+        return " or ".join(f"`{part}`" for part in arguments)
+    if origin in (tuple, list, frozenset, set):
+        return f"list of {type_name(arguments[0])}"
+    if origin is dict:
+        return f"map of {type_name(arguments[0])} to {type_name(arguments[1])}"
+    if hint is NoneType:
+        return "none"
+    return getattr(hint, "__name__", str(hint))
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """What the command line says of itself."""
+    text = kai.generate_docs(output_format="markdown", recursive=True, heading_level=1)
+    text = re.sub(r"\n## Table of Contents\n.*?(?=\n\*\*Run\*\*)", "", text, flags=re.DOTALL)
+    # Angle brackets and braces of help texts are no HTML.
+    text = re.sub(r"<(?=[a-z])", "&lt;", text)
+    return "# Commands\n\nWhat `kai --help` and `kai COMMAND --help` say.\n\n" + text.partition("\n")[2].strip() + "\n"
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def settings() -> str:
+    """The flags and environment variables of every program."""
+    own = set(ServiceSettings.model_fields)
+    parts = [
+        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
+        "set by a file: [the scheduler's settings](scheduler-settings.md).",
+        "## Every program\n\n" + _settings_table(ServiceSettings.model_fields.items()),
+    ]
+    for program, cls in PROGRAMS.items():
+        fields = [
+            (name, field)
+            for name, field in cls.model_fields.items()
+            if name not in own or field.default != ServiceSettings.model_fields[name].default
+        ]
+        parts.append(f"## `{program}`\n\n" + _settings_table(fields))
+    return "\n\n".join(parts) + "\n"
+
+
+def _settings_table(fields: Iterable[tuple[str, FieldInfo]]) -> str:
+    rows = []
+    for name, field in fields:
+        value = field.get_default(call_default_factory=True)
+        if value is PydanticUndefined:
+            shown = "required"
+        elif value is None or value in ("", (), [], {}):
+            shown = ""
+        else:
+            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
+                "`True`", "on"
+            )
+        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, field.description or ""))
+    return table(("flag", "environment", "default", "meaning"), rows)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def events() -> str:
+    """The event types with their fields, and the envelope around each."""
+    by_name = {cls.__name__: cls for cls in payloads.Payload.__subclasses__()}
+    types = [by_name[name] for name in codec.event_types()]
+    parts = [cls for name, cls in by_name.items() if name not in codec.event_types()]
+    written = [
+        "# Events\n\nWhat the log records. An event is an envelope around one of the payloads below; the payload's "
+        "name is the event's type. [How it works](../explanation/how-it-works.md) tells them in order, "
+        "[the log](../explanation/log.md) what is promised of them.",
+        _struct(Event, "## The envelope"),
+        *(_struct(cls, f"## `{cls.__name__}`", schema=codec.schema_version(cls.__name__)) for cls in types),
+        "## Parts of payloads",
+        *(_struct(cls, f"### `{cls.__name__}`") for cls in sorted(parts, key=lambda cls: cls.__name__)),
+    ]
+    return "\n\n".join(written) + "\n"
+
+
+def _struct(cls: type, heading: str, *, schema: int = 1) -> str:
+    doc = cleandoc(cls.__doc__ or "")
+    meaning, _, attributes = doc.partition("\nAttributes:\n")
+    said = _attributes(attributes)
+    hints = typing.get_type_hints(cls)
+    rows = [(f"`{name}`", type_name(hints[name]), said.pop(name, "")) for name in cls.__struct_fields__]  # type: ignore[attr-defined]
+    if said:
+        raise ValueError(f"{cls.__name__}: its docstring tells of fields that it does not have: {', '.join(said)}")
+    version = f" Schema version {schema}." if schema > 1 else ""
+    body = f"{heading}\n\n{sentence(meaning)}{version}"
+    return f"{body}\n\n{table(('field', 'type', 'meaning'), rows)}" if rows else body
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """The `Attributes:` of a Google-style docstring, by name."""
+    said: dict[str, str] = {}
+    for part in re.split(r"\n(?=    \w)", "\n" + text.partition("\n\n")[0]):
+        name, colon, meaning = part.strip().partition(":")
+        if colon:
+            said[name] = sentence(meaning)
+    return said
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+class _Recording(CollectorRegistry):
+    """A registry that keeps what is registered with it."""
+
+    def __init__(self) -> None:
+        self.collectors: list[Collector] = []
+        super().__init__()
+
+    def register(self, collector: Collector) -> None:
+        self.collectors.append(collector)
+        super().register(collector)
+
+
+def metrics() -> str:
+    """The metrics of every process, as its registry has them."""
+    parts = [
+        "# Metrics\n\nWhat `/metrics` of each process has, beside what Python's client library exports of any process. "
+        "[Monitor](../how-to/monitor.md) says which of them to look at, and when."
+    ]
+    for program, registered in _registered().items():
+        parts.append(f"## {program}\n\n" + table(("metric", "type", "labels", "meaning"), _metric_rows(registered)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _registered() -> dict[str, Iterable[Collector]]:
+    found: dict[str, Iterable[Collector]] = {
+        "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
+        "Every process that reads the log": [kaicore.ledger.log.metrics.DISCARDED],
+    }
+
+    def of(name: str, make: Callable[[CollectorRegistry], object]) -> None:
+        registry = _Recording()
+        make(registry)
+        found[name] = registry.collectors
+
+    def scheduler(registry: CollectorRegistry) -> None:
+        SchedulerMetrics(registry).watch(ClusterState("any"), EngineConfig(), lambda: 0)
+
+    of("Every process that follows the log", lambda registry: FeedMetrics(registry=registry))
+    of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
+    of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
+    of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-scheduler`", scheduler)
+    of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
+    found["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
+    of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
+    of("`kai-fleet`", FleetMetrics)
+    return found
+
+
+def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
+    families: dict[str, tuple[Metric, tuple[str, ...]]] = {}
+    for collector in collectors:
+        described = collector.describe() if isinstance(collector, MetricWrapperBase) else collector.collect()
+        for family in described:
+            labels = getattr(collector if isinstance(collector, MetricWrapperBase) else family, "_labelnames", ())
+            families[family.name] = (family, tuple(labels))
+    for name, (family, labels) in sorted(families.items()):
+        total = "_total" if family.type == "counter" else ""
+        yield (
+            f"`{name}{total}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in labels),
+            family.documentation.rstrip("."),
+        )
+
+
+#: The page's name and the function that writes it.
+PAGES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "settings": settings,
+    "events": events,
+    "metrics": metrics,
+}
+
+
+def page(name: str) -> str:
+    """A page as it must be checked in."""
+    return _NOTE + PAGES[name]()
+
+
+def main() -> None:
+    for name in PAGES:
+        (REFERENCE / f"{name}.md").write_text(page(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The reference pages that are made from the code are those that the code makes."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import reference  # noqa: E402
+from kai_cli.main import app  # noqa: E402
+from kaicore.rules.events import codec  # noqa: E402
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_reference_page_is_what_the_code_says(name: str) -> None:
+    checked_in = (reference.REFERENCE / f"{name}.md").read_text()
+    assert checked_in == reference.page(name), "run: make reference"
+
+
+def test_reference_has_every_event_type_command_and_program() -> None:
+    events, commands, settings = (reference.page(name) for name in ("events", "commands", "settings"))
+    assert all(f"## `{name}`" in events for name in codec.event_types())
+    assert all(f"## kai {name}\n" in commands for name in app if not name.startswith("-"))
+    packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]
+    programs = [name for path in packages for name in tomllib.loads(path.read_text())["project"]["scripts"]]
+    assert len(programs) == len(reference.PROGRAMS) + 1
+    assert all(f"## `{program}`" in settings for program in programs if program != "kai")

@@ -1,0 +1,27 @@
+"""What a release must agree on (docs/how-to/release.md), and what pre-commit runs."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_version_is_the_same_in_package_images_and_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    manifests = [*(ROOT / "deploy/k8s").glob("*.yaml"), ROOT / "deploy/k8s/README.md"]
+    images = {tag for path in manifests for tag in re.findall(r"kai-ledger:(\d[\w.]*)", path.read_text())}
+    assert images == {version}
+    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pre_commit_runs_the_tools_of_the_environment_and_fetches_none() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert {repository["repo"] for repository in config["repos"]} == {"local"}
+    hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    checked = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
+    tools = set(re.findall(r"\$\(BIN\)/([\w-]+)", checked)) - {"vulture"}
+    assert tools <= {hook["entry"].split()[0].removeprefix(".venv/bin/") for hook in hooks}

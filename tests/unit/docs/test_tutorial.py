@@ -1,0 +1,25 @@
+"""The tutorial's manifests and commands give what the tutorial shows."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-answers.md").read_text()
+
+
+def test_tutorial_commands_print_what_the_tutorial_shows(tmp_path: Path) -> None:
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    shown = re.findall(r"```console\n\$ kai (simulate [^\n]*)\n(.*?)```", PAGE, re.DOTALL)
+    assert len(shown) == 2
+    for gpus, (command, output) in zip((5, 4), shown, strict=True):
+        (tmp_path / "train.yaml").write_text(manifest.replace("nvidia.com/gpu: 5", f"nvidia.com/gpu: {gpus}"))
+        done = subprocess.run(
+            [sys.executable, "-m", "kai_cli.main", *shlex.split(command)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == output
