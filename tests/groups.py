@@ -36,10 +36,9 @@ def source(text: str) -> GroupSource:
 
 def source_of(document: Json, lost: Lost = unheard) -> GroupSource:
     """An object as a source of groups."""
-    found = group_kind(document["apiVersion"], document["kind"])
-    assert found is not None, document["kind"]
-    kind, resource = found
-    model = kind.normalize(resource.at(resource.versions[-1]).decode(msgspec.json.encode(document)), lost)
+    kind = group_kind(document["apiVersion"], document["kind"])
+    assert kind is not None, document["kind"]
+    model = kind.normalize(kind.decode(msgspec.json.encode(document)), lost)
     assert isinstance(model, GroupSource)
     return model
 

@@ -15,8 +15,8 @@ import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.kinds import KINDS
 from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION
-from kaicore.kube.queue_kinds import QUEUE_KINDS
 from kaicore.kube.resources import OptionalResource
 
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
@@ -29,8 +29,8 @@ Json = dict[str, Any]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POD_GROUP_PATHS = {
-    resource.group: f"/apis/{resource.group}/{resource.versions[0]}/namespaces/{{namespace}}/podgroups"
-    for kind, resource in GROUP_KINDS
+    kind.resource.group: f"/apis/{kind.resource.group}/{kind.resource.versions[0]}/namespaces/{{namespace}}/podgroups"
+    for kind in GROUP_KINDS
     if kind.name.startswith("PodGroup.")
 }
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
@@ -56,7 +56,9 @@ def stack(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSta
 async def serve_every_kind(cluster: Cluster) -> None:
     """Install the definitions of all kinds that the watcher follows where they are served."""
     async with cluster.client() as client:
-        for _, resource in (*GROUP_KINDS, *QUEUE_KINDS):
+        for resource in (kind.resource for kind in KINDS):
+            if not isinstance(resource, OptionalResource):
+                continue
             try:
                 await client.post(DEFINITIONS, definition(resource))
             except ApiStatus as error:
@@ -72,7 +74,6 @@ def definition(resource: OptionalResource[Any], *, status: bool = True) -> Json:
             if shipped["metadata"]["name"] == name:
                 return dict(shipped)
     kind = resource.kind.partition(".")[0]
-    scope = "Cluster" if kind in ("ClusterQueue", "Cohort", "Queue", "ResourceFlavor") else "Namespaced"
     version = {
         "name": resource.versions[0],
         "served": True,
@@ -86,7 +87,7 @@ def definition(resource: OptionalResource[Any], *, status: bool = True) -> Json:
         "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
         "spec": {
             "group": resource.group,
-            "scope": scope,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
             "names": {"plural": resource.plural, "kind": kind},
             "versions": [version],
         },

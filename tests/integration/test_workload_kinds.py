@@ -10,6 +10,7 @@ import pytest
 from kai_watcher.optional_resources import served_version
 from kaicore.kube.client import KubeClient
 from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.resources import OptionalResource
 from kaicore.kube.workloads import expand
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import EngineConfig
@@ -21,7 +22,7 @@ from tests.integration.watcher.conftest import RunningWatcher
 from tests.kube import DEFINITIONS, PODS, Api, Json, simulated
 
 NATIVE = "scheduling.k8s.io"
-RESOURCES = {kind.name: resource for kind, resource in GROUP_KINDS}
+RESOURCES = {kind.name: kind.resource for kind in GROUP_KINDS if isinstance(kind.resource, OptionalResource)}
 
 
 def versions(*names: str) -> list[Json]:

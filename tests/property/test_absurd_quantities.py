@@ -192,7 +192,7 @@ def test_a_running_pod_of_any_amounts_is_on_its_node(amounts: list[str]) -> None
 
 SPREAD = {"maxSkew": 1, "minDomains": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 NEAR = {"weight": 5, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
-QUEUES = {kind.name: (kind, resource.at(resource.versions[-1])) for kind, resource in QUEUE_KINDS}
+QUEUES = {kind.name: (kind, kind.resource.at(kind.resource.versions[-1])) for kind in QUEUE_KINDS}
 FLAVOR = {
     "name": "f",
     "resources": [{"name": "cpu", "nominalQuota": 1, "borrowingLimit": "2", "lendingLimit": 0}],

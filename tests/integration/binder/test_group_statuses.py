@@ -40,9 +40,7 @@ class Groups:
     def __init__(self, scene: Scene, group: str, path: str) -> None:
         self.scene = scene
         self.path = path
-        self._kind, self._resource = next(
-            (kind, resource) for kind, resource in GROUP_KINDS if kind.name == f"PodGroup.{group}"
-        )
+        self._kind = next(kind for kind in GROUP_KINDS if kind.name == f"PodGroup.{group}")
 
     async def configured(self, name: str = "kai-ledger") -> None:
         """A scheduler of this name has begun."""
@@ -53,7 +51,7 @@ class Groups:
         """Make a group, and record it."""
         made = await self.scene.api.post(self.path, {"metadata": {"name": name}, "spec": spec})
         source = self._kind.normalize(
-            self._resource.at(self._resource.versions[0]).decode(msgspec.json.encode(made)), unheard
+            self._kind.resource.at(self._kind.resource.versions[0]).decode(msgspec.json.encode(made)), unheard
         )
         await self.scene.append((name, GroupSourceObserved(source)))
         return made

@@ -13,38 +13,12 @@ from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 from kaicore.errors import ApiStatus, KaiError
 from kaicore.kube.client import KubeClient
 from kaicore.kube.facts import Facts
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.kinds import (
-    BUDGET,
-    CLAIM,
-    NAMESPACE,
-    NODE,
-    POD,
-    PRIORITY_CLASS,
-    STORAGE_CLASS,
-    TOPOLOGY,
-    VOLUME,
-    Kind,
-    Model,
-    subject_of_fact,
-    without_version,
-)
+from kaicore.kube.kind import Kind, Model, without_version
+from kaicore.kube.kinds import KINDS, subject_of_fact
 from kaicore.kube.losses import unheard
-from kaicore.kube.queue_kinds import QUEUE_KINDS
 from kaicore.kube.reflector import ReflectorOptions
 from kaicore.kube.reflector_core import Backoff, ObjectKey
-from kaicore.kube.resources import (
-    BUDGETS,
-    CLAIMS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    STORAGE_CLASSES,
-    VOLUMES,
-    Resource,
-    topologies,
-)
+from kaicore.kube.resources import Resource
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
@@ -62,17 +36,7 @@ View = dict[str, dict[ObjectKey, Model]]
 
 _instances = count()
 _SOURCES: list[tuple[Kind[Any], Resource[Any]]] = [
-    (NODE, NODES),
-    (PRIORITY_CLASS, PRIORITY_CLASSES),
-    (TOPOLOGY, topologies("v1alpha2")),
-    (TOPOLOGY, topologies("v1alpha1")),
-    (POD, PODS),
-    *((kind, resource.at(version)) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS) for version in resource.versions),
-    (NAMESPACE, NAMESPACES),
-    (CLAIM, CLAIMS),
-    (VOLUME, VOLUMES),
-    (STORAGE_CLASS, STORAGE_CLASSES),
-    (BUDGET, BUDGETS),
+    (kind, kind.resource.at(version)) for kind in KINDS for version in reversed(kind.resource.versions)
 ]
 
 

@@ -85,7 +85,7 @@ async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: Se
 async def test_every_kind_of_queue_that_is_read_is_served(start_server: ServerFactory) -> None:
     server = await start_server(controllers=None, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client:
-        for _, resource in QUEUE_KINDS:
+        for resource in (kind.resource for kind in QUEUE_KINDS):
             served = [(await client.get(f"/apis/{resource.group}/{version}")) for version in resource.versions]
             names = [item["name"] for answer in served if answer.status == 200 for item in answer.json["resources"]]
             assert resource.plural in names

@@ -262,10 +262,9 @@ KAI = "apiVersion: scheduling.run.ai/v2\nkind: Queue\nmetadata: {name: q}\nspec:
 def test_a_bound_of_a_queue_that_is_none_costs_that_bound(cpu: str, field: str, share: QueueShare) -> None:
     said: list[InvalidObject] = []
     (document,) = documents(KAI + f"{{parentQueue: top, priority: 7, resources: {{cpu: {cpu}}}}}")
-    found = queue_kind("scheduling.run.ai/v2", "Queue")
-    assert found is not None
-    kind, resource = found
-    queue: Any = kind.normalize(resource.at("v2").decode(wire.encode(document)), said.append)
+    kind = queue_kind("scheduling.run.ai/v2", "Queue")
+    assert kind is not None
+    queue: Any = kind.normalize(kind.decode(wire.encode(document)), said.append)
     assert (queue.parent, queue.priority, queue.shares["cpu"]) == ("top", 7, share)
     assert [error.field for error in said] == [f"spec.resources.cpu.{field}"]
 
@@ -278,10 +277,9 @@ def test_a_flavor_without_a_name_costs_that_flavor() -> None:
         "        - {resources: [{name: cpu, nominalQuota: 4}]}\n"
         "        - {name: f, resources: [{name: cpu, nominalQuota: 2, borrowingLimit: much}, {nominalQuota: 1}]}\n"
     )
-    found = queue_kind("kueue.x-k8s.io/v1beta1", "ClusterQueue")
-    assert found is not None
-    kind, resource = found
-    queue: Any = kind.normalize(resource.at("v1beta1").decode(wire.encode(document)), said.append)
+    kind = queue_kind("kueue.x-k8s.io/v1beta1", "ClusterQueue")
+    assert kind is not None
+    queue: Any = kind.normalize(kind.resource.at("v1beta1").decode(wire.encode(document)), said.append)
     assert [flavor.flavor for flavor in queue.flavors] == ["f"]
     assert queue.shares["cpu"].quota == 2000
     assert [error.field for error in said] == [

@@ -22,11 +22,10 @@ GI = 2**30
 def read(text: str) -> Any:
     """Normalize the only object of a manifest."""
     document = yaml.safe_load(text)
-    found = queue_kind(document["apiVersion"], document["kind"])
-    assert found is not None
-    kind, resource = found
+    kind = queue_kind(document["apiVersion"], document["kind"])
+    assert kind is not None
     version = document["apiVersion"].rpartition("/")[2]
-    return kind.normalize(resource.at(version).decode(json.dumps(document).encode()), refuse)
+    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), refuse)
 
 
 def test_a_queue_of_kai() -> None:
@@ -230,19 +229,18 @@ def test_what_is_impossible_is_named(text: str, field: str) -> None:
     ],
 )
 def test_queues_are_facts(group: str, kind: str, key: ObjectKey, name: str) -> None:
-    found = queue_kind(group, kind)
-    assert found is not None
-    of, resource = found
+    row = queue_kind(group, kind)
+    assert row is not None
     metadata = {"name": key.name, "namespace": key.namespace, "uid": "u", "resourceVersion": "1"}
     document = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": {"clusterQueue": "c"}}
     facts = Facts("c")
-    seen = facts.translate(of, Seen(resource.at("v1").decode(json.dumps(document).encode())), now=1)
+    seen = facts.translate(row, Seen(row.resource.at("v1").decode(json.dumps(document).encode())), now=1)
     assert seen is not None
     payload = seen.events[0].payload
     assert isinstance(payload, QueueObserved)
     assert (payload.queue.name, seen.events[0].stream) == (name, f"queue/{name}")
-    assert subject_of_fact(payload) == (of.name, key, payload.queue)
-    gone = facts.translate(of, Gone(key, "u", "2"), now=2)
+    assert subject_of_fact(payload) == (row.name, key, payload.queue)
+    gone = facts.translate(row, Gone(key, "u", "2"), now=2)
     assert gone is not None
     assert gone.events[0].payload == QueueDeleted(uid="u", name=name)
-    assert subject_of_fact(gone.events[0].payload) == (of.name, key, None)
+    assert subject_of_fact(gone.events[0].payload) == (row.name, key, None)

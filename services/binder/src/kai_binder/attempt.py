@@ -8,6 +8,7 @@ been carried out, and a pod is only given back when it is certain that it is not
 from enum import StrEnum
 from typing import Any
 
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import PodObject
 from kaicore.rules.events.payloads import BindFailed, PodBound
@@ -64,8 +65,8 @@ class Attempt:
         """Return how long to wait before asking; `jitter` is 0 to 1."""
         if not self._failures:
             return 0.0
-        delay_s = min(FIRST_DELAY_S * (1 << min(self._failures - 1, 30)), LAST_DELAY_S)
-        return max(delay_s * (0.5 + 0.5 * jitter), float(self._retry_after_s))
+        delay_s = backoff(self._failures, first=FIRST_DELAY_S, most=LAST_DELAY_S)
+        return max(jittered(delay_s, jitter), float(self._retry_after_s))
 
     def bound(self) -> None:
         """The API server took the binding."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
 from kaicore.kube.client import KubeClient
 from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
@@ -117,8 +118,9 @@ class Claims:
 
     async def _repeat(self, decision: Decision, name: str, look: Callable[[], Awaitable[Next]]) -> None:
         """Look at a claim, and write what is to be written, until it is bound."""
-        delay_s = FIRST_LOOK_S
+        looks = 0
         while self._is_open(decision):
+            looks += 1
             try:
                 match await look():
                     case Next.DONE:
@@ -135,8 +137,7 @@ class Claims:
             except ClusterUnavailable:
                 # As good as not looked: once more, until patience ends.
                 pass
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, LAST_LOOK_S)
+            await asyncio.sleep(backoff(looks, first=FIRST_LOOK_S, most=LAST_LOOK_S))
 
 
 class _Provisioning:

@@ -7,6 +7,7 @@ name is left alone. A disruption budget that forbids it (429) is asked again as 
 from datetime import UTC, datetime
 from typing import Any
 
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.rules.events.payloads import EvictionFailed, PodEvicted
 
@@ -41,7 +42,7 @@ class EvictionAttempt:
 
     def delay_s(self, jitter: float) -> float:
         """Return how long to wait before asking; `jitter` is 0 to 1."""
-        return self._delay_s * (0.5 + 0.5 * jitter)
+        return jittered(self._delay_s, jitter)
 
     def evicted(self) -> None:
         """The API server took it."""
@@ -67,7 +68,7 @@ class EvictionAttempt:
                 # A conflict is that of the uid: the pod of that name is another one.
                 gone=error.code in (_NOT_FOUND, _CONFLICT),
             )
-        self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _LAST_DELAY_S)
+        self._delay_s = backoff(self.attempts, first=_FIRST_DELAY_S, most=_LAST_DELAY_S)
         if isinstance(error, ClusterUnavailable):
             self._delay_s = max(self._delay_s, min(float(error.retry_after_s or 0), _LAST_DELAY_S))
 

@@ -177,7 +177,7 @@ def _time(at: int) -> str:
 
 def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
     """Return the write of a PodGroup's status: to its status subresource, or to itself where it has none."""
-    resource = next(resource for kind, resource in GROUP_KINDS if kind.name == status.kind)
+    resource = next(kind.resource for kind in GROUP_KINDS if kind.name == status.kind)
     places = []
     for version in resource.versions:
         served = f"/apis/{resource.group}/{version}/namespaces/{status.namespace}/{resource.plural}/{status.name}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.logs import Logger
@@ -26,7 +27,8 @@ from kai_exporter.node_pods import NodePods, Outgoing
 from kai_exporter.report import Answer
 from kai_exporter.state_files import StateFiles
 
-#: Seconds; the longest wait before a kubelet or ingest that failed is tried again.
+#: Seconds; the first and the longest wait before a kubelet or ingest that failed is tried again.
+_FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
 
 #: Nodes of one process are asked in so many groups, by their names: not all at once, but not each by itself either,
@@ -156,8 +158,8 @@ class Exporter:
                 failures = 0
                 wait = self._pace.poll_s
             else:
-                wait = _backoff(self._pace.poll_s, failures)
                 failures += 1
+                wait = jittered(backoff(failures, first=self._pace.poll_s, most=MAX_BACKOFF_S), random.random())
             due = max(due + wait, _now())
 
     async def _poll(self, node: _Node) -> bool:
@@ -242,8 +244,9 @@ class Exporter:
             except (IngestUnavailable, ConfigurationError) as error:
                 self._failed(batch, error)
                 asked_to_wait_s = error.retry_after_s if isinstance(error, IngestUnavailable) else 0.0
-                await asyncio.sleep(max(asked_to_wait_s, _backoff(0.5, failures)))
                 failures += 1
+                delay_s = jittered(backoff(failures, first=_FIRST_BACKOFF_S, most=MAX_BACKOFF_S), random.random())
+                await asyncio.sleep(max(asked_to_wait_s, delay_s))
 
     def _next_batch(self) -> list[Outgoing]:
         batch: list[Outgoing] = []
@@ -302,11 +305,6 @@ class Exporter:
             self._log.error("ingest does not take reports", error=str(error))
             self._trouble = str(error)
         self._health.unmet("ingest", str(error))
-
-
-def _backoff(first_s: float, failures: int) -> float:
-    """Return a wait that doubles with each failure, between half and all of it: exporters should not return at once."""
-    return min(first_s * (1 << min(failures, 16)), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)
 
 
 def _now() -> float:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+from kaicore.backoff import backoff
 from kaicore.errors import InvalidObject
 from kaicore.kube.podresources import PodResources
 
@@ -42,7 +43,7 @@ class _Listed:
         told: ingest has accepted this version.
         changed_at: when this version was first seen, seconds.
         retry_at: when it may be sent again, seconds.
-        retry_s: how long the last wait was.
+        retries: how often in a row ingest could not place it.
     """
 
     pod: PodResources
@@ -53,7 +54,7 @@ class _Listed:
     changed_at: float
     told: bool = False
     retry_at: float = 0.0
-    retry_s: float = 0.0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class NodePods:
     _unsettled: bool = False
     _sequence: int = 0
     _not_before: float = 0.0
-    _not_taken_s: float = 0.0
+    _not_taken: int = 0
     _versions: int = 0
     _allocations: Allocations | None = None
 
@@ -270,8 +271,8 @@ class NodePods:
 
     def not_taken(self, *, now: float) -> None:
         """Ingest took nothing of a report; everything is told again, less and less often. `now` as in `take`."""
-        self._not_taken_s = min(max(2 * self._not_taken_s, self.poll_s), self.drift_s)
-        self._not_before = now + self._not_taken_s
+        self._not_taken += 1
+        self._not_before = now + backoff(self._not_taken, first=self.poll_s, most=self.drift_s)
         self.tell_everything()
 
     def answered(self, sent: Outgoing, *, unknown: set[PodKey], refused: set[PodKey], now: float) -> list[float]:
@@ -286,17 +287,17 @@ class NodePods:
         """
         waited = []
         self._full &= not sent.full
-        self._not_taken_s = 0.0
+        self._not_taken = 0
         for key, version in sent.versions.items():
             pod = self._pods.get(key)
             if pod is None or pod.version != version:
                 continue
             if key in unknown:
                 pod.told = self._quiet = False
-                pod.retry_s = min(max(2 * pod.retry_s, self.poll_s), self.drift_s)
-                pod.retry_at = now + pod.retry_s
+                pod.retries += 1
+                pod.retry_at = now + backoff(pod.retries, first=self.poll_s, most=self.drift_s)
                 continue
             if not pod.told and key not in refused:
                 waited.append(now - pod.changed_at)
-            pod.told, pod.retry_s = True, 0.0
+            pod.told, pod.retries = True, 0
         return waited

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import msgspec
+from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
 from kaicore.kube.client import KubeClient
 from kaicore.kube.objects import ApiGroup, ApiResources
@@ -62,8 +63,8 @@ async def follow_optional(
         except ClusterError as error:
             if not (isinstance(error, ApiStatus) and error.code == _NOT_FOUND):
                 observer.failed(resource.kind, error)
-                wait_s = min(recheck_s, _FIRST_DELAY_S * (1 << min(failures, 20)))
                 failures += 1
+                wait_s = backoff(failures, first=_FIRST_DELAY_S, most=recheck_s)
         await asyncio.sleep(wait_s)
 
 

@@ -16,40 +16,14 @@ from typing import TypeVar
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
 from kaicore.kube.client import KubeClient
 from kaicore.kube.facts import Facts, said_again
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.kinds import (
-    BUDGET,
-    CLAIM,
-    KINDS,
-    NAMESPACE,
-    NODE,
-    POD,
-    PRIORITY_CLASS,
-    STORAGE_CLASS,
-    TOPOLOGY,
-    VOLUME,
-    Kind,
-)
+from kaicore.kube.kind import Kind
+from kaicore.kube.kinds import KINDS, POD, TOPOLOGY
 from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.normalize_topology import zone_resources
 from kaicore.kube.objects import TopologyObject
-from kaicore.kube.queue_kinds import QUEUE_KINDS
 from kaicore.kube.reflector import Reflector, ReflectorOptions
 from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Relist, Seen
-from kaicore.kube.resources import (
-    BUDGETS,
-    CLAIMS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-    VOLUMES,
-    ObjectT,
-    OptionalResource,
-    Resource,
-)
+from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
@@ -132,7 +106,7 @@ class Watcher:
         self._clock = clock
         self._options = options or WatcherOptions()
         self._facts = Facts(cluster)
-        self._first_lists = FirstLists(KINDS)
+        self._first_lists = FirstLists(kind.name for kind in KINDS)
         self._outbox: Outbox
         # Units that are known but not in the outbox yet.
         self._in_hand = 0
@@ -174,16 +148,7 @@ class Watcher:
             await run_together(
                 self._context.stopping,
                 self._joined(appending),
-                self._follow(NODE, NODES),
-                self._follow(PRIORITY_CLASS, PRIORITY_CLASSES),
-                self._follow(NAMESPACE, NAMESPACES),
-                self._follow(CLAIM, CLAIMS),
-                self._follow(VOLUME, VOLUMES),
-                self._follow(STORAGE_CLASS, STORAGE_CLASSES),
-                self._follow(BUDGET, BUDGETS),
-                self._follow_optional(TOPOLOGY, TOPOLOGIES),
-                *(self._follow_optional(kind, resource) for kind, resource in (*GROUP_KINDS, *QUEUE_KINDS)),
-                self._follow(POD, PODS),
+                *(self._follow_kind(kind) for kind in KINDS),
                 self._save_snapshots(),
             )
             await self._end(appending)
@@ -199,6 +164,12 @@ class Watcher:
     async def _joined(self, appending: "asyncio.Future[None]") -> None:
         await asyncio.wait([appending])
         await appending
+
+    async def _follow_kind(self, kind: Kind[ObjectT]) -> None:
+        if isinstance(kind.resource, OptionalResource):
+            await self._follow_optional(kind, kind.resource)
+        else:
+            await self._follow(kind, kind.resource)
 
     async def _follow(self, kind: Kind[ObjectT], resource: Resource[ObjectT]) -> None:
         reflector: Reflector[ObjectT]

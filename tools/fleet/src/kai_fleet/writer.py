@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.client import MERGE_PATCH, KubeClient
 from kaicore.runtime.service import get_logger
@@ -136,7 +137,7 @@ class Writer:
 
     def _again(self, write: Write, error: Exception, retry_after_s: int | None) -> None:
         self._metrics.retries.labels(write.kind).inc()
-        pause = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(write.tries, 10)) * (0.5 + random.random() / 2)
+        pause = jittered(backoff(write.tries, first=_FIRST_RETRY_S, most=_LAST_RETRY_S), random.random())
         pause = max(pause, min(retry_after_s or 0, _LAST_RETRY_S))
         self._complain(write, error)
 

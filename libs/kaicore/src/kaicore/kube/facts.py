@@ -13,7 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from kaicore.kube.kinds import KINDS, Kind, Model, subject_of_fact, without_version
+from kaicore.kube.kind import Kind, Model, without_version
+from kaicore.kube.kinds import KINDS, subject_of_fact
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.objects import ObjectMeta
@@ -77,7 +78,7 @@ class Facts:
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
-        self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind: {} for kind in KINDS}
+        self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind.name: {} for kind in KINDS}
         #: When the version of an object that was seen last was written, as far as it says; by uid.
         self._stamps: dict[str, int] = {}
         self._arrivals: dict[str, str] = {}
@@ -174,7 +175,7 @@ class Facts:
         del self.known[kind.name][change.key]
         self._stamps.pop(change.uid, None)
         about = _About(kind.stream(change.key, change.uid), _subject(change.key), now)
-        payload = kind.deleted(change.key, change.uid)
+        payload = kind.gone(change.key, change.uid)
         unit = Unit((self._event(payload, (change.uid, change.resource_version), about=about),))
         return charging(unit, payload.node) if isinstance(payload, TopologyDeleted) else unit
 

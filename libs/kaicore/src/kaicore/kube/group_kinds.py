@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from kaicore.kube import group_objects, owner_objects
-from kaicore.kube.kinds import Kind
+from kaicore.kube.kind import Kind
 from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_owner import (
     normalize_job,
@@ -41,74 +41,73 @@ from kaicore.rules.groups.kinds import (
     WORKLOAD,
     X_POD_GROUP,
 )
-from kaicore.rules.model.group_source import GroupSource, source_key
-
-#: Every such kind, with the resource that it is.
-GROUP_KINDS: list[tuple[Kind[Any], OptionalResource[Any]]] = []
+from kaicore.rules.model.group_source import GroupSource
 
 
-def _served(
+def _group_kind(
     kind: str,
     plural: str,
     versions: tuple[str, ...],
     wire: type[ObjectT],
     normalize: Callable[[ObjectT, Lost], GroupSource],
-) -> None:
-    GROUP_KINDS.append(
-        (
-            Kind(
-                kind,
-                normalize,
-                payloads.GroupSourceObserved,
-                lambda key, uid: payloads.GroupSourceDeleted(kind, uid, key.namespace, key.name),
-                lambda key, _: f"group/{source_key(kind, key.namespace, key.name)}",
-            ),
-            OptionalResource(kind, kind.partition(".")[2], plural, versions, wire),
+) -> Kind[ObjectT]:
+    return Kind(
+        OptionalResource(kind, kind.partition(".")[2], plural, versions, wire),
+        normalize,
+        payloads.GroupSourceObserved,
+        payloads.GroupSourceDeleted,
+        "group/{kind}/{namespace}/{name}",
+    )
+
+
+#: Every such kind.
+GROUP_KINDS: tuple[Kind[Any], ...] = (
+    _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), group_objects.KaiPodGroup, normalize_kai_pod_group),
+    _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_sigs_pod_group),
+    _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_x_pod_group),
+    _group_kind(
+        VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), group_objects.VolcanoPodGroup, normalize_volcano_pod_group
+    ),
+    _group_kind(
+        NATIVE_POD_GROUP,
+        "podgroups",
+        ("v1beta1", "v1alpha3", "v1alpha2"),
+        group_objects.NativePodGroup,
+        normalize_native_pod_group,
+    ),
+    _group_kind(
+        WORKLOAD,
+        "workloads",
+        ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
+        group_objects.WorkloadObject,
+        normalize_workload,
+    ),
+    _group_kind(JOB, "jobs", ("v1",), owner_objects.JobObject, normalize_job),
+    _group_kind(VOLCANO_JOB, "jobs", ("v1alpha1",), owner_objects.VolcanoJobObject, normalize_volcano_job),
+    _group_kind(JOBSET, "jobsets", ("v1alpha2",), owner_objects.JobSetObject, normalize_jobset),
+    _group_kind(RAY_CLUSTER, "rayclusters", ("v1",), owner_objects.RayClusterObject, normalize_ray_cluster),
+    _group_kind(RAY_JOB, "rayjobs", ("v1",), owner_objects.RayJobObject, normalize_ray_job),
+    _group_kind(
+        LEADER_WORKER_SET,
+        "leaderworkersets",
+        ("v1",),
+        owner_objects.LeaderWorkerSetObject,
+        normalize_leader_worker_set,
+    ),
+    *(
+        _group_kind(
+            kind,
+            f"{kind.partition('.')[0].lower()}s",
+            ("v2beta1", "v1") if kind == MPI_JOB else ("v1",),
+            owner_objects.KubeflowJob,
+            partial(normalize_kubeflow_job, kind=kind),
         )
-    )
-
-
-_served(KAI_POD_GROUP, "podgroups", ("v2alpha2",), group_objects.KaiPodGroup, normalize_kai_pod_group)
-_served(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_sigs_pod_group)
-_served(X_POD_GROUP, "podgroups", ("v1alpha1",), group_objects.SigsPodGroup, normalize_x_pod_group)
-_served(VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), group_objects.VolcanoPodGroup, normalize_volcano_pod_group)
-_served(
-    NATIVE_POD_GROUP,
-    "podgroups",
-    ("v1beta1", "v1alpha3", "v1alpha2"),
-    group_objects.NativePodGroup,
-    normalize_native_pod_group,
+        for kind in sorted(KUBEFLOW_JOBS)
+    ),
 )
-_served(
-    WORKLOAD,
-    "workloads",
-    ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
-    group_objects.WorkloadObject,
-    normalize_workload,
-)
-_served(JOB, "jobs", ("v1",), owner_objects.JobObject, normalize_job)
-_served(VOLCANO_JOB, "jobs", ("v1alpha1",), owner_objects.VolcanoJobObject, normalize_volcano_job)
-_served(JOBSET, "jobsets", ("v1alpha2",), owner_objects.JobSetObject, normalize_jobset)
-_served(RAY_CLUSTER, "rayclusters", ("v1",), owner_objects.RayClusterObject, normalize_ray_cluster)
-_served(RAY_JOB, "rayjobs", ("v1",), owner_objects.RayJobObject, normalize_ray_job)
-_served(
-    LEADER_WORKER_SET,
-    "leaderworkersets",
-    ("v1",),
-    owner_objects.LeaderWorkerSetObject,
-    normalize_leader_worker_set,
-)
-for _kind in sorted(KUBEFLOW_JOBS):
-    _served(
-        _kind,
-        f"{_kind.partition('.')[0].lower()}s",
-        ("v2beta1", "v1") if _kind == MPI_JOB else ("v1",),
-        owner_objects.KubeflowJob,
-        partial(normalize_kubeflow_job, kind=_kind),
-    )
 
 
-def group_kind(api_version: str, kind: str) -> tuple[Kind[Any], OptionalResource[Any]] | None:
+def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
     """Return the kind of an object that says how pods belong together; None for any other."""
     name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((found for found in GROUP_KINDS if found[0].name == name), None)
+    return next((row for row in GROUP_KINDS if row.name == name), None)

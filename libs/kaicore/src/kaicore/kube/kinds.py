@@ -1,12 +1,13 @@
-"""The kinds of objects that are recorded: how each becomes a fact, and which object a fact is about."""
+"""The table of kinds: every kind of objects that is recorded is one row, and a new one needs no more than its row.
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic
+The watcher follows them, its snapshot and `kai simulate` know them, and the rights in `deploy/k8s/rbac.yaml` are tested
+against them.
+"""
 
-import msgspec
+from typing import Any
 
-from kaicore.kube.losses import Lost
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.kind import Kind, Model
 from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
 from kaicore.kube.normalize_pod import normalize_pod
 from kaicore.kube.normalize_storage import (
@@ -17,159 +18,86 @@ from kaicore.kube.normalize_storage import (
     normalize_volume,
 )
 from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.kube.queue_kinds import QUEUE_KINDS
 from kaicore.kube.reflector_core import ObjectKey
-from kaicore.kube.resources import ObjectT
-from kaicore.kube.storage_objects import (
-    BudgetObject,
-    ClaimObject,
-    NamespaceObject,
-    StorageClassObject,
-    VolumeObject,
+from kaicore.kube.resources import (
+    BUDGETS,
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    VOLUMES,
 )
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.groups.kinds import OWNER_KINDS, POD_GROUPS, WORKLOAD
-from kaicore.rules.model.disruption import PodDisruptionBudget
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.pod import Pod, PriorityClass
-from kaicore.rules.model.queue import Queue, ResourceFlavor, queue_kind_of
-from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.model.queue import queue_kind_of
 
-Model = (
-    GroupSource
-    | Node
-    | NodeTopology
-    | Pod
-    | PriorityClass
-    | Queue
-    | ResourceFlavor
-    | Namespace
-    | PersistentVolumeClaim
-    | PersistentVolume
-    | StorageClass
-    | PodDisruptionBudget
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[ObjectT]):
-    """A kind of objects.
-
-    Attributes:
-        name: as Kubernetes calls it.
-        normalize: wire to model; tells what it leaves out, and raises `InvalidObject` where the rest makes no sense.
-        observed: the fact of an object.
-        deleted: the fact of an object's end, by key and uid.
-        stream: what the stream of an object is called, by key and uid.
-    """
-
-    name: str
-    normalize: Callable[[ObjectT, Lost], Model]
-    observed: Callable[[Any], Payload]
-    deleted: Callable[[ObjectKey, str], Payload]
-    stream: Callable[[ObjectKey, str], str]
-
-    @property
-    def types(self) -> tuple[str, str]:
-        """The event types of its facts."""
-        return _TYPES[self.name]
-
-
-NODE: Kind[NodeObject] = Kind(
-    "Node",
-    normalize_node,
-    payloads.NodeObserved,
-    lambda key, uid: payloads.NodeDeleted(uid=uid, name=key.name),
-    lambda key, _: f"node/{key.name}",
-)
-TOPOLOGY: Kind[TopologyObject] = Kind(
-    "NodeResourceTopology",
-    normalize_topology,
-    payloads.TopologyObserved,
-    lambda key, _: payloads.TopologyDeleted(node=key.name),
-    lambda key, _: f"nrt/{key.name}",
-)
-POD: Kind[PodObject] = Kind(
-    "Pod",
-    normalize_pod,
-    payloads.PodObserved,
-    lambda key, uid: payloads.PodDeleted(uid=uid, namespace=key.namespace, name=key.name),
-    lambda _, uid: f"pod/{uid}",
-)
-PRIORITY_CLASS: Kind[PriorityClassObject] = Kind(
-    "PriorityClass",
+NODE = Kind(NODES, normalize_node, payloads.NodeObserved, payloads.NodeDeleted, "node/{name}")
+TOPOLOGY = Kind(TOPOLOGIES, normalize_topology, payloads.TopologyObserved, payloads.TopologyDeleted, "nrt/{name}")
+POD = Kind(PODS, normalize_pod, payloads.PodObserved, payloads.PodDeleted, "pod/{uid}")
+PRIORITY_CLASS = Kind(
+    PRIORITY_CLASSES,
     normalize_priority_class,
     payloads.PriorityClassObserved,
-    lambda key, uid: payloads.PriorityClassDeleted(uid=uid, name=key.name),
-    lambda key, _: f"priorityclass/{key.name}",
+    payloads.PriorityClassDeleted,
+    "priorityclass/{name}",
 )
-
-QUEUE_KIND_NAMES = (
-    "ClusterQueue.kueue.x-k8s.io",
-    "Cohort.kueue.x-k8s.io",
-    "LocalQueue.kueue.x-k8s.io",
-    "Queue.scheduling.run.ai",
+NAMESPACE = Kind(
+    NAMESPACES, normalize_namespace, payloads.NamespaceObserved, payloads.NamespaceDeleted, "namespace/{name}"
 )
-FLAVOR_KIND_NAME = "ResourceFlavor.kueue.x-k8s.io"
-NAMESPACE: Kind[NamespaceObject] = Kind(
-    "Namespace",
-    normalize_namespace,
-    payloads.NamespaceObserved,
-    lambda key, uid: payloads.NamespaceDeleted(uid=uid, name=key.name),
-    lambda key, _: f"namespace/{key.name}",
-)
-CLAIM: Kind[ClaimObject] = Kind(
-    "PersistentVolumeClaim",
+CLAIM = Kind(
+    CLAIMS,
     normalize_claim,
     payloads.PersistentVolumeClaimObserved,
-    lambda key, uid: payloads.PersistentVolumeClaimDeleted(uid=uid, namespace=key.namespace, name=key.name),
-    lambda key, _: f"pvc/{key.namespace}/{key.name}",
+    payloads.PersistentVolumeClaimDeleted,
+    "pvc/{namespace}/{name}",
 )
-VOLUME: Kind[VolumeObject] = Kind(
-    "PersistentVolume",
-    normalize_volume,
-    payloads.PersistentVolumeObserved,
-    lambda key, uid: payloads.PersistentVolumeDeleted(uid=uid, name=key.name),
-    lambda key, _: f"pv/{key.name}",
+VOLUME = Kind(
+    VOLUMES, normalize_volume, payloads.PersistentVolumeObserved, payloads.PersistentVolumeDeleted, "pv/{name}"
 )
-STORAGE_CLASS: Kind[StorageClassObject] = Kind(
-    "StorageClass",
+STORAGE_CLASS = Kind(
+    STORAGE_CLASSES,
     normalize_storage_class,
     payloads.StorageClassObserved,
-    lambda key, uid: payloads.StorageClassDeleted(uid=uid, name=key.name),
-    lambda key, _: f"storageclass/{key.name}",
+    payloads.StorageClassDeleted,
+    "storageclass/{name}",
 )
-BUDGET: Kind[BudgetObject] = Kind(
-    "PodDisruptionBudget",
+BUDGET = Kind(
+    BUDGETS,
     normalize_budget,
     payloads.PodDisruptionBudgetObserved,
-    lambda key, uid: payloads.PodDisruptionBudgetDeleted(uid=uid, namespace=key.namespace, name=key.name),
-    lambda key, _: f"pdb/{key.namespace}/{key.name}",
+    payloads.PodDisruptionBudgetDeleted,
+    "pdb/{namespace}/{name}",
 )
 
-_TYPES = {
-    "Node": ("NodeObserved", "NodeDeleted"),
-    "NodeResourceTopology": ("TopologyObserved", "TopologyDeleted"),
-    "Pod": ("PodObserved", "PodDeleted"),
-    "PriorityClass": ("PriorityClassObserved", "PriorityClassDeleted"),
-    **dict.fromkeys(QUEUE_KIND_NAMES, ("QueueObserved", "QueueDeleted")),
-    FLAVOR_KIND_NAME: ("FlavorObserved", "FlavorDeleted"),
-    **dict.fromkeys(sorted(POD_GROUPS | OWNER_KINDS | {WORKLOAD}), ("GroupSourceObserved", "GroupSourceDeleted")),
-    "Namespace": ("NamespaceObserved", "NamespaceDeleted"),
-    "PersistentVolumeClaim": ("PersistentVolumeClaimObserved", "PersistentVolumeClaimDeleted"),
-    "PersistentVolume": ("PersistentVolumeObserved", "PersistentVolumeDeleted"),
-    "StorageClass": ("StorageClassObserved", "StorageClassDeleted"),
-    "PodDisruptionBudget": ("PodDisruptionBudgetObserved", "PodDisruptionBudgetDeleted"),
-}
+#: Every kind; pods are followed last, for they need all the others.
+KINDS: tuple[Kind[Any], ...] = (
+    NODE,
+    PRIORITY_CLASS,
+    NAMESPACE,
+    CLAIM,
+    VOLUME,
+    STORAGE_CLASS,
+    BUDGET,
+    TOPOLOGY,
+    *GROUP_KINDS,
+    *QUEUE_KINDS,
+    POD,
+)
+_BY_NAME = {kind.name: kind for kind in KINDS}
 
-#: Names of all kinds.
-KINDS = tuple(_TYPES)
+#: Names of the payloads of all facts about objects, and of which kinds those facts are.
+_OBSERVED: dict[str, list[str]] = {}
+_DELETED: dict[str, list[str]] = {}
+for _kind in KINDS:
+    _OBSERVED.setdefault(_kind.observed.__name__, []).append(_kind.name)
+    _DELETED.setdefault(_kind.deleted.__name__, []).append(_kind.name)
 
 #: Event types of all facts about objects.
-FACT_TYPES = tuple(dict.fromkeys(name for pair in _TYPES.values() for name in pair))
+FACT_TYPES = (*_OBSERVED, *_DELETED)
 
 
 def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
@@ -177,70 +105,20 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
 
     None altogether for a payload that is no fact of a kind.
     """
-    match payload:
-        case payloads.NodeObserved(node):
-            return "Node", ObjectKey("", node.name), node
-        case payloads.TopologyObserved(topology):
-            return "NodeResourceTopology", ObjectKey("", topology.node), topology
-        case payloads.PodObserved(pod):
-            return "Pod", ObjectKey(pod.namespace, pod.name), pod
-        case payloads.PriorityClassObserved(priority_class):
-            return "PriorityClass", ObjectKey("", priority_class.name), priority_class
-        case payloads.GroupSourceObserved(source):
-            return source.kind, ObjectKey(source.namespace, source.name), source
-        case payloads.GroupSourceDeleted(kind, _, namespace, name):
-            return kind, ObjectKey(namespace, name), None
-        case payloads.QueueObserved(queue):
-            return queue_kind_of(queue.name), _queue_key(queue.name), queue
-        case payloads.QueueDeleted(_, name):
-            return queue_kind_of(name), _queue_key(name), None
-        case payloads.FlavorObserved(flavor):
-            return FLAVOR_KIND_NAME, ObjectKey("", flavor.name), flavor
-        case payloads.FlavorDeleted(_, name):
-            return FLAVOR_KIND_NAME, ObjectKey("", name), None
-        case payloads.NodeDeleted(_, name):
-            return "Node", ObjectKey("", name), None
-        case payloads.TopologyDeleted(node_name):
-            return "NodeResourceTopology", ObjectKey("", node_name), None
-        case payloads.PodDeleted(_, namespace, name):
-            return "Pod", ObjectKey(namespace, name), None
-        case payloads.PriorityClassDeleted(_, name):
-            return "PriorityClass", ObjectKey("", name), None
-        case _:
-            return _subject_of_surroundings(payload)
+    fact = type(payload).__name__
+    if fact in _OBSERVED:
+        model: Model = getattr(payload, payload.__struct_fields__[0])
+        return *_named(model, _OBSERVED[fact]), model
+    if fact in _DELETED:
+        return *_named(payload, _DELETED[fact]), None
+    return None
 
 
-def _subject_of_surroundings(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
-    match payload:
-        case payloads.NamespaceObserved(found):
-            return "Namespace", ObjectKey("", found.name), found
-        case payloads.PersistentVolumeClaimObserved(claim):
-            return "PersistentVolumeClaim", ObjectKey(claim.namespace, claim.name), claim
-        case payloads.PersistentVolumeObserved(volume):
-            return "PersistentVolume", ObjectKey("", volume.name), volume
-        case payloads.StorageClassObserved(storage_class):
-            return "StorageClass", ObjectKey("", storage_class.name), storage_class
-        case payloads.PodDisruptionBudgetObserved(budget):
-            return "PodDisruptionBudget", ObjectKey(budget.namespace, budget.name), budget
-        case payloads.NamespaceDeleted(_, name):
-            return "Namespace", ObjectKey("", name), None
-        case payloads.PersistentVolumeClaimDeleted(_, namespace, name):
-            return "PersistentVolumeClaim", ObjectKey(namespace, name), None
-        case payloads.PersistentVolumeDeleted(_, name):
-            return "PersistentVolume", ObjectKey("", name), None
-        case payloads.StorageClassDeleted(_, name):
-            return "StorageClass", ObjectKey("", name), None
-        case payloads.PodDisruptionBudgetDeleted(_, namespace, name):
-            return "PodDisruptionBudget", ObjectKey(namespace, name), None
-        case _:
-            return None
-
-
-def _queue_key(name: str) -> ObjectKey:
-    before, _, after = name.rpartition("/")
-    return ObjectKey(before if queue_kind_of(name).startswith("LocalQueue.") else "", after)
-
-
-def without_version(model: Model) -> Model:
-    """Return what is material of an object: all but its resourceVersion."""
-    return msgspec.structs.replace(model, resource_version="")
+def _named(about: Any, kinds: list[str]) -> tuple[str, ObjectKey]:
+    """Return the kind and the key of an object, from a model or from the fact of its end."""
+    name = about.node if hasattr(about, "node") else about.name
+    kind = kinds[0] if len(kinds) == 1 else getattr(about, "kind", "") or queue_kind_of(name)
+    if _BY_NAME[kind].called != "{name}":
+        namespace, _, name = name.rpartition("/")
+        return kind, ObjectKey(namespace if _BY_NAME[kind].resource.namespaced else "", name)
+    return kind, ObjectKey(getattr(about, "namespace", ""), name)

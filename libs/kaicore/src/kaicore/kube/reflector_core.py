@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple
 
 import msgspec
 
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, InvalidObject
 from kaicore.kube.objects import Identified, Identity, ObjectList, ObjectMeta, Status, WatchEvent
 from kaicore.kube.resources import ObjectT, Resource, identity
@@ -176,8 +177,8 @@ class ReflectorCore(Generic[ObjectT]):
         """
         if not self._failed:
             return 0.0
-        delay_s = min(self._backoff.first_s * (1 << min(self.failures - 1, 30)), self._backoff.most_s)
-        return max(delay_s * (0.5 + 0.5 * jitter), float(self._retry_after_s))
+        delay_s = backoff(self.failures, first=self._backoff.first_s, most=self._backoff.most_s)
+        return max(jittered(delay_s, jitter), float(self._retry_after_s))
 
     def take_page(self, data: bytes) -> list[Change[ObjectT]]:
         """Take a page of a list.

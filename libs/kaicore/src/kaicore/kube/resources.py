@@ -45,17 +45,39 @@ class Resource(Generic[ObjectT]):
         kind: of its objects.
         path: of the collection over all namespaces.
         type: what its objects are decoded as.
+        namespaced: whether its objects are in namespaces.
         optional: whether a cluster may do without it.
     """
 
     kind: str
     path: str
     type: type[ObjectT]
+    namespaced: bool = True
     optional: bool = False
     _decoder: msgspec.json.Decoder[ObjectT] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core group."""
+        return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
+
+    @property
+    def plural(self) -> str:
+        """What it is called in paths and in rights."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The only version in which it is served."""
+        return (self.path.split("/")[-2],)
+
+    def at(self, version: str) -> "Resource[ObjectT]":
+        """Return it in a served version, of which there is one."""
+        assert version in self.versions, f"{self.kind}: {version}"
+        return self
 
     def decode(self, data: bytes | msgspec.Raw) -> ObjectT:
         """Decode one object.
@@ -70,14 +92,18 @@ class Resource(Generic[ObjectT]):
 
 
 PODS = Resource("Pod", "/api/v1/pods", PodObject)
-NODES = Resource("Node", "/api/v1/nodes", NodeObject)
-PRIORITY_CLASSES = Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject)
+NODES = Resource("Node", "/api/v1/nodes", NodeObject, namespaced=False)
+PRIORITY_CLASSES = Resource(
+    "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject, namespaced=False
+)
 
 
-NAMESPACES = Resource("Namespace", "/api/v1/namespaces", NamespaceObject)
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", NamespaceObject, namespaced=False)
 CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", ClaimObject)
-VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", VolumeObject)
-STORAGE_CLASSES = Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses", StorageClassObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", VolumeObject, namespaced=False)
+STORAGE_CLASSES = Resource(
+    "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", StorageClassObject, namespaced=False
+)
 BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", BudgetObject)
 
 
@@ -91,6 +117,7 @@ class OptionalResource(Generic[ObjectT]):
         plural: what it is called in paths.
         versions: those that can be read, the one to prefer first.
         type: what its objects are decoded as, in any of these versions.
+        namespaced: whether its objects are in namespaces.
     """
 
     kind: str
@@ -98,14 +125,22 @@ class OptionalResource(Generic[ObjectT]):
     plural: str
     versions: tuple[str, ...]
     type: type[ObjectT]
+    namespaced: bool = True
 
     def at(self, version: str) -> Resource[ObjectT]:
         """Return it in a served version."""
-        return Resource(self.kind, f"/apis/{self.group}/{version}/{self.plural}", self.type, optional=True)
+        return Resource(
+            self.kind, f"/apis/{self.group}/{version}/{self.plural}", self.type, self.namespaced, optional=True
+        )
 
 
 TOPOLOGIES = OptionalResource(
-    "NodeResourceTopology", TOPOLOGY_GROUP, "noderesourcetopologies", TOPOLOGY_VERSIONS, TopologyObject
+    "NodeResourceTopology",
+    TOPOLOGY_GROUP,
+    "noderesourcetopologies",
+    TOPOLOGY_VERSIONS,
+    TopologyObject,
+    namespaced=False,
 )
 
 

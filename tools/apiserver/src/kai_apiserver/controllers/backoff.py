@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kaicore.backoff import backoff
+
 #: The longest wait, in first waits: ten minutes of ten seconds each in the real Job controller.
 _MOST = 60.0
 
@@ -37,4 +39,4 @@ class Backoffs:
         failures = self._failures.get(uid)
         if failures is None:
             return 0.0
-        return failures.last_s + self._base_s * min(2.0 ** (failures.count - 1), _MOST) - now_s
+        return failures.last_s + backoff(failures.count, first=self._base_s, most=_MOST * self._base_s) - now_s

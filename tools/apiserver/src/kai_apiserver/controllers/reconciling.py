@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
+from kaicore.backoff import backoff
 from kaicore.runtime.service import get_logger
 
 from kai_apiserver.errors import StatusError
@@ -96,8 +97,7 @@ class Controller(ABC, Generic[KeyT]):
             self.queue_after(key, again)
 
     def _retry(self, key: KeyT, why: str) -> None:
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
         if why:
             self._log.info("reconciling will be tried again", key=str(key), why=why)
-        self.queue_after(key, min(_RETRY_S * 2**failures, _RETRY_MOST_S))
+        self.queue_after(key, backoff(failures, first=_RETRY_S, most=_RETRY_MOST_S))

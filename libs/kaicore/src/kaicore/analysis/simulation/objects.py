@@ -12,7 +12,7 @@ import msgspec
 from kaicore.analysis.simulation.admission import Admission, admitted_node
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
-from kaicore.analysis.simulation.surroundings import KINDS, NAMESPACED, ephemeral_claims, template_claims
+from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.simulation.well_formed import well_formed
@@ -20,12 +20,13 @@ from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
 from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.kube import kinds
 from kaicore.kube.group_kinds import group_kind
+from kaicore.kube.kind import Kind
 from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_fields import seconds
 from kaicore.kube.normalize_pod import normalize_pod, read_constraints
-from kaicore.kube.objects import KubernetesObject, TopologyObject
+from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.queue_kinds import queue_kind
-from kaicore.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource, subject_of, topologies
+from kaicore.kube.resources import subject_of
 from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
 from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -41,15 +42,8 @@ from kaicore.rules.model.placement import (
     decode_annotation,
 )
 
-TOPOLOGIES: Resource[TopologyObject] = topologies("v1alpha2")
-
-_READ: dict[tuple[str, str], Resource[Any]] = {
-    ("", "Node"): NODES,
-    ("", "Pod"): PODS,
-    ("scheduling.k8s.io", "PriorityClass"): PRIORITY_CLASSES,
-    ("topology.node.k8s.io", "NodeResourceTopology"): TOPOLOGIES,
-    **{kind: resource for kind, (_, resource) in KINDS.items()},
-}
+#: Every kind that is recorded, by group and kind.
+_TABLE: dict[GroupKind, Kind[Any]] = {(kind.resource.group, kind.name.partition(".")[0]): kind for kind in kinds.KINDS}
 
 #: Kinds that are left out for a reason of their own.
 _LEFT_OUT = {
@@ -58,15 +52,6 @@ _LEFT_OUT = {
 }
 
 _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
-
-#: Kinds beside those of `_READ` that are of no namespace.
-_CLUSTER_SCOPED = {
-    _RUNTIME_CLASS,
-    ("scheduling.run.ai", "Queue"),
-    ("kueue.x-k8s.io", "ClusterQueue"),
-    ("kueue.x-k8s.io", "Cohort"),
-    ("kueue.x-k8s.io", "ResourceFlavor"),
-}
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -84,15 +69,12 @@ def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
 def is_read(api_version: str, kind: str) -> bool:
     """Whether a simulation makes anything of objects of a kind."""
     key = group_of(api_version), kind
-    return (
-        key in _READ
-        or key == _RUNTIME_CLASS
-        or any(reads(api_version, kind) for reads in (is_owner, group_kind, queue_kind))
-    )
+    return key in _TABLE or key == _RUNTIME_CLASS or is_owner(api_version, kind)
 
 
 def _is_namespaced(kind: GroupKind) -> bool:
-    return _READ.get(kind) in (None, PODS, *NAMESPACED) and kind not in _CLUSTER_SCOPED
+    row = _TABLE.get(kind)
+    return kind != _RUNTIME_CLASS and (row is None or row.resource.namespaced)
 
 
 class _Reader:
@@ -192,14 +174,14 @@ class _Reader:
 
     def _add_node(self, item: Located) -> None:
         node = admitted_node(item.object)
-        wire = NODES.decode(_encoder.encode(node))
+        wire = kinds.NODE.decode(_encoder.encode(node))
         model = kinds.NODE.normalize(wire, self._lost_at(item))
         assert isinstance(model, Node)
         self._columns.set_node(model, self._columns.row(model.name))
         self._world.nodes[model.name] = node, wire
 
     def _add_topology(self, item: Located) -> None:
-        wire = TOPOLOGIES.decode(_encoder.encode(item.object))
+        wire = kinds.TOPOLOGY.decode(_encoder.encode(item.object))
         before = len(self._world.warnings)
         model = kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
         assert isinstance(model, NodeTopology)
@@ -207,7 +189,7 @@ class _Reader:
         self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
-        wire = PRIORITY_CLASSES.decode(_encoder.encode(item.object))
+        wire = kinds.PRIORITY_CLASS.decode(_encoder.encode(item.object))
         kinds.PRIORITY_CLASS.normalize(wire, self._lost_at(item))
         self._world.priority_classes[wire.metadata.name] = wire
 
@@ -217,7 +199,7 @@ class _Reader:
 
     def _add_pod(self, item: Located) -> None:
         pod = self._admission.pod(item.object)
-        wire = PODS.decode(_encoder.encode(pod))
+        wire = kinds.POD.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
         if normalize_pod(wire, self._lost_at(item)).malformed:
             read_constraints(wire)
@@ -297,20 +279,18 @@ class _Reader:
                 self._add_group_source(Located(item.where, one))
 
     def _add_group_source(self, item: Located) -> None:
-        found = group_kind(item.object["apiVersion"], item.object["kind"])
-        assert found is not None
-        kind, resource = found
-        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        kind = group_kind(item.object["apiVersion"], item.object["kind"])
+        assert kind is not None
+        wire = kind.decode(_encoder.encode(item.object))
         source = kind.normalize(wire, self._lost_at(item))
         assert isinstance(source, GroupSource)
         self._sources[source.key] = source
         self._world.group_sources.append((kind, wire))
 
     def _add_queue(self, item: Located) -> None:
-        found = queue_kind(item.object["apiVersion"], item.object["kind"])
-        assert found is not None
-        kind, resource = found
-        wire = resource.at(resource.versions[0]).decode(_encoder.encode(item.object))
+        kind = queue_kind(item.object["apiVersion"], item.object["kind"])
+        assert kind is not None
+        wire = kind.decode(_encoder.encode(item.object))
         kind.normalize(wire, self._lost_at(item))
         self._world.queues.append((kind, wire))
 
@@ -336,7 +316,7 @@ class _Reader:
             self._world.warnings.append(f"{_pods(count)} of {key}, which is not given: taken to start one by one")
 
     def _nodes_for(self, pod: Object) -> list[str]:
-        model = normalize_pod(PODS.decode(_encoder.encode(pod)))
+        model = normalize_pod(kinds.POD.decode(_encoder.encode(pod)))
         suited = selected(self._columns, model.node_selector) & affine(self._columns, model.node_affinity)
         return sorted(
             node.name

@@ -16,7 +16,8 @@ from kaicore.analysis.simulation.kubelets import Answer, Kubelets
 from kaicore.analysis.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.analysis.simulation.world import World, WorldPod
 from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY, Kind
+from kaicore.kube.kind import Kind
+from kaicore.kube.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
 from kaicore.kube.normalize_fields import seconds
 from kaicore.kube.normalize_pod import normalize_pod
 from kaicore.kube.normalize_topology import normalize_topology

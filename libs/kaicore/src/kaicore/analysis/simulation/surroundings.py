@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.simulation.disruption import check_budget
-from kaicore.kube.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME, Kind
+from kaicore.kube.kind import Kind
+from kaicore.kube.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_storage import BOUND_ANNOTATION
 from kaicore.kube.objects import ObjectMeta
-from kaicore.kube.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES, Resource
 from kaicore.kube.storage_objects import (
     BudgetObject,
     ClaimObject,
@@ -23,17 +23,10 @@ from kaicore.kube.storage_objects import (
 from kaicore.kube.workloads import Object, derived_uid
 from kaicore.kube.workloads.fields import spec_of
 
-#: How each kind is read and recorded, by group and kind; in the order in which they are recorded.
-KINDS: dict[tuple[str, str], tuple[Kind[Any], Resource[Any]]] = {
-    ("", "Namespace"): (NAMESPACE, NAMESPACES),
-    ("storage.k8s.io", "StorageClass"): (STORAGE_CLASS, STORAGE_CLASSES),
-    ("", "PersistentVolume"): (VOLUME, VOLUMES),
-    ("", "PersistentVolumeClaim"): (CLAIM, CLAIMS),
-    ("policy", "PodDisruptionBudget"): (BUDGET, BUDGETS),
+#: The kinds, by group and kind; in the order in which they are recorded.
+KINDS: dict[tuple[str, str], Kind[Any]] = {
+    (kind.resource.group, kind.name): kind for kind in (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET)
 }
-
-#: Those that are in a namespace.
-NAMESPACED = (CLAIMS, BUDGETS)
 
 _CLAIM = ("", "PersistentVolumeClaim")
 _VOLUME = ("", "PersistentVolume")
@@ -61,8 +54,8 @@ class Surroundings:
         Raises:
             InvalidObject: naming the field that says something impossible.
         """
-        recorded, resource = KINDS[kind]
-        wire = resource.decode(_encoder.encode(found))
+        recorded = KINDS[kind]
+        wire = recorded.decode(_encoder.encode(found))
         recorded.normalize(wire, lost)
         if isinstance(wire, BudgetObject):
             check_budget(wire)
@@ -95,7 +88,7 @@ class Surroundings:
         order = list(KINDS)
         wires.sort(key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
         self._wires = [(kind, _admitted(wire, default)) for kind, wire in wires]
-        return [(KINDS[kind][0], wire) for kind, wire in self._wires]
+        return [(KINDS[kind], wire) for kind, wire in self._wires]
 
     def bind(self, claim: tuple[str, str], volume: str) -> list[tuple[Kind[Any], Any]]:
         """Bind a claim and a volume to each other, as the PersistentVolume controller does.
@@ -115,7 +108,7 @@ class Surroundings:
         reference = ClaimReference(*claim, uid=wire.metadata.uid)
         kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=Phase("Bound"))
         self._wires[volume_at] = (_VOLUME, kept)
-        return [(KINDS[kind][0], found) for kind, found in (self._wires[volume_at], self._wires[claim_at])]
+        return [(KINDS[kind], found) for kind, found in (self._wires[volume_at], self._wires[claim_at])]
 
     def _place(self, kind: tuple[str, str], key: tuple[str, str]) -> int:
         places = (at for at, (of, wire) in enumerate(self._wires) if of == kind and _key(wire.metadata) == key)

@@ -8,7 +8,7 @@ import msgspec
 
 from kaicore.analysis.simulation.surroundings import Surroundings
 from kaicore.errors import InvalidObject
-from kaicore.kube.kinds import Kind
+from kaicore.kube.kind import Kind
 from kaicore.kube.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.kube.workloads import Object
 from kaicore.rules.model.group_source import GroupSource

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from kaicore.backoff import backoff
+
 
 class Retry:
     """The time of the next attempt: at once after the first failure, then later each time."""
@@ -13,7 +15,7 @@ class Retry:
         """
         self._first_s = first_s
         self._most_s = most_s
-        self._delay_s = 0.0
+        self._failures = 0
         self._at = 0.0
 
     @property
@@ -28,8 +30,8 @@ class Retry:
 
     def failed(self) -> None:
         """Put the next attempt off."""
-        self.postpone(self._delay_s)
-        self._delay_s = min(max(2 * self._delay_s, self._first_s), self._most_s)
+        self.postpone(backoff(self._failures, first=self._first_s, most=self._most_s))
+        self._failures += 1
 
     def postpone(self, seconds: float) -> None:
         """Put the next attempt off by that much, and the ones after it no more than before."""
@@ -37,4 +39,4 @@ class Retry:
 
     def succeeded(self) -> None:
         """Begin anew."""
-        self._at = self._delay_s = 0.0
+        self._at, self._failures = 0.0, 0
