@@ -10,7 +10,7 @@ from kaicore.kube.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,
-    MemoryBlock,
+    MemoryEntry,
     MemoryManagerState,
     encode_cpu_state,
     encode_device_state,
@@ -45,7 +45,7 @@ def write_state_files(
     (directory / CPU_STATE).write_bytes(encode_cpu_state(CpuManagerState("static", "0", entries)))
     blocks = {
         uid: {
-            name: [MemoryBlock(list(nodes), kind, size) for kind, size, nodes in every] for name, every in held.items()
+            name: [MemoryEntry(list(nodes), kind, size) for kind, size, nodes in every] for name, every in held.items()
         }
         for uid, held in (memory or {}).items()
     }

@@ -1,4 +1,4 @@
-"""Roles: `kai_append` adds to the log by functions only, `kai_read` reads, and whoever migrates owns.
+"""Roles: `kai_append` adds to the log by functions only, `kai_read` reads, and the migrating role owns.
 
 Neither can change or remove what is recorded, move a head, or make a stream's version smaller: they have no right to
 write the log's tables at all. The functions run with the owner's rights and check what they are given against what is
@@ -135,7 +135,7 @@ STATEMENTS = (
     "kai_make_month(integer, integer) TO kai_append",
     "GRANT USAGE ON SCHEMA public TO kai_append, kai_read",
     "GRANT SELECT ON log_head, stream, event, event_id, snapshot, seal, kept_snapshot TO kai_append, kai_read",
-    # A cache: whoever may append may write it.
+    # A cache: a role that may append may write it.
     "GRANT INSERT, UPDATE ON snapshot TO kai_append",
 )
 

@@ -46,9 +46,9 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-async def break_behind_the_publishers_back(cluster: Cluster, node: str) -> None:
+async def break_behind_the_publishers_back(cluster: Cluster, stack: LiveStack, node: str) -> None:
     """A GPU of each zone fails, and what the scheduler knows of the node's zones does not tell."""
-    async with aiohttp.ClientSession(raise_for_status=True) as session:
+    async with aiohttp.ClientSession(raise_for_status=True, headers=await stack.admin_headers()) as session:
         await session.post(cluster.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600})
         for device in ("gpu-00", "gpu-02"):
             body = {"resource": GPU, "id": device, "healthy": False}
@@ -57,7 +57,7 @@ async def break_behind_the_publishers_back(cluster: Cluster, node: str) -> None:
 
 @pytest.mark.skipif(real_nodes(), reason="the devices of real nodes are not ours to break")
 async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, stack: LiveStack) -> None:
-    await break_behind_the_publishers_back(cluster, "gpu-0")
+    await break_behind_the_publishers_back(cluster, stack, "gpu-0")
     await stack.create(job("train"))
 
     def healed(state: ClusterState) -> bool:

@@ -2,7 +2,7 @@
 
 Prints, per policy and scope, how often we agree on the verdict, on the reason, on the mask and on the amounts, then the
 disagreements, one a line, and the same figures for each file, which has to reach every threshold. Below that, what else
-the same files say: the seed's counting rule, our rule without any exporter, and our rule on a cluster that was there
+the same files say: the counting rule, our rule without any exporter, and our rule on a cluster that was there
 before the log, with the nodes of which it then says that their history is incomplete.
 """
 

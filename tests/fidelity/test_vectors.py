@@ -37,7 +37,7 @@ def test_agreement_with_the_worked_examples() -> None:
     assert judge.disagreements == []
     assert shortfalls(judge, THRESHOLDS) == []
     counting = judged(OURS, COUNTING).total()
-    assert counting.wrong_admits, "they are those that the seed's rule gets wrong"
+    assert counting.wrong_admits, "they are those that the counting rule gets wrong"
 
 
 @pytest.mark.parametrize("file", ["worked_examples.jsonl.gz", "mini.jsonl.gz"], ids=["seed", "mini"])

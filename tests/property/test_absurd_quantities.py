@@ -17,7 +17,7 @@ from kaicore.kube import kinds
 from kaicore.kube.facts import Facts
 from kaicore.kube.normalize_pod import normalize_pod
 from kaicore.kube.queue_kinds import QUEUE_KINDS
-from kaicore.kube.reflector_core import Seen
+from kaicore.kube.reflector_core import ObjectSeen
 from kaicore.kube.resources import (
     BUDGETS,
     CLAIMS,
@@ -259,7 +259,7 @@ def test_whatever_number_stands_anywhere_the_fact_can_be_recorded_or_is_refused(
             facts = Facts("c")
             try:
                 decoded = resource.decode(wire.encode(spoiled(document, path, number)))
-                unit = facts.translate(kind, Seen(decoded), now=0)
+                unit = facts.translate(kind, ObjectSeen(decoded), now=0)
             except InvalidObject:
                 continue
             assert unit is not None

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import NodeObject
-from kaicore.kube.reflector_core import Change, Gone, ListPage, ObjectKey, ReflectorCore, Refused, Seen, Watch
+from kaicore.kube.reflector_core import (
+    Change,
+    ListPage,
+    ObjectGone,
+    ObjectKey,
+    ObjectRefused,
+    ObjectSeen,
+    ReflectorCore,
+    Watch,
+)
 from kaicore.kube.resources import NODES
 
 from tests import wire
@@ -167,18 +176,18 @@ class ReflectorMachine(RuleBasedStateMachine):
     def take(self, changes: list[Change[NodeObject]], *, listed: bool = False) -> None:
         for change in changes:
             match change:
-                case Seen(found):
+                case ObjectSeen(found):
                     uid = found.metadata.uid
                     version = int(found.metadata.resource_version)
                     assert listed or (uid not in self.gone and version > self.told.get(uid, 0))
                     self.gone.discard(uid)
                     self.told[uid] = version
                     self.by_uid[uid] = self.by_name[found.metadata.name] = found.metadata.name
-                case Gone(key, uid):
+                case ObjectGone(key, uid):
                     self.gone.add(uid)
                     self.by_uid.pop(uid, None)
                     self.by_name.pop(key.name, None)
-                case Refused():
+                case ObjectRefused():
                     pass
 
     def teardown(self) -> None:

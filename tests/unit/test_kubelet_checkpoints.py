@@ -7,7 +7,7 @@ from kaicore.kube.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,
-    MemoryBlock,
+    MemoryEntry,
     MemoryManagerState,
     MemoryTable,
     NumaNodeState,
@@ -66,7 +66,7 @@ def test_what_was_written_is_read_back() -> None:
     assert decode_cpu_state(encode_cpu_state(cpus)) == cpus
     table = MemoryTable(total=8, system_reserved=1, allocatable=7, reserved=3, free=4)
     machine = {number: NumaNodeState(1, {"memory": table, "hugepages-2Mi": table}, [number]) for number in (10, 2, 0)}
-    memory = MemoryManagerState("Static", machine, {"a": {"y": [MemoryBlock([0, 2], "memory", 3)]}})
+    memory = MemoryManagerState("Static", machine, {"a": {"y": [MemoryEntry([0, 2], "memory", 3)]}})
     written = encode_memory_state(memory)
     assert decode_memory_state(written) == memory
     assert written.index(b'"10":') < written.index(b'"2":'), "keys of JSON are sorted as text"

@@ -16,7 +16,7 @@ from kaicore.kube.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,
-    MemoryBlock,
+    MemoryEntry,
     MemoryManagerState,
     MemoryTable,
     decode_cpu_state,
@@ -115,7 +115,7 @@ def test_files_list_every_container_by_pod_uid_init_containers_and_sidecars_too(
     assert assigned["init"] == assigned["side"], "the sidecar takes what the init container lends"
     assert {entry.container for entry in node.devices().entries or ()} == {"init", "main"}
     held = node.memory().entries["uid-1"]
-    assert held["main"] == [MemoryBlock([0], "memory", GI)]
+    assert held["main"] == [MemoryEntry([0], "memory", GI)]
     machine = node.memory().machine[0]
     assert (machine.memory_map["memory"].free, machine.cells) == (13 * GI, [0])
 
@@ -159,7 +159,7 @@ def test_a_rejected_pod_leaves_what_its_first_containers_were_given_until_the_ne
 
 def test_an_init_container_keeps_its_cpus_and_loses_its_memory_when_a_later_container_starts(node: Node) -> None:
     node.admit(pod_of("uid-1", container("init", "init", memory=4 * GI, cpu=4000), container("main")))
-    assert node.memory().entries["uid-1"]["init"] == [MemoryBlock([0], "memory", 3 * GI)], "less what main took over"
+    assert node.memory().entries["uid-1"]["init"] == [MemoryEntry([0], "memory", 3 * GI)], "less what main took over"
     node.kubelet.containers_started("uid-1")
     node.files.changed(node.kubelet)
     assert set(node.memory().entries["uid-1"]) == {"main"}

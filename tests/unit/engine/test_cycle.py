@@ -20,7 +20,7 @@ def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str
 
 
 def test_one_cycle_never_over_commits_a_zone() -> None:
-    """The seed's example: 3 + 3 + 2 cores on 2 zones of 4 fit the node, but exactly two are placed."""
+    """3 + 3 + 2 cores on 2 zones of 4 fit the node, but exactly two are placed."""
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
@@ -213,7 +213,7 @@ def test_ignored_resources_are_not_aligned() -> None:
 
 
 def test_stale_available_is_ignored_unless_trusted() -> None:
-    """Appendix A: what the exporter saw free is late in both directions."""
+    """What the exporter saw free is late in both directions."""
     full, empty = amounts(cpu=4), amounts(cpu=0)
     cluster = Cluster()
     cluster.add_node("n1", full, full, available=(empty, full))

@@ -7,7 +7,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.facts import Facts, said_again
 from kaicore.kube.kinds import NODE, POD, TOPOLOGY
 from kaicore.kube.objects import NodeObject, PodObject, TopologyObject
-from kaicore.kube.reflector_core import Gone, ObjectKey, Refused, Seen
+from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
 from kaicore.kube.resources import NODES, PODS, topologies
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.node_charged import charging
@@ -26,19 +26,19 @@ from tests import wire
 NOW = 1_800_000_000_000_000
 
 
-def pod(**kwargs: Any) -> Seen[PodObject]:
-    return Seen(PODS.decode(wire.encode(wire.pod(**kwargs))))
+def pod(**kwargs: Any) -> ObjectSeen[PodObject]:
+    return ObjectSeen(PODS.decode(wire.encode(wire.pod(**kwargs))))
 
 
-def node(**kwargs: Any) -> Seen[NodeObject]:
-    return Seen(NODES.decode(wire.encode(wire.node(**kwargs))))
+def node(**kwargs: Any) -> ObjectSeen[NodeObject]:
+    return ObjectSeen(NODES.decode(wire.encode(wire.node(**kwargs))))
 
 
-def topology(**kwargs: Any) -> Seen[TopologyObject]:
-    return Seen(topologies("v1alpha2").decode(wire.encode(wire.topology(**kwargs))))
+def topology(**kwargs: Any) -> ObjectSeen[TopologyObject]:
+    return ObjectSeen(topologies("v1alpha2").decode(wire.encode(wire.topology(**kwargs))))
 
 
-def rejected(version: str = "2", **kwargs: Any) -> Seen[PodObject]:
+def rejected(version: str = "2", **kwargs: Any) -> ObjectSeen[PodObject]:
     status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Node didn't have enough resource"}
     return pod(version=version, nodeName="n1", status=status, **kwargs)
 
@@ -71,7 +71,7 @@ def test_a_new_version_alone_is_none() -> None:
 
 
 def test_ids_tell_facts_apart_and_find_the_same_fact_again() -> None:
-    def ids(cluster: str, change: Seen[NodeObject]) -> list[object]:
+    def ids(cluster: str, change: ObjectSeen[NodeObject]) -> list[object]:
         unit = Facts(cluster).translate(NODE, change, now=NOW)
         assert unit is not None
         return [event.id for event in unit.events]
@@ -90,10 +90,10 @@ def test_ids_tell_facts_apart_and_find_the_same_fact_again() -> None:
 
 def test_an_end_is_a_fact_if_the_object_was_one() -> None:
     facts = Facts("c")
-    gone = Gone(ObjectKey("default", "p"), "uid-p", "9")
+    gone = ObjectGone(ObjectKey("default", "p"), "uid-p", "9")
     assert facts.translate(POD, gone, now=NOW) is None
     facts.translate(POD, pod(), now=NOW)
-    assert facts.translate(POD, Gone(ObjectKey("default", "p"), "another", "9"), now=NOW) is None
+    assert facts.translate(POD, ObjectGone(ObjectKey("default", "p"), "another", "9"), now=NOW) is None
     unit = facts.translate(POD, gone, now=NOW)
     assert unit is not None
     assert unit.events[0].payload == PodDeleted("uid-p", "default", "p")
@@ -105,10 +105,10 @@ def test_ends_of_the_other_kinds() -> None:
     facts.translate(NODE, node(), now=NOW)
     facts.translate(TOPOLOGY, topology(), now=NOW)
     key = ObjectKey("", "n1")
-    ended = facts.translate(NODE, Gone(key, "uid-n1", "9"), now=NOW)
+    ended = facts.translate(NODE, ObjectGone(key, "uid-n1", "9"), now=NOW)
     assert ended is not None
     assert ended.events[0].payload == NodeDeleted("uid-n1", "n1")
-    ended = facts.translate(TOPOLOGY, Gone(key, "uid-n1", "9"), now=NOW)
+    ended = facts.translate(TOPOLOGY, ObjectGone(key, "uid-n1", "9"), now=NOW)
     assert ended is not None
     assert (ended.events[0].payload, ended.events[0].stream) == (TopologyDeleted("n1"), "nrt/n1")
 
@@ -151,7 +151,7 @@ def test_a_topology_moves_its_nodes_stream_when_more_than_what_is_free_has_chang
         assert unit is not None
         streams.append([event.stream for event in unit.events])
     assert streams == [["nrt/n1", "node/n1"], ["nrt/n1"], ["nrt/n1", "node/n1"]]
-    gone = facts.translate(TOPOLOGY, Gone(ObjectKey("", "n1"), "uid-n1", ""), now=NOW)
+    gone = facts.translate(TOPOLOGY, ObjectGone(ObjectKey("", "n1"), "uid-n1", ""), now=NOW)
     assert gone is not None
     assert [event.payload for event in gone.events] == [TopologyDeleted("n1"), NodeCharged("n1", "", ())]
     assert gone.events[1].cause == gone.events[0].id
@@ -191,7 +191,7 @@ def test_what_is_refused_changes_nothing() -> None:
     facts.translate(TOPOLOGY, topology(), now=NOW)
     before = dict(facts.known["NodeResourceTopology"])
     with pytest.raises(InvalidObject):
-        facts.translate(TOPOLOGY, Refused(InvalidObject("x", "y", "z", "bad")), now=NOW)
+        facts.translate(TOPOLOGY, ObjectRefused(InvalidObject("x", "y", "z", "bad")), now=NOW)
     assert facts.known["NodeResourceTopology"] == before
     assert facts.translate(TOPOLOGY, topology(version="3"), now=NOW) is None
 
@@ -204,9 +204,9 @@ def test_recalling_the_log_gives_what_was_known() -> None:
         facts.translate(POD, pod(name="a"), now=NOW),
         facts.translate(POD, rejected(name="b"), now=NOW),
         facts.translate(POD, pod(name="c"), now=NOW),
-        facts.translate(POD, Gone(ObjectKey("default", "c"), "uid-c", "9"), now=NOW),
-        facts.translate(TOPOLOGY, Gone(ObjectKey("", "n1"), "uid-n1", ""), now=NOW),
-        facts.translate(POD, Gone(ObjectKey("default", "a"), "uid-a", ""), now=NOW),
+        facts.translate(POD, ObjectGone(ObjectKey("default", "c"), "uid-c", "9"), now=NOW),
+        facts.translate(TOPOLOGY, ObjectGone(ObjectKey("", "n1"), "uid-n1", ""), now=NOW),
+        facts.translate(POD, ObjectGone(ObjectKey("default", "a"), "uid-a", ""), now=NOW),
         facts.translate(POD, pod(name="a", uid="successor"), now=NOW),
     ]
     assert facts_after(*units).known == facts.known
@@ -232,7 +232,7 @@ def test_a_late_end_of_a_predecessor_does_not_make_a_watcher_forget_the_successo
 def test_the_api_servers_stamp_tells_when_unless_our_clock_is_more_exact(stamp: str | None, expected: int) -> None:
     document = wire.node()
     document["metadata"]["managedFields"] = [{"time": stamp}]
-    unit = Facts("c").translate(NODE, Seen(NODES.decode(wire.encode(document))), now=NOW)
+    unit = Facts("c").translate(NODE, ObjectSeen(NODES.decode(wire.encode(document))), now=NOW)
     assert unit is not None
     assert unit.events[0].occurred_at == expected
 
@@ -248,7 +248,7 @@ def test_what_is_said_again_has_new_ids_and_is_only_said_while_it_is_true() -> N
     assert again.events[1].cause == again.events[0].id
     assert said_again(unit, position=7) == again
     assert said_again(unit, position=8) != again
-    gone = facts.translate(POD, Gone(ObjectKey("default", "p"), "uid-p", "9"), now=NOW)
+    gone = facts.translate(POD, ObjectGone(ObjectKey("default", "p"), "uid-p", "9"), now=NOW)
     assert gone is not None
     assert not facts.is_current(unit)
     assert facts.is_current(gone)

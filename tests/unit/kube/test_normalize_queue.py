@@ -9,7 +9,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.facts import Facts
 from kaicore.kube.kinds import subject_of_fact
 from kaicore.kube.queue_kinds import queue_kind
-from kaicore.kube.reflector_core import Gone, ObjectKey, Seen
+from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.rules.events.payloads import QueueDeleted, QueueObserved
 from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
@@ -234,13 +234,13 @@ def test_queues_are_facts(group: str, kind: str, key: ObjectKey, name: str) -> N
     metadata = {"name": key.name, "namespace": key.namespace, "uid": "u", "resourceVersion": "1"}
     document = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": {"clusterQueue": "c"}}
     facts = Facts("c")
-    seen = facts.translate(row, Seen(row.resource.at("v1").decode(json.dumps(document).encode())), now=1)
+    seen = facts.translate(row, ObjectSeen(row.resource.at("v1").decode(json.dumps(document).encode())), now=1)
     assert seen is not None
     payload = seen.events[0].payload
     assert isinstance(payload, QueueObserved)
     assert (payload.queue.name, seen.events[0].stream) == (name, f"queue/{name}")
     assert subject_of_fact(payload) == (row.name, key, payload.queue)
-    gone = facts.translate(row, Gone(key, "u", "2"), now=2)
+    gone = facts.translate(row, ObjectGone(key, "u", "2"), now=2)
     assert gone is not None
     assert gone.events[0].payload == QueueDeleted(uid="u", name=name)
     assert subject_of_fact(gone.events[0].payload) == (row.name, key, None)

@@ -10,13 +10,13 @@ from kaicore.kube.reflector_core import (
     WATCH_FAILURES,
     Backoff,
     Change,
-    Gone,
     ListPage,
+    ObjectGone,
     ObjectKey,
+    ObjectRefused,
+    ObjectSeen,
     ReflectorCore,
-    Refused,
     Relist,
-    Seen,
     Watch,
 )
 from kaicore.kube.resources import NODES
@@ -53,11 +53,11 @@ def told(changes: list[Change[NodeObject]]) -> list[str]:
     short = []
     for change in changes:
         match change:
-            case Seen(found):
+            case ObjectSeen(found):
                 short.append(f"{found.metadata.name}@{found.metadata.resource_version}")
-            case Gone(key, _, version, missed):
+            case ObjectGone(key, _, version, missed):
                 short.append(f"-{key.name}@{version}{' missed' if missed else ''}")
-            case Refused(_, uid, version):
+            case ObjectRefused(_, uid, version):
                 short.append(f"?{uid}@{version}")
     return short
 

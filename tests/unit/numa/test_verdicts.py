@@ -1,4 +1,4 @@
-"""The kubelet's verdicts that the seed and the facts spell out, as a table."""
+"""The kubelet's verdicts (Kubernetes v1.36, `pkg/kubelet/cm`), as a table."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def placed(cluster: Cluster, one: Pod) -> dict[str, dict[str, int]] | None:
 FOUR = amounts(cpu=16, gpu=4)
 
 RESTRICTED_TABLE = [
-    # The seed's worked examples.
+    # The worked examples of KAI-Scheduler v0.17, docs/developer/designs/numa-topology/README.md.
     pytest.param([FOUR, FOUR], {"gpu": 6, "cpu": 10}, None, id="6 GPU + 10 CPU: GPU needs two zones, CPU one"),
     pytest.param(
         [FOUR, FOUR],

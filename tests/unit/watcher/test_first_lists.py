@@ -5,7 +5,7 @@ from typing import Any
 from kai_watcher.first_lists import FirstLists
 from kaicore.kube.facts import Facts
 from kaicore.kube.kinds import NODE, POD
-from kaicore.kube.reflector_core import Gone, ObjectKey, Seen
+from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.resources import NODES, PODS
 from kaicore.rules.events.envelope import Unit
 
@@ -15,14 +15,14 @@ KEY = ObjectKey("default", "p")
 
 
 def pod(facts: Facts, **kwargs: Any) -> Unit:
-    unit = facts.translate(POD, Seen(PODS.decode(wire.encode(wire.pod(**kwargs)))), now=0)
+    unit = facts.translate(POD, ObjectSeen(PODS.decode(wire.encode(wire.pod(**kwargs)))), now=0)
     assert unit is not None
     return unit
 
 
 def test_units_pass_but_for_pods_without_a_node() -> None:
     facts, lists = Facts("c"), FirstLists(["Node", "Pod"])
-    node = facts.translate(NODE, Seen(NODES.decode(wire.encode(wire.node()))), now=0)
+    node = facts.translate(NODE, ObjectSeen(NODES.decode(wire.encode(wire.node()))), now=0)
     assert node is not None
     waits = pod(facts, name="waits")
     bound = pod(facts, name="bound", nodeName="n1")
@@ -39,7 +39,7 @@ def test_what_happens_to_a_pod_that_is_held_back_is_held_back_too() -> None:
     facts, lists = Facts("c"), FirstLists(["Node"])
     waits = pod(facts)
     bound = pod(facts, version="2", nodeName="n1")
-    gone = facts.translate(POD, Gone(KEY, "uid-p", "3"), now=0)
+    gone = facts.translate(POD, ObjectGone(KEY, "uid-p", "3"), now=0)
     assert gone is not None
     assert list(lists.admit([waits])) == []
     assert list(lists.admit([bound, gone])) == []

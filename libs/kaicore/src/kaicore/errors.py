@@ -14,7 +14,7 @@ KaiError
 ├── BusError
 │   ├── BusUnavailable       the bus does not answer
 │   │   └── NoRoom           its servers have less room than a stream is to have
-│   └── Fenced               somebody else has published further than we have
+│   └── Fenced               another relay has published further than we have
 ├── UnknownEvent             an event type or schema version that this version does not know
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429

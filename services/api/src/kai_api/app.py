@@ -25,7 +25,7 @@ _RETRY_AFTER = {"Retry-After": "10"}
 def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asgi:
     """Make the application that answers from a log, what takes long by way of `long_answers`."""
     log = inquiry.log
-    # No interactive pages: they would load their scripts from somebody else's server.
+    # No interactive pages: they would load their scripts from a server elsewhere.
     app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])
     add_error_handlers(app)
 

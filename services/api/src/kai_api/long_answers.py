@@ -1,7 +1,7 @@
 """Questions that take long, each asked of a process of its own.
 
-A replay computes for minutes. In the API's own process it would keep everybody else waiting, health included, and could
-not be stopped. A process can: when its client goes, or takes too long, it is killed.
+A replay computes for minutes. In the API's own process it would keep all other requests waiting, health included, and
+could not be stopped. A process can: when its client goes, or takes too long, it is killed.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class TookTooLong(KaiError):
 
 
 class ClientGone(KaiError):
-    """Nobody waits for the answer any more."""
+    """The client does not wait for the answer any more."""
 
 
 class NoAnswer(KaiError):
@@ -76,7 +76,7 @@ class LongAnswers:
         Args:
             question: which.
             cluster: of which cluster.
-            gone: ends when nobody waits for the answer any more.
+            gone: ends when the client does not wait for the answer any more.
 
         Raises:
             Busy: too many questions are being answered.

@@ -25,7 +25,7 @@ from kai_binder.projection import Decision
 #: Seconds between two looks at a claim: at first, and at most; doubled each time.
 FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
 
-#: Says that no user chose the volume: whoever undoes the binding takes `claimRef` off as well.
+#: Says that no user chose the volume: a controller that undoes the binding takes `claimRef` off as well.
 _BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _CONFLICT = 409
 
@@ -185,7 +185,7 @@ def _claim_path(decision: Decision, name: str) -> str:
 
 
 def _selection(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:
-    """Return the patch that names a node, of this version of the claim only: nobody else's choice is overwritten."""
+    """Return the patch that names a node, of this version of the claim only: no other choice is overwritten."""
     return {
         "metadata": {
             "uid": claim.uid,

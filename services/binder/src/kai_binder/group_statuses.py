@@ -76,7 +76,7 @@ class _Standing(msgspec.Struct):
     scheduled: bool
     since: int
     told: bytes = b""
-    #: Of whom that is told: another one of the name begins anew.
+    #: The uid of the object that this is told of: another object of the same name begins anew.
     uid: str = ""
     #: Whether a native PodGroup has ever had what it asks for.
     once: bool = False
@@ -190,7 +190,7 @@ class GroupStatuses:
 
     def _standing(self, key: str, group: Group, found: Verdict) -> _Standing:
         standing = self._standings.get(key)
-        # Those of older snapshots do not say of whom they are.
+        # Those of older snapshots do not name their object's uid.
         if standing is None or standing.uid not in ("", group.uid):
             told = standing.told if standing is not None else b""
             standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
@@ -220,7 +220,7 @@ class GroupStatuses:
             self._due.add(key)
 
     def _problem(self, pods: list[_Known]) -> str:
-        """Say why it cannot be told with whom one of the pods starts."""
+        """Say why it cannot be told which pods one of the pods starts with."""
         places = (self._table.place_of(known.pod.uid) for known in pods)
         problems = (render(place.problem) for place in places if place is not None and place.problem is not None)
         return min(problems, default="")
@@ -276,7 +276,7 @@ class GroupStatuses:
 
     @classmethod
     def restored(cls, record: Record, reasons_of: ReasonsOf, *, empty_groups: bool) -> Self:
-        """Return what was recorded; everything is due, for nobody knows what was written since."""
+        """Return what was recorded; everything is due, for it is not known what was written since."""
         found = cls(reasons_of, empty_groups=empty_groups)
         for source in record.sources:
             found._table.source_seen(source)

@@ -1,6 +1,6 @@
 """Reasons in KAI's words, as its PodGroups' scheduling conditions tell them.
 
-Source: KAI-Scheduler 0.17, `UnschedulableExplanation` of PodGroup v2alpha2 (`facts/kai-scheduler.md` 3.1).
+Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/v2alpha2/podgroup_types.go`.
 """
 
 from collections.abc import Iterable

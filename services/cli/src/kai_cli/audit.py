@@ -82,7 +82,7 @@ def audit_seal(
 ) -> int:
     """Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.
 
-    Keep the file where whoever can rewrite the log cannot write. A broken log is not written down.
+    Keep the file where the log's writers cannot write. A broken log is not written down.
 
     Args:
         file: to which a line per cluster is added; what is there already must be in the log.

@@ -1,8 +1,8 @@
 """One user of a data directory at a time: from before the first look into it until its last process is gone.
 
-The lock is an `flock` on the directory itself, so nothing is written to a directory that turns out to be somebody
-else's, and clearing one does not remove its lock. Processes that are started inherit it: a directory whose `kai up` was
-killed is free when its servers and services have ended, too.
+The lock is an `flock` on the directory itself, so nothing is written to a directory that turns out to be another
+program's, and clearing one does not remove its lock. Processes that are started inherit it: a directory whose `kai up`
+was killed is free when its servers and services have ended, too.
 """
 
 import fcntl

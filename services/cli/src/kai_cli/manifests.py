@@ -117,7 +117,7 @@ def _read(reading: Reading, name: str, text: bytes, *, is_json: bool | None, nam
         name: of the file.
         text: its contents.
         is_json: None where the name does not tell.
-        named: whether somebody named the very file; else it was found in a folder.
+        named: whether the very file was named; else it was found in a folder.
     """
     try:
         documents = _documents(name, text, is_json=is_json)
@@ -149,7 +149,7 @@ def _documents(name: str, text: bytes, *, is_json: bool | None) -> list[Any]:
         try:
             return list(_yaml_documents(name, text))
         except yaml.YAMLError:
-            # Of something without a name nobody said that it was YAML.
+            # What has no file name was never said to be YAML.
             if is_json is None:
                 raise not_json from None
             raise

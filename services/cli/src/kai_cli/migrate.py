@@ -10,8 +10,8 @@ def migrate(*, database_url: str | None = None) -> int:
     """Migrate a database; harmless when it is migrated already.
 
     Args:
-        database_url: postgresql://… of the event log; by default $KAI_DATABASE_URL, which shows no password to whoever
-            lists processes.
+        database_url: postgresql://… of the event log; by default $KAI_DATABASE_URL, which shows no password to a user
+            who lists processes.
     """
     url = database_url or os.environ.get("KAI_DATABASE_URL")
     if not url:

@@ -162,12 +162,12 @@ class DataDirectory:
             return None
         if not alive(stack.pid) or (free := try_lock(self.root)) is None:
             return stack if alive(stack.pid) else None
-        # Nobody has it, so that process is another one of that id by now.
+        # No process has it locked, so that process is another one of that id by now.
         free.release()
         return None
 
     def tell_running(self, stack: RunningStack) -> None:
-        """Let other commands know of the stack that runs here; for whoever has locked the directory."""
+        """Let other commands know of the stack that runs here; the caller has locked the directory."""
         partial = self.running_file.with_suffix(".new")
         partial.touch(mode=0o600)
         partial.write_bytes(msgspec.json.encode(stack))
@@ -177,7 +177,7 @@ class DataDirectory:
 def data_directory(path: Path | None) -> DataDirectory:
     """Return the data directory named on the command line, by `KAI_DATA_DIR`, or `.kai` here.
 
-    As root the embedded Postgres runs as `nobody`, who must be able to enter it; where he cannot, a directory
+    As root the embedded Postgres runs as `nobody`, which must be able to enter it; where it cannot, a directory
     below `/var/tmp` stands for it.
 
     Raises:

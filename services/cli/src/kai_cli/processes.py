@@ -51,8 +51,8 @@ class ProcessSpec:
         environment: added to ours.
         ready_url: answers 200 when it is ready.
         needs_ready: whether later processes wait for its readiness.
-        listening: a socket that it is to serve on, given to it as `KAI_HTTP_FD`. We keep it, so that nobody else can
-            take the port, and with it the tokens that clients send there, while the process is away.
+        listening: a socket that it is to serve on, given to it as `KAI_HTTP_FD`. We keep it, so that no other process
+            can take the port, and with it the tokens that clients send there, while the process is away.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a container has of its node, CPU by CPU and device by device, whoever told it: podresources or a state file."""
+"""What a container has of its node, CPU by CPU and device by device, by podresources or by a state file."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -103,7 +103,8 @@ def pod_holdings(pod: PodResources, numa_node_of_cpu: Mapping[int, int]) -> PodH
 def init_holdings(
     shown: PodAllocations, every: PodAllocations, numa_node_of_cpu: Mapping[int, int]
 ) -> tuple[ContainerHoldings, ...]:
-    """Return what ordinary init containers keep of their pod: each CPU and device once, of those nobody took over.
+    """Return what ordinary init containers keep of their pod: each CPU and device once, of those that no container took
+    over.
 
     Args:
         shown: the pod's other containers.

@@ -2,10 +2,10 @@
 
 Either Kubernetes vouches for it: a TokenReview of a token that the kubelet projected into the exporter's pod names the
 pod's service account and, since Kubernetes 1.30, its node. Or the token is made from a secret that ingest shares with
-whoever hands out tokens; that is for stacks without Kubernetes.
+the one who hands out tokens; that is for stacks without Kubernetes.
 
 Reviews cost the API server something, and any client can ask for them by making tokens up. So their number is limited:
-for each client those that were refused, so that nobody can use up the others' share, and all of them together.
+for each client those that were refused, so that no client can use up the others' share, and all of them together.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class NotAuthenticated(KaiError):
 
 
 class NotAllowed(KaiError):
-    """The token is genuine, but lets nobody report for this node."""
+    """The token is genuine, but lets its holder not report for this node."""
 
 
 class TooManyReviews(KaiError):
@@ -51,7 +51,7 @@ class TooManyReviews(KaiError):
 
 
 class AuthenticationUnavailable(KaiError):
-    """Nobody can say at the moment what the token is worth."""
+    """The API server cannot say at the moment what the token is worth."""
 
 
 class Authenticator(Protocol):

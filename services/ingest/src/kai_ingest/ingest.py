@@ -334,7 +334,7 @@ class Ingest:
 
     @asynccontextmanager
     async def _alone(self, nodes: Iterable[str]) -> AsyncIterator[None]:
-        """Let nobody else judge what is said of these nodes: what is compared with must be what was recorded last."""
+        """Let no other task judge reports of these nodes: what is compared with must be what was recorded last."""
         async with AsyncExitStack() as stack:
             for node in sorted(set(nodes)):
                 await stack.enter_async_context(self._locks.setdefault(node, asyncio.Lock()))

@@ -7,8 +7,8 @@ and it is made anew. So it is when it takes nothing any more although the bus an
 its store was deleted or its disk is full.
 
 A second relay loses the race for a position sooner or later, and stands by: it watches the stream, and takes over when
-that stands still although there is more in the log. Nobody has to be told who leads: the stream takes each position
-once, whoever brings it.
+that stands still although there is more in the log. No relay has to be told which one leads: the stream takes each
+position once, from whichever relay comes first.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class ClusterRelay:
             again = await self._bus.stream(self._cluster)
             if again is None or again != state:
                 raise BusUnavailable(f"cluster {self._cluster}: message {state.last} is gone from its stream")
-            # It is not gone by age or size, then: whoever counts messages has it, and the store has not.
+            # It is not gone by age or size, then: the count of messages has it, and the store has not.
             return "lost"
         try:
             return cursor if message_hash(message) == cursor.hash else "foreign"

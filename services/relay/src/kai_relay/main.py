@@ -62,7 +62,7 @@ def _room(settings: RelaySettings) -> Callable[[int], int] | None:
         try:
             return stream_bytes(free=shutil.disk_usage(directory).free, used=used)
         except OSError:
-            # A store that somebody has deleted is noticed elsewhere.
+            # A store that was deleted is noticed elsewhere.
             return Limits().max_bytes
 
     return room

@@ -26,7 +26,7 @@ class RelayMetrics:
 
         self._clock = clock
         self._active = gauge("active", "1 if this relay publishes, 0 if it stands by")
-        self._position = gauge("position", "Position of the event published last, by whomever")
+        self._position = gauge("position", "Position of the event published last, by any relay")
         self._lag_events = gauge("lag_events", "Events in the log that are not on the bus")
         self._lag_microseconds = gauge("lag_microseconds", "Age of the oldest event that is not on the bus")
         self._published = counter("published_events", "Events published")
@@ -63,7 +63,7 @@ class RelayMetrics:
         self._lag_microseconds.labels(cluster).set(0 if oldest is None else self._age_us(oldest))
 
     def fenced(self, cluster: str) -> None:
-        """Count that somebody else was ahead."""
+        """Count that another relay was ahead."""
         self._fenced.labels(cluster).inc()
 
     def rebuilt(self, cluster: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""One watcher per cluster, enforced by the log: whoever claims last is the one, and all others are refused.
+"""One watcher per cluster, enforced by the log: the watcher that claims last is the one, and all others are refused.
 
 Facts of two watchers at once could reach the log in the wrong order, an older state of an object after a newer one. So
 a watcher begins with an event on a stream of its own, and makes every append conditional on that stream's version.
@@ -20,7 +20,7 @@ class Claim:
     """What a watcher got.
 
     Attributes:
-        version: of the stream, which holds as long as nobody else claims.
+        version: of the stream, which holds as long as no other watcher claims.
         position: of the claim; no other watcher's fact comes after it.
     """
 

@@ -1,7 +1,7 @@
 """How far NodeResourceTopologies are behind the pods of their nodes.
 
 An object that does not change says nothing of its exporter: on an idle node there is nothing to publish, and an API
-server tells nobody of a write that changes nothing. So what is measured is for how long pods that must show in a node's
+server reports no write that changes nothing. So what is measured is for how long pods that must show in a node's
 zones have come or gone without any new version of its object.
 """
 

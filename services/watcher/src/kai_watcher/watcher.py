@@ -22,7 +22,7 @@ from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.normalize_topology import zone_resources
 from kaicore.kube.objects import TopologyObject
 from kaicore.kube.reflector import Reflector, ReflectorOptions
-from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Relist, Seen
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen, Relist
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog
@@ -191,7 +191,7 @@ class Watcher:
         async def absent(*, sure: bool) -> None:
             changes: list[Change[ObjectT]] = []
             if sure:
-                changes = [Gone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
+                changes = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
             await self._take(kind, changes, listed=True)
 
         await follow_optional(
@@ -239,7 +239,7 @@ class Watcher:
             self._note_list(kind.name)
 
     async def _charge(self, units: list[Unit], arrivals: Mapping[str, str]) -> None:
-        """Have facts move the streams of the nodes to which they bring pods that nobody decided to place there."""
+        """Have facts move the streams of the nodes to which they bring pods that no decision placed there."""
         strange = arrivals
         # To move a stream without need makes some decisions late, no more.
         if not self._context.health.conditions[LOG]:
@@ -265,9 +265,9 @@ class Watcher:
 
     def _note_lost(self, kind: str, change: Change[ObjectT], lost: Sequence[InvalidObject]) -> None:
         """Say once of each object which of its parts make no sense and were left out."""
-        if isinstance(change, Gone):
+        if isinstance(change, ObjectGone):
             self._lost_parts.forget(kind, change.key)
-        elif isinstance(change, Seen):
+        elif isinstance(change, ObjectSeen):
             metadata = change.object.metadata
             key = ObjectKey(metadata.namespace, metadata.name)
             for line in self._lost_parts.news(kind, key, tuple(map(str, lost))):
@@ -296,11 +296,11 @@ class Watcher:
                 pass
 
     def _note_topology(self, change: Change[ObjectT], now: int) -> None:
-        if isinstance(change, Seen) and isinstance(change.object, TopologyObject):
+        if isinstance(change, ObjectSeen) and isinstance(change.object, TopologyObject):
             meta = change.object.metadata
             resources = zone_resources(change.object)
             self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
-        elif isinstance(change, Gone):
+        elif isinstance(change, ObjectGone):
             self._metrics.topology_ages.gone(change.key.name)
 
     async def _save_snapshot(self) -> None:

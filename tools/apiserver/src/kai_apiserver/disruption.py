@@ -22,7 +22,7 @@ class Tally:
 
     Attributes:
         expected: pods that the budget counts.
-        healthy: of those, the ready ones that nobody is disrupting.
+        healthy: of those, the ready ones that are not being disrupted.
         desired: how many have to stay healthy.
     """
 

@@ -1,4 +1,4 @@
-"""The API server as a child process: for tests that kill it, for measurements, and for whoever runs a whole stack."""
+"""The API server as a child process: for tests that kill it, for measurements, for programs with a whole stack."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The API server as one thing to start and stop: for the process, for tests, for whoever wants a cluster at hand."""
+"""The API server as one thing to start and stop: for the process, for tests, for programs that need a cluster."""
 
 import asyncio
 import tempfile

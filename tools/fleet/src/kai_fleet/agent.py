@@ -132,7 +132,7 @@ class Agent:
         self.lag = Lag.of(spec.group.lag, seed=spec.seed)
         #: Pods in whose admission the kubelet is, to those who ask podresources → until when.
         self.half_way: dict[str, float] = {}
-        #: Whether pods came to hold something, or ceased to, since somebody last set this back.
+        #: Whether pods came to hold something, or ceased to, since this was last set back.
         self.allocations_changed = False
         self._changed: dict[str, None] = {}
         #: Pods that came since the last sync, and when the next one is.

@@ -2,10 +2,10 @@
 
 A real kubelet keeps `cpu_manager_state`, `memory_manager_state` and `kubelet_internal_checkpoint`; a thousand of them
 share one journal here. Each line says what became of one pod of one node, with the node's memory zones beside, because
-those depend on the order of everything before (facts row 16). A line is written before anybody is told, so what the API
+those depend on the order of everything before. A line is written before any client is told, so what the API
 knows is never ahead of it; it is not synced to disk, since a process that is killed loses nothing that it has written.
 
-A journal that cannot be written, on a full disk, stops nobody: it is behind then, says why in `problem`, and is written
+A journal that cannot be written, on a full disk, stops no pod: it is behind then, says why in `problem`, and is written
 anew when that goes. What is torn in it is left out when it is read, a line at a time.
 """
 
@@ -137,7 +137,7 @@ class Journal:
             try:
                 entry = _decode(line)
             except msgspec.MsgspecError as error:
-                # The last line is the write that the end of the process cut off; nobody was told of it.
+                # The last line is the write that the end of the process cut off; no client was told of it.
                 if number < len(lines) - 1:
                     torn.append(f"line {number + 1}: {error}")
                 continue

@@ -1,4 +1,4 @@
-"""Who may use the fleet's control endpoints: whom the API server lets, as it is with a kubelet's own server.
+"""Who may use the fleet's control endpoints: clients that the API server admits, as it is with a kubelet's own server.
 
 The caller's bearer token is given to the API server for review (`TokenReview`), and its user is asked about
 (`SubjectAccessReview` of the path, verbs `get` and `post`): Kubernetes' delegated authentication and authorization. An

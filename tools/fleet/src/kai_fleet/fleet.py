@@ -129,7 +129,7 @@ class Fleet:
         if foreign:
             some = ", ".join(foreign[:5])
             raise ConfigurationError(
-                f"{len(foreign)} nodes exist and belong to somebody else: {some}; name the group anew"
+                f"{len(foreign)} nodes exist and belong to another program: {some}; name the group anew"
             )
 
     def _joined(self, name: str) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from kaicore.errors import ClusterError
 from kaicore.kube.client import KubeClient
 from kaicore.kube.reflector import Reflector
-from kaicore.kube.reflector_core import Change, Gone, Refused, Relist
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectRefused, Relist
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.metrics import Metrics
@@ -58,10 +58,10 @@ class PodFollower:
 
     async def _take(self, changes: list[Change[PodObject]]) -> None:
         for change in changes:
-            if isinstance(change, Refused):
+            if isinstance(change, ObjectRefused):
                 self._metrics.ignored.inc()
                 get_logger().warning("malformed pod ignored", error=str(change.error))
-            elif isinstance(change, Gone):
+            elif isinstance(change, ObjectGone):
                 node = self._node_of.pop(change.uid, None)
                 if node is not None:
                     with _contained(node):
@@ -88,7 +88,7 @@ class PodFollower:
 
 
 class NodeFollower:
-    """Notices when somebody deletes, creates or labels a node of the fleet."""
+    """Notices when a node of the fleet is deleted, created or labelled."""
 
     def __init__(self, client: KubeClient, nodes: Mapping[str, NodeRuntime]) -> None:
         """Make a follower."""
@@ -101,7 +101,7 @@ class NodeFollower:
 
     async def _take(self, changes: list[Change[NodeObject]]) -> None:
         for change in changes:
-            if isinstance(change, Gone):
+            if isinstance(change, ObjectGone):
                 node = self._nodes.get(change.key.name)
                 if node is None:
                     continue
@@ -109,7 +109,7 @@ class NodeFollower:
                 if node.uid == change.uid:
                     get_logger(node=change.key.name).warning("the node was deleted; heartbeats and publisher stop")
                     deregistered(node)
-            elif not isinstance(change, Refused):
+            elif not isinstance(change, ObjectRefused):
                 self._seen(change.object)
 
     def _seen(self, found: NodeObject) -> None:

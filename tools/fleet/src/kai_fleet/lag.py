@@ -14,7 +14,7 @@ from kai_fleet.wire import PodObject
 class Lag:
     """The lag of one node, in seconds; it may be changed while the node runs.
 
-    How late something is about a pod depends on the seed and the pod's name alone, so that a run can be repeated.
+    How late something is about a pod depends on the profile's `seed` and the pod's name alone: a run can be repeated.
 
     Attributes:
         status_s: the API hears up to so much later of an end than the managers, which free at once.

@@ -62,7 +62,7 @@ class NodeRuntime:
         self.has_lease = False
         #: No heartbeats are sent, as if the node had lost the network.
         self.silent = False
-        #: Where somebody can see what pods hold.
+        #: Where exporters see what pods hold.
         self.state_files: StateFiles | None = None
         self._reconcile_at: float | None = None
         self._synced = False
@@ -140,7 +140,7 @@ class NodeRuntime:
     # --- faults ---------------------------------------------------------------------------------------------------
 
     def kubelet_stops(self) -> None:
-        """The kubelet process ends; pods go on running, nobody looks after them."""
+        """The kubelet process ends; pods go on running, but without a kubelet."""
         self.down = True
 
     def kubelet_starts(self) -> None:

@@ -1,4 +1,4 @@
-"""Kubelets without a cluster: they answer pods that somebody else simulates (`kai simulate --kubelet`).
+"""Kubelets without a cluster: they answer pods that another program simulates (`kai simulate --kubelet`).
 
 Objects come as their JSON says them and plain data goes back; who asks is not imported and need not be known. The
 kubelets are the model of the fleet. What hardware and configuration a node has is taken from the fleet's profile where

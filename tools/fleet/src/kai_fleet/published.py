@@ -1,6 +1,6 @@
 """A node's kubelet, made out of what the node publishes: its Node and its NodeResourceTopology.
 
-Nobody publishes single CPUs and devices, sockets, SMT, or the CPU manager's options. So CPUs are numbered zone by zone
+Nothing publishes single CPUs and devices, sockets, SMT, or the CPU manager's options. So CPUs are numbered zone by zone
 with two threads a core where all figures are even, half of the zones are on each of two sockets, devices are numbered,
 and every option is off. A device that counts in several zones shows in that the zones have more of it than the node.
 """

@@ -48,7 +48,7 @@ def register(node: NodeRuntime) -> None:
 
 
 def claim(node: NodeRuntime) -> None:
-    """Adopt the Node that exists already, as soon as it is known, if it is of a fleet or nobody's.
+    """Adopt the Node that exists already, as soon as it is known, if it is of a fleet or of no other program.
 
     The node of a real kubelet stays as it is: its status is not ours to write.
     """
@@ -103,7 +103,7 @@ def _registered(node: NodeRuntime, body: bytes, *, existed: bool) -> None:
 
 
 def deregistered(node: NodeRuntime) -> None:
-    """Somebody deleted the Node: a kubelet does not create it again before it is restarted."""
+    """The Node was deleted: a kubelet does not create it again before it is restarted."""
     node.uid = ""
     node.has_lease = False
     node.publisher.stop()

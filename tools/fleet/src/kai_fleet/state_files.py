@@ -17,7 +17,7 @@ from kaicore.kube.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,
-    MemoryBlock,
+    MemoryEntry,
     MemoryManagerState,
     MemoryTable,
     NumaNodeState,
@@ -96,7 +96,7 @@ class StateFiles:
             temporary.write_bytes(content(kubelet))
             temporary.replace(path)
         except OSError:
-            # A full disk, or somebody removed the directory: the next change tries again.
+            # A full disk, or the directory was removed: the next change tries again.
             self._unwritten[name] = content
 
 
@@ -121,7 +121,7 @@ def memory_state(kubelet: Kubelet) -> bytes:
     memory = kubelet.managers.memory
     entries = {
         uid: {
-            container: [MemoryBlock(list(members(block.zones)), block.type, block.size) for block in blocks]
+            container: [MemoryEntry(list(members(block.zones)), block.type, block.size) for block in blocks]
             for container, blocks in containers.items()
         }
         for uid, containers in memory.assigned.items()

@@ -1,4 +1,4 @@
-"""Objects of built-in kinds against the fields that their types have: what is of the wrong type, what nobody knows."""
+"""Objects of built-in kinds against the fields that their types have: what is of the wrong type, what is unknown."""
 
 from typing import Any, NamedTuple
 

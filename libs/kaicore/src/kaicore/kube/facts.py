@@ -18,7 +18,7 @@ from kaicore.kube.kinds import KINDS, subject_of_fact
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import changed_at
 from kaicore.kube.objects import ObjectMeta
-from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Refused, Seen
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
 from kaicore.kube.resources import ObjectT
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.node_charged import charging
@@ -130,11 +130,11 @@ class Facts:
             InvalidObject: the object says something impossible; what was known of it stands.
         """
         match change:
-            case Seen(found):
+            case ObjectSeen(found):
                 return self._seen(kind, found, now, lost)
-            case Gone():
+            case ObjectGone():
                 return self._gone(kind, change, now)
-            case Refused(error):
+            case ObjectRefused(error):
                 raise error
 
     def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int, lost: Lost) -> Unit | None:
@@ -168,7 +168,7 @@ class Facts:
             self._arrivals[fact.uid] = fact.node
         return unit
 
-    def _gone(self, kind: Kind[ObjectT], change: Gone, now: int) -> Unit | None:
+    def _gone(self, kind: Kind[ObjectT], change: ObjectGone, now: int) -> Unit | None:
         before = self.known[kind.name].get(change.key)
         if before is None or before.uid != change.uid:
             return None

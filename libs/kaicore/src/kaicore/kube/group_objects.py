@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.kube.constraint_objects import SelectorRequirement
+from kaicore.kube.constraint_objects import LabelSelector
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.owner_objects import VolcanoNetworkTopology
 from kaicore.kube.wire import Wire
@@ -64,13 +64,6 @@ class SigsPodGroup(KubernetesObject):
     """A `scheduling.sigs.k8s.io/v1alpha1` PodGroup, or one of `scheduling.x-k8s.io`."""
 
     spec: SigsPodGroupSpec = msgspec.field(default_factory=SigsPodGroupSpec)
-
-
-class LabelSelector(Wire):
-    """Which labels are meant."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
 
 
 class VolcanoSubGroupPolicy(Wire):

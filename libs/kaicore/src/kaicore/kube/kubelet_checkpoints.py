@@ -71,7 +71,7 @@ class NumaNodeState(msgspec.Struct, frozen=True, rename="camel"):
     cells: list[int]
 
 
-class MemoryBlock(msgspec.Struct, frozen=True):
+class MemoryEntry(msgspec.Struct, frozen=True):
     """Bytes of one type bound to a set of NUMA nodes; how much lies on which is not said."""
 
     numa_nodes: list[int] = msgspec.field(name="numaAffinity")
@@ -82,7 +82,7 @@ class MemoryBlock(msgspec.Struct, frozen=True):
 class PodMemory(msgspec.Struct, frozen=True, rename="camel"):
     """Memory of a pod as a whole; only with feature PodLevelResourceManagers of 1.36."""
 
-    memory_blocks: list[MemoryBlock] = []
+    memory_blocks: list[MemoryEntry] = []
 
 
 class MemoryManagerState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,7 +97,7 @@ class MemoryManagerState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     policy: str = msgspec.field(name="policyName")
     machine: dict[int, NumaNodeState] = msgspec.field(name="machineState")
-    entries: dict[str, dict[str, list[MemoryBlock]]] = {}
+    entries: dict[str, dict[str, list[MemoryEntry]]] = {}
     pod_entries: dict[str, PodMemory] = msgspec.field(name="podEntries", default_factory=dict)
 
 
@@ -307,7 +307,7 @@ def _numa_node(node: NumaNodeState) -> str:
     )
 
 
-def _blocks(blocks: Iterable[MemoryBlock]) -> str:
+def _blocks(blocks: Iterable[MemoryEntry]) -> str:
     return _list(
         f"{{NUMAAffinity:([]int){_list(block.numa_nodes)} "
         f"Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"

@@ -57,7 +57,7 @@ ANNOTATION_PREFIXES = (
     "volcano.sh/",
 )
 
-#: Of those, what comes from the log and is read by nobody: what was predicted stands with the decision.
+#: Of those, what comes from the log and is not read: what was predicted stands with the decision.
 OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity
+from kaicore.kube.constraint_objects import LabelSelector
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amount, int32, seconds
 from kaicore.kube.normalize_pod import normalize_toleration
@@ -15,7 +16,6 @@ from kaicore.kube.queue_objects import (
     KaiQueueResource,
     KueueResource,
     KueueResourceGroup,
-    LabelSelector,
     LocalQueueObject,
     ResourceFlavorObject,
 )

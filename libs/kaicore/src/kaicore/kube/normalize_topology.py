@@ -1,8 +1,9 @@
 """NodeResourceTopologies from the wire into the model, v1alpha1 and v1alpha2 alike.
 
 The kubelet's policy and scope come from attributes where there are any, each overriding on its own what the deprecated
-`topologyPolicies` says (as in scheduler-plugins, `facts/numa-and-kubelet.md` section 1.2). Only zones of type `Node`
-are NUMA nodes; exporters may publish sockets and caches beside them.
+`topologyPolicies` says. Source: kubernetes-sigs/scheduler-plugins @903da7df,
+`pkg/noderesourcetopology/nodeconfig/topologymanager.go`. Only zones of type `Node` are NUMA nodes; exporters may
+publish sockets and caches beside them.
 
 Whatever of it makes no sense costs itself only, as in scheduler-plugins and KAI: an attribute, a policy, a scope or a
 zone counts as not there, a distance as not known, and a zone has nothing to give of a resource whose figures are none.
@@ -194,7 +195,7 @@ def _zone_resources(zone: TopologyZone, *, subject: str, field: str, lost: Lost)
 
 
 def _figures(resource: TopologyResource, *, subject: str, field: str, lost: Lost) -> ZoneResource:
-    """Return what a zone has of a resource, and nothing to give where that is not said in any way that can be read."""
+    """Return what a zone has of a resource; a figure that is negative or no quantity gives nothing, and is reported."""
     given = {"capacity": resource.capacity, "allocatable": resource.allocatable, "available": resource.available}
     figures: dict[str, int] = {}
     for name, value in given.items():

@@ -32,7 +32,7 @@ class OwnerReference(Wire):
 
 
 class ManagedFields(Wire):
-    """When somebody last changed the object: the API server's own clock, to the second."""
+    """When the object was last changed: the API server's own clock, to the second."""
 
     time: str | None = None
 

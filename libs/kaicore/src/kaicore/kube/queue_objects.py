@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.kube.constraint_objects import SelectorRequirement
+from kaicore.kube.constraint_objects import LabelSelector
 from kaicore.kube.objects import KubernetesObject, NodeTaint, PodToleration
 from kaicore.kube.wire import Wire
 
@@ -44,13 +44,6 @@ class KaiQueue(KubernetesObject):
     spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)
 
 
-class LabelSelector(Wire):
-    """Which labels an object must have."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
-
-
 class KueueResource(Wire):
     """What there is of one resource of a flavor."""
 
@@ -81,7 +74,7 @@ class FairSharing(Wire):
 
 
 class KueuePreemption(Wire):
-    """Whom work of a ClusterQueue may preempt."""
+    """Which pods work of a ClusterQueue may preempt."""
 
     reclaim_within_cohort: str | None = None
     within_cluster_queue: str | None = None
@@ -136,7 +129,7 @@ class LocalQueueObject(KubernetesObject):
 
 
 class ResourceFlavorSpec(Wire):
-    """What nodes a flavor is of, and for whom."""
+    """Which nodes a flavor is of, and which pods it takes."""
 
     node_labels: dict[str, str] | None = None
     node_taints: list[NodeTaint] | None = None

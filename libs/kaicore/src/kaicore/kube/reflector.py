@@ -1,6 +1,6 @@
 """Follows a resource on a live API server: the thin shell around `kaicore.kube.reflector_core`.
 
-Whoever takes the changes sets the pace: nothing is read while they are being taken, so a slow taker makes the server
+The consumer of the changes sets the pace: nothing is read while they are being taken, so a slow taker makes the server
 wait and at last cut the watch off, which costs a new list but no memory here.
 """
 

@@ -57,14 +57,14 @@ class KnownObject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[ObjectT]):
+class ObjectSeen(Generic[ObjectT]):
     """An object is there, new or perhaps changed."""
 
     object: ObjectT
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ObjectGone:
     """An object is there no more.
 
     Attributes:
@@ -79,7 +79,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ObjectRefused:
     """An object is there that cannot be decoded; what was known of it before stands.
 
     Attributes:
@@ -91,7 +91,7 @@ class Refused:
     resource_version: str = ""
 
 
-Change = Seen[ObjectT] | Gone | Refused
+Change = ObjectSeen[ObjectT] | ObjectGone | ObjectRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,29 +328,29 @@ class ReflectorCore(Generic[ObjectT]):
 
     def _decode(
         self, data: msgspec.Raw, changes: list[Change[ObjectT]]
-    ) -> tuple[ObjectMeta | Identity, Seen[ObjectT] | Refused] | None:
+    ) -> tuple[ObjectMeta | Identity, ObjectSeen[ObjectT] | ObjectRefused] | None:
         """Decode an object; None, and a change that says why, when it does not even tell which object it is."""
         try:
             decoded = self.resource.decode(data)
         except InvalidObject as error:
             known = identity(data)
             if known is None:
-                changes.append(Refused(error))
+                changes.append(ObjectRefused(error))
                 return None
-            return known, Refused(error, known.uid, known.resource_version)
+            return known, ObjectRefused(error, known.uid, known.resource_version)
         meta = decoded.metadata
         if not meta.uid or not meta.name:
             problem = f"no uid, or no name ({meta.name!r})"
-            changes.append(Refused(InvalidObject(self.resource.kind, "metadata.uid", meta.uid, problem)))
+            changes.append(ObjectRefused(InvalidObject(self.resource.kind, "metadata.uid", meta.uid, problem)))
             return None
-        return meta, Seen(decoded)
+        return meta, ObjectSeen(decoded)
 
     def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "") -> None:
         gone = self.known.pop(key)
         self._buried[gone.uid] = None
         if len(self._buried) > MAX_BURIED:
             del self._buried[next(iter(self._buried))]
-        changes.append(Gone(key, gone.uid, version or gone.resource_version, missed=not version))
+        changes.append(ObjectGone(key, gone.uid, version or gone.resource_version, missed=not version))
 
 
 def _is_news(version: str, known: str) -> bool:

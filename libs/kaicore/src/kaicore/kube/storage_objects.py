@@ -24,7 +24,7 @@ class ClaimSpec(Wire):
     selector: LabelSelector | None = None
 
 
-class Phase(Wire):
+class PhaseStatus(Wire):
     """How far something has come."""
 
     phase: str | None = None
@@ -34,7 +34,7 @@ class ClaimObject(KubernetesObject):
     """A `v1` PersistentVolumeClaim."""
 
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: Phase = msgspec.field(default_factory=Phase)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
 
 
 class ClaimReference(Wire):
@@ -66,7 +66,7 @@ class VolumeObject(KubernetesObject):
     """A `v1` PersistentVolume."""
 
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
-    status: Phase = msgspec.field(default_factory=Phase)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
 
 
 class TopologySelectorLabel(Wire):

@@ -1,4 +1,4 @@
-"""Impersonation (`kubectl --as`, `--as-group`, `--as-uid`), for whoever may: apiserver's filters/impersonation."""
+"""Impersonation (`kubectl --as`, `--as-group`, `--as-uid`), for those who may: apiserver's filters/impersonation."""
 
 from collections.abc import Iterator
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def acting_user(http: web.BaseRequest, user: User, authorizer: Authorizer) -> User:
-    """Return in whose name a request is made: the user's own, or that of the one whom the headers name.
+    """Return in whose name a request is made: the user's own, or that of the user that the headers name.
 
     Raises:
         StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named
@@ -69,7 +69,7 @@ def _account(name: str) -> tuple[str, str] | None:
 
 
 def _all_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups named and those that everybody of the sort is in."""
+    """The groups named and those that all of the sort are in."""
     account = _account(name)
     if account is not None and not groups:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")

@@ -17,7 +17,7 @@ _KNOWN_USERS_ASK = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What somebody wants to do: with a resource, or with a path that is none."""
+    """What a client wants to do: with a resource, or with a path that is none."""
 
     verb: str
     group: str = ""
@@ -108,7 +108,7 @@ class Authorizer:
 
 
 def _every_such_user_may(user: User, wanted: Attributes) -> bool:
-    """What needs no role: health for everybody, discovery and one's own reviews for everybody known."""
+    """What needs no role: health for all, discovery and one's own reviews for all who are authenticated."""
     known = "system:authenticated" in user.groups
     if wanted.path:
         return wanted.verb == "get" and wanted.path.startswith(_ANYBODY_READS + (_KNOWN_USERS_READ if known else ()))

@@ -1,4 +1,4 @@
-"""Which rule allowed which requests, and what was refused: what roles lack, and what nobody needs of them."""
+"""Which rule allowed which requests, and what was refused: what roles lack, and what of them is not needed."""
 
 from collections import Counter
 

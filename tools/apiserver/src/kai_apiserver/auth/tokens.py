@@ -109,7 +109,7 @@ class Tokens:
         return self._secrets.admin_token
 
     def authenticate(self, header: str | None) -> User:
-        """Who an `Authorization` header stands for; nobody in particular without one.
+        """Who an `Authorization` header stands for; the anonymous user without one.
 
         Raises:
             StatusError: 401, the token is none of ours.

@@ -109,7 +109,7 @@ class GarbageCollector(Controller[Place]):
         return None
 
     def _exists(self, reference: Object, namespace: str) -> bool:
-        """Whether an owner is there; one of a kind that nobody knows is taken to be."""
+        """Whether an owner is there; one of an unknown kind is taken to be."""
         place = self._owner_place(reference, namespace)
         if place is None:
             return True

@@ -125,7 +125,7 @@ class JobController(Controller[str]):
             self._untrack(stored.decode())
 
     def _untrack(self, pod: Object) -> None:
-        """Take the tracking finalizer from a pod: it was counted, or nobody counts it any more."""
+        """Take the tracking finalizer from a pod: it was counted, or is not counted any more."""
         metadata = pod["metadata"]
         if TRACKING not in (metadata.get("finalizers") or ()):
             return

@@ -1,7 +1,7 @@
 """Node lifecycle: a node that gives no sign of life becomes unreachable, and conditions become taints.
 
 A sign of life is a change of the node's Lease or a heartbeat in its status. Only nodes that have had a Lease are
-judged: a node that somebody has just written down, with no kubelet behind it, stays what it says it is. Pods are not
+judged: a node that was only written down, with no kubelet behind it, stays what it says it is. Pods are not
 evicted from unreachable nodes.
 """
 
@@ -54,7 +54,7 @@ class NodeLifecycleController(Controller[str]):
         self._alive: dict[str, float] = {}  # node to when it last gave a sign of life, on the loop's clock
 
     def begin(self) -> None:
-        """Look at every node; whoever has a Lease has just given a sign of life."""
+        """Look at every node; one with a new Lease has just given a sign of life."""
         for stored in self.backend.store.collection("nodes"):
             self.queue(stored.name)
         for lease in self.backend.store.collection(LEASES).scan(_LEASE_PREFIX):

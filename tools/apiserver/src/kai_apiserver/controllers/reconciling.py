@@ -2,7 +2,7 @@
 
 A controller's `reconcile` is synchronous: it looks at the state and changes it, within one turn of the event loop.
 Between two keys requests are served. Listeners of the store only put keys into the queue, for a change must not be
-answered by another change before everybody has heard of it.
+answered by another change before all watchers have heard of it.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ from kai_apiserver.rest.watch_stream import Watches
 _CONTROL = "/simulator/"
 _OPENAPI_V3 = "/openapi/v3"
 _HEALTH = re.compile(r"/(healthz|livez|readyz)(/.*)?$")
-_NO_SUBJECT = Subject()  # nobody looks at it where no rule is in force and nothing stays open
+_NO_SUBJECT = Subject()  # it is not looked at where no rule is in force and nothing stays open
 _MANAGER = re.compile(r"[^/]+")
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
 

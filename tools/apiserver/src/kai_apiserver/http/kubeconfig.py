@@ -10,7 +10,7 @@ _NAME = "kai-simulator"
 
 
 def write_kubeconfig(path: Path, *, server: str, token: str, authority: bytes | None = None) -> None:
-    """Write a kubeconfig, readable by the owner only; whoever waits for the file sees it whole."""
+    """Write a kubeconfig, readable by the owner only; a program that waits for the file sees it whole."""
     cluster: dict[str, str] = {"server": server}
     if authority is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()

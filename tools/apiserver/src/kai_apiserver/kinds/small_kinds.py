@@ -64,7 +64,7 @@ def admit_service(service: Object, cluster: Cluster) -> None:
 
 
 def default_claim(claim: Object) -> None:
-    """Volumes are file systems unless somebody says block."""
+    """Volumes are file systems unless the spec says block."""
     claim["spec"].setdefault("volumeMode", "Filesystem")
 
 

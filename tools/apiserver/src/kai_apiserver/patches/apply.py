@@ -1,9 +1,9 @@
 """Server-side apply: a client says what it wants of an object, and owns what it said.
 
 The owners stand in `metadata.managedFields`. Applying fails where another owner wants another value, unless forced;
-what a client stops saying, and nobody else owns, goes. Writes of other kinds move ownership too, on objects that were
-applied to. On the others it is only written down who wrote last and when (`sign`): to tell which fields costs more than
-all the rest of a write. With the first apply all that is there becomes its creator's.
+what a client stops saying, and no other client owns, goes. Writes of other kinds move ownership too, on objects that
+were applied to. On the others it is only written down who wrote last and when (`sign`): to tell which fields costs more
+than all the rest of a write. With the first apply all that is there becomes its creator's.
 """
 
 import json
@@ -126,7 +126,7 @@ def apply_configuration(
     """Merge what a client wants into the live object (or make it); return the result, with its owners written down.
 
     Raises:
-        StatusError: 409, naming each field that somebody else wants otherwise.
+        StatusError: 409, naming each field that another manager wants otherwise.
     """
     wanted = _owned(configuration, shape, manager.subresource, has_status=has_status)
     if live is None:
@@ -158,7 +158,7 @@ def apply_configuration(
 
 
 def _remove(obj: Object, given_up: FieldSet, *, kept: FieldSet, shape: Shape) -> None:
-    """Take out what a manager stopped saying and nobody else says: list elements as a whole first, then fields."""
+    """Take out what a manager stopped saying and no other says: list elements as a whole first, then fields."""
     elements_first = sorted(given_up, key=lambda path: (not path[-1].startswith("k:"), len(path)))
     for path in elements_first:
         needed = path in kept or any(other[: len(path)] == path for other in kept)
@@ -185,7 +185,7 @@ def _rivals(owners: dict[Manager, FieldSet], manager: Manager, wanted: FieldSet)
 def _conflicts(
     live: Object, configuration: Object, *, shape: Shape, rivals: dict[Manager, FieldSet]
 ) -> list[tuple[Manager, Path]]:
-    """Fields that somebody else wants otherwise. To want the same, or an element to be there, is no conflict."""
+    """Fields that another manager wants otherwise. To want the same, or an element to be there, is no conflict."""
     return [
         (owner, path)
         for owner, fields in rivals.items()

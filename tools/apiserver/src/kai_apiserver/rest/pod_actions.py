@@ -62,7 +62,7 @@ def bind(backend: Backend, target: Target, *, binding: Object, operation: Operat
 
 
 def evict(backend: Backend, target: Target, *, eviction: Object, operation: Operation) -> None:
-    """Delete a pod on somebody's behalf, if its disruption budget allows it.
+    """Delete a pod on a client's behalf, if its disruption budget allows it.
 
     Raises:
         StatusError: 404, there is no such pod; 429, the budget forbids it now.

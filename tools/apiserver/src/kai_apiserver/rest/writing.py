@@ -237,7 +237,7 @@ def update(
 
 
 def _only_status(resource: ResourceType, new: Object, *, old: Object) -> Object:
-    """`old` with the status of `new`; built-in types also take the metadata that anybody may write."""
+    """`old` with the status of `new`; built-in types also take the metadata that any client may write."""
     result = dict(old)
     _copy("status", new, result)
     if resource.custom is None:

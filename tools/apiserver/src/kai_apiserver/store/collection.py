@@ -13,7 +13,7 @@ from kai_apiserver.resources import ResourceType
 from kai_apiserver.store.records import Event, EventType, Stored
 from kai_apiserver.store.watching import WatcherSet
 
-#: Recent events keep their encoded lines: whoever watches has taken them by then.
+#: Recent events keep their encoded lines: watchers have taken them by then.
 _LINES_KEPT = 1024
 
 #: Fields by which watchers are bucketed and lists are looked up.
@@ -65,7 +65,7 @@ class Collection:
         return self._items.get(key)
 
     def load(self, stored: Stored | None, key: str, rv: int) -> None:
-        """Put (or, given None, remove) an object while reading the journal: no history, nobody is told."""
+        """Put (or, given None, remove) an object while reading the journal: no history, and no watcher is told."""
         if stored is None:
             self._remove(key)
         else:

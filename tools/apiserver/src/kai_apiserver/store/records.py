@@ -1,9 +1,9 @@
 """One version of one object, and one change of one object.
 
 An object is kept as the bytes that go over the wire. Answers are those bytes; a list is a join; a watch event is
-encoded once for all watchers. Whoever wants to change an object decodes a copy of its own (20 µs for a pod of 3 kB),
-so nothing shared is ever mutated, and 50,000 pods are 200 MB instead of a gigabyte of dicts for the garbage collector
-to walk.
+encoded once for all watchers. A handler that wants to change an object decodes a copy of its own (20 µs for a pod of 3
+kB), so nothing shared is ever mutated, and 50,000 pods are 200 MB instead of a gigabyte of dicts for the garbage
+collector to walk.
 """
 
 from copy import copy
@@ -80,7 +80,7 @@ class Event:
         rv: the resourceVersion of the change.
         stored: the object after the change; for a deletion its last state, carrying the deletion's resourceVersion.
         previous: the object before, or None if it was created.
-        lines: encoded watch events, filled by whoever needs one first, by view and type.
+        lines: encoded watch events, filled by the watcher that needs one first, by view and type.
     """
 
     __slots__ = ("lines", "previous", "rv", "stored", "type")

@@ -100,7 +100,7 @@ class Store:
     def update(
         self, collection: Collection, obj: Object, previous: Stored, *, sign: Callable[[Object], None] | None = None
     ) -> Stored:
-        """Commit a new version of `previous`, signed by whoever writes; if nothing is different, nothing happens."""
+        """Commit a new version of `previous`, signed by its writer; if nothing is different, nothing happens."""
         obj["metadata"]["resourceVersion"] = str(previous.rv)
         unchanged = Stored(collection.resource, obj)
         if unchanged.body == previous.body or (

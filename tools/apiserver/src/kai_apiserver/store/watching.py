@@ -137,7 +137,7 @@ class WatcherSet:
         return self._buckets.setdefault(watcher.bucket, {})
 
     def dispatch(self, event: Event) -> None:
-        """Offer an event to every watcher whom it may concern."""
+        """Offer an event to every watcher that it may concern."""
         for watcher in self._everywhere:
             watcher.offer(event)
         if not self._buckets:

@@ -16,7 +16,7 @@ class WireField:
         notation: a message's name, or `string`, `bytes`, `integer`, `boolean`, `double`, `quantity`, `time`,
             `microtime`, `duration`, `int-or-string`, `json` (JSON as bytes), `strings` (a list that is a message), or
             one of these behind `[]` (repeated) or `{}` (map of string to).
-        omitted: whether its zero means that nobody set it, so that JSON would not have it.
+        omitted: whether its zero means that it was not set, so that JSON would not have it.
     """
 
     name: str

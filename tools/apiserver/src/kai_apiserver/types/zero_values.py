@@ -1,7 +1,7 @@
 """Fields that the real API server always writes out, and empty values that it keeps.
 
-Its types are Go structs: a field without `omitempty`, and a struct by value, are on the wire even when nobody set them.
-Clients see the difference (`status: {}`, `lastProbeTime: null`), so this server writes the same.
+Its types are Go structs: a field without `omitempty`, and a struct by value, are on the wire even when they were not
+set. Clients see the difference (`status: {}`, `lastProbeTime: null`), so this server writes the same.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _NODE_INFO = (
 )
 _NO_DISRUPTIONS = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 
-#: Per type, the fields that are never left out, with what stands there when nobody set them.
+#: Per type, the fields that are never left out, with what stands there when they were not set.
 ZERO_VALUES: dict[str, dict[str, Any]] = {
     "CoreV1Event": {
         "involvedObject": {},

@@ -42,7 +42,7 @@ class KeptState:
     async def current(self) -> ClusterState:
         """Return the state as of the log's end when this was called, or later.
 
-        It goes on changing: whoever has it answers from it before the next `await`.
+        It goes on changing: the caller answers from it before the next `await`.
 
         Raises:
             LogUnavailable: the log does not answer.

@@ -1,4 +1,4 @@
-"""What a simulation wants of kubelets, which are not kaicore's: somebody else's model answers for them.
+"""What a simulation wants of kubelets, which are not kaicore's: another package's model answers for them.
 
 Objects go there as their JSON says them and plain data comes back, so that the model need not know kaicore's rules, nor
 share any of them.
@@ -34,22 +34,22 @@ class ContainerHeld(msgspec.Struct, frozen=True):
     spans: tuple[SpanHeld, ...] = ()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class KubeletRefusal(msgspec.Struct, frozen=True):
     """Why a kubelet refuses a pod, as it stands in the pod's status."""
 
     reason: str
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class KubeletAnswer(msgspec.Struct, frozen=True):
     """A kubelet's answer to a pod: a refusal, or what its containers hold."""
 
-    refusal: Refusal | None = None
+    refusal: KubeletRefusal | None = None
     containers: tuple[ContainerHeld, ...] = ()
 
 
 class Kubelets(Protocol):
-    """Kubelets of the simulated nodes; each method's words are warnings for whoever asked for the simulation."""
+    """Kubelets of the simulated nodes; each method's words are warnings for the simulation's caller."""
 
     def add_node(self, node: Object, topology: Object | None) -> list[str]:
         """Take up a node, with its NodeResourceTopology if it has one."""
@@ -65,7 +65,7 @@ class Kubelets(Protocol):
         ...
 
     def admit(self, pod: Object) -> Object:
-        """Decide on a pod that was bound to `spec.nodeName`, and return an `Answer` as plain data."""
+        """Decide on a pod that was bound to `spec.nodeName`, and return a `KubeletAnswer` as plain data."""
         ...
 
     def remove(self, pod: Object) -> None:

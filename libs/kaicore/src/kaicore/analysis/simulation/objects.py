@@ -48,7 +48,7 @@ _TABLE: dict[GroupKind, Kind[Any]] = {(kind.resource.group, kind.name.partition(
 #: Kinds that are left out for a reason of their own.
 _LEFT_OUT = {
     ("batch", "CronJob"): "it makes its Jobs later; give those",
-    ("", "PodTemplate"): "nobody makes pods of it",
+    ("", "PodTemplate"): "no controller makes pods of it",
 }
 
 _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")

@@ -46,7 +46,7 @@ class PodOutcome:
 
     Attributes:
         node: where it is; None where it is nowhere.
-        zones: what it is known or predicted to hold, by zone; several zones joined by `+` where nobody knows which.
+        zones: what it is known or predicted to hold, by zone; several zones joined by `+` where it is not known which.
         placed: whether this simulation placed it, and not the input.
         owner: `Kind/name` of its controller.
     """

@@ -26,7 +26,7 @@ class OwnersWithChildren:
                 self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
 
     def include(self, owner: Object) -> bool:
-        """Whether anything names this object as its owner; a uid that is derived is nobody's word."""
+        """Whether anything names this object as its owner; a uid that is derived was not written by a person."""
         metadata = owner["metadata"]
         kind = group_of(owner["apiVersion"]), owner["kind"]
         uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kaicore.analysis.simulation.disruption import DisruptionController
-from kaicore.analysis.simulation.kubelets import Answer, Kubelets
+from kaicore.analysis.simulation.kubelets import KubeletAnswer, Kubelets
 from kaicore.analysis.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.analysis.simulation.world import World, WorldPod
 from kaicore.kube.facts import Facts
@@ -22,7 +22,7 @@ from kaicore.kube.normalize_fields import seconds
 from kaicore.kube.normalize_pod import normalize_pod
 from kaicore.kube.normalize_topology import normalize_topology
 from kaicore.kube.objects import PodObject
-from kaicore.kube.reflector_core import Change, Gone, ObjectKey, Seen
+from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.resources import PODS, ObjectT
 from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
@@ -192,7 +192,7 @@ class Simulation:
             self.state.fold_all(events)
 
     def _seen(self, kind: Kind[ObjectT], wire: ObjectT) -> Unit | None:
-        return self._changed(kind, Seen(wire))
+        return self._changed(kind, ObjectSeen(wire))
 
     def _made_up(self, source: GroupSource) -> Unit:
         event = NewEvent(
@@ -290,7 +290,7 @@ class Simulation:
         ]
         if self._kubelets is None:
             return units
-        answer = msgspec.convert(self._kubelets.admit(pod), Answer)
+        answer = msgspec.convert(self._kubelets.admit(pod), KubeletAnswer)
         if answer.refusal is not None:
             return units + self._refused(pod, answer)
         status = {**(pod.get("status") or {}), "phase": "Running"}
@@ -301,7 +301,7 @@ class Simulation:
             units.append(self._observed(wire, placement, "exporter"))
         return units
 
-    def _refused(self, pod: Object, answer: Answer) -> list[Unit | None]:
+    def _refused(self, pod: Object, answer: KubeletAnswer) -> list[Unit | None]:
         """A refused pod is failed for good; where it has a controller, that makes another."""
         assert answer.refusal is not None
         message = f"Pod was rejected: {answer.refusal.message}"
@@ -310,7 +310,7 @@ class Simulation:
         units = [self._seen(POD, wire)]
         made = self._successor(pod)
         if made is not None and made.metadata.name == wire.metadata.name:
-            # Whoever wants the same name again deletes the failed pod first.
+            # A controller that wants the same name again deletes the failed pod first.
             units.append(self._gone(wire))
         return units if made is None else [*units, self._seen(POD, made)]
 
@@ -328,7 +328,7 @@ class Simulation:
 
     def _gone(self, wire: PodObject) -> Unit | None:
         meta = wire.metadata
-        return self._changed(POD, Gone(ObjectKey(meta.namespace, meta.name), meta.uid, ""))
+        return self._changed(POD, ObjectGone(ObjectKey(meta.namespace, meta.name), meta.uid, ""))
 
     def _successor(self, pod: Object) -> PodObject | None:
         """Return the pod that the controller of one that ended makes; None when it has none."""
@@ -381,7 +381,7 @@ def _arrival(pod: WorldPod) -> tuple[bool, str, str, str]:
     return not pod.wire.spec.node_name, since, meta.namespace, meta.name
 
 
-def _reported(answer: Answer) -> Placement:
+def _reported(answer: KubeletAnswer) -> Placement:
     """Return what a kubelet says that a pod holds, as an exporter would tell it."""
     return Placement(
         Provenance.OBSERVED,

@@ -16,7 +16,7 @@ from kaicore.kube.storage_objects import (
     ClaimObject,
     ClaimReference,
     NamespaceObject,
-    Phase,
+    PhaseStatus,
     StorageClassObject,
     VolumeObject,
 )
@@ -103,10 +103,10 @@ class Surroundings:
         claim_at, volume_at = self._place(_CLAIM, claim), self._place(_VOLUME, ("", volume))
         wire, other = self._wires[claim_at][1], self._wires[volume_at][1]
         replace = msgspec.structs.replace
-        bound = replace(wire, spec=replace(wire.spec, volume_name=volume), status=Phase("Bound"))
+        bound = replace(wire, spec=replace(wire.spec, volume_name=volume), status=PhaseStatus("Bound"))
         self._wires[claim_at] = (_CLAIM, _annotated(bound))
         reference = ClaimReference(*claim, uid=wire.metadata.uid)
-        kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=Phase("Bound"))
+        kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=PhaseStatus("Bound"))
         self._wires[volume_at] = (_VOLUME, kept)
         return [(KINDS[kind], found) for kind, found in (self._wires[volume_at], self._wires[claim_at])]
 
@@ -166,7 +166,7 @@ def _admitted(wire: Any, default_class: str) -> Any:
         case ClaimObject():
             return _annotated(wire)
         case VolumeObject(spec=spec, status=status) if status.phase is None and spec.claim_ref is None:
-            return msgspec.structs.replace(wire, status=Phase("Available"))
+            return msgspec.structs.replace(wire, status=PhaseStatus("Available"))
         case _:
             return wire
 

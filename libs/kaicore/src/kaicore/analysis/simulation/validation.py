@@ -55,8 +55,8 @@ class Validation(NamedTuple):
     """What is wrong with an object.
 
     Attributes:
-        odd: paths of fields that are as nobody meant them, though it can be told what is meant, and what is odd: fields
-            that its type does not have, and devices without a limit.
+        odd: paths of fields that cannot be meant as they are, though it can be told what is meant, and what is odd:
+            fields that its type does not have, and devices without a limit.
         faults: all that an API server would not take.
     """
 

@@ -1,4 +1,4 @@
-"""Fields of an object that somebody wrote by hand: read with their type checked, and named in full when it is wrong."""
+"""Fields of an object that was written by hand: read with their type checked, and named in full when it is wrong."""
 
 from copy import deepcopy
 from typing import Any
@@ -50,7 +50,7 @@ class Fields:
         """Return a count of pods, or of what has some; the default where there is none.
 
         Raises:
-            InvalidObject: it is no count, or more than anybody means.
+            InvalidObject: it is no count, or more than can be meant.
         """
         count = self.integer(name, default)
         if count > MOST_PODS:

@@ -1,6 +1,6 @@
 """A connection to NATS that comes back by itself, and tells at once when it is gone.
 
-nats-py reconnects for ever if told so, but whoever waits for an answer as the connection breaks waits until the
+nats-py reconnects for ever if told so, but a caller that waits for an answer as the connection breaks waits until the
 timeout, and after some errors its client is closed for good. Here everything under way ends with `BusUnavailable` as
 soon as the connection does, and a closed client is replaced. No exception of nats-py leaves this module.
 """
@@ -136,7 +136,7 @@ class Connection:
         finally:
             del self._asked[token]
             if not answer.cancel() and not answer.cancelled():
-                # Nobody may be there any more to hear of it.
+                # The caller may be gone by now.
                 answer.exception()
 
     async def send(self, message: Outgoing, *, reply: str = "") -> None:
@@ -265,7 +265,7 @@ class Connection:
 async def _open_inbox(
     client: Client, subject: str, on_message: Callable[[Msg], Awaitable[None]], lost: asyncio.Future[None]
 ) -> Inbox:
-    # Whoever opens an inbox limits what is sent to it.
+    # The client that opens an inbox limits what is sent to it.
     subscription = await client.subscribe(subject, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0)
     return Inbox(subject, subscription, lost)
 

@@ -38,7 +38,7 @@ _NO_ROOM = (10002, 10023, 10047)
 
 _NANOSECONDS = 1_000_000_000
 
-#: A consumer that nobody asked for this long is deleted by the server.
+#: A consumer that was not asked for this long is deleted by the server.
 _INACTIVE_S = 120
 
 _wrong_last_sequence = re.compile(r"wrong last sequence: (\d+)")
@@ -78,7 +78,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class NatsBus:
-    """See `kaicore.ledger.bus.port.Bus`."""
+    """The bus on NATS JetStream; see `kaicore.ledger.bus.port.Bus`."""
 
     def __init__(self, connection: Connection) -> None:
         """Prefer `open`."""
@@ -222,7 +222,7 @@ class NatsBus:
 
 def _read(message: Msg) -> _Answer:
     if message.headers and "Status" in message.headers:
-        raise BusUnavailable("NATS: nobody answers: no such stream, or JetStream is not ready")
+        raise BusUnavailable("NATS: no answer: no such stream, or JetStream is not ready")
     try:
         return _decoder.decode(message.data)
     except msgspec.DecodeError as error:

@@ -46,7 +46,10 @@ class _Stream:
 
 
 class MemorySubscription:
-    """See `kaicore.ledger.bus.port.Subscription`; it holds nothing but its place in the stream."""
+    """A subscription to a stream in memory; it holds only its place there.
+
+    See `kaicore.ledger.bus.port.Subscription`.
+    """
 
     def __init__(self, stream: _Stream, after: int) -> None:
         self._stream = stream
@@ -81,7 +84,7 @@ class MemorySubscription:
 
 
 class MemoryBus:
-    """See `kaicore.ledger.bus.port.Bus`."""
+    """The bus in memory, for tests; see `kaicore.ledger.bus.port.Bus`."""
 
     def __init__(self, *, max_data: int = 1 << 20) -> None:
         """Args: max_data: bytes of data that a message may have."""

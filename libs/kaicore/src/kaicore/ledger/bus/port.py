@@ -179,6 +179,6 @@ def check_follows(cluster: str, position: int, *, last: int) -> None:
         BusUnavailable: the stream has lost what comes before.
     """
     if position <= last:
-        raise Fenced(f"cluster {cluster}: the stream is at {last}, so somebody else has published {position}")
+        raise Fenced(f"cluster {cluster}: the stream is at {last}, so another relay has published {position}")
     if position > last + 1:
         raise BusUnavailable(f"cluster {cluster}: the stream has fallen back to {last}, so {position} cannot follow")

@@ -32,7 +32,7 @@ _LIMIT_REACHED = ("Batch Completed", "Message Size Exceeds MaxBytes")
 
 
 class PullSubscription:
-    """See `kaicore.ledger.bus.port.Subscription`."""
+    """A subscription by JetStream's pull requests; see `kaicore.ledger.bus.port.Subscription`."""
 
     def __init__(self, connection: Connection, *, stream: str, consumer: str) -> None:
         """Prefer `open`."""

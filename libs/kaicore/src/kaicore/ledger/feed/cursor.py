@@ -2,7 +2,7 @@
 
 An event is next if its position is one more and its hash continues the chain. That costs two microseconds, and makes it
 irrelevant where the event came from: a bus that garbles, was left over from another log, or was restored from an old
-backup cannot get a wrong event in. Somebody who forges events on purpose could, if he may publish.
+backup cannot get a wrong event in. A client that forges events on purpose could, if it may publish.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class FeedMetrics:
 
 
 class ClusterFeedMetrics:
-    """See `kaicore.ledger.feed.observer.FeedObserver`."""
+    """The metrics of one cluster's feed; see `kaicore.ledger.feed.observer.FeedObserver`."""
 
     def __init__(self, metrics: FeedMetrics, cluster: str) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Anchors: where a log's chain stood, written down where whoever can rewrite the log cannot reach them.
+"""Anchors: where a log's chain stood, written down where the log's writers cannot reach them.
 
 A file of anchors has one JSON object a line, each with the digest of the line before it, and signed where a key is
 given: Ed25519 with a private key in PEM, HMAC-SHA256 with any other secret. What a chain alone cannot show, a tail that

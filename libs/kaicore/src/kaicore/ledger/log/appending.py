@@ -71,7 +71,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """As `Known`, of an event that has just been taken: hardly any of them is ever asked for its fingerprint."""
+    """An event that was just taken: like `Known`, but its fingerprint is only worked out when it is asked for."""
 
     position: int
     stream: str

@@ -51,7 +51,7 @@ async def archive_month(
     """Write a detached month into files, and read them back.
 
     Args:
-        connection: of whoever may read the month's table.
+        connection: of a role that may read the month's table.
         month: which.
         seals: of all clusters that have events in it.
         directory: where the files go; made when missing.

@@ -2,8 +2,8 @@
 
 Everything that can be known from the log itself is checked: that no position is missing or there twice, that each
 event has the hash that its contents and the event before it give, that versions count each stream, that time does not
-go back, and that what stands beside the events (head, stream versions, ids) agrees with them. Whoever can rewrite the
-whole database can rewrite all of that too; against this help anchors, positions and hashes that were written down
+go back, and that what stands beside the events (head, stream versions, ids) agrees with them. A role that can rewrite
+the whole database can rewrite all of that too; against this help anchors, positions and hashes that were written down
 elsewhere.
 """
 

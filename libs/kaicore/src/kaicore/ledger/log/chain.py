@@ -1,8 +1,8 @@
 """The hash chain over a cluster's log, so that tampering shows.
 
 Each event's hash covers the previous event's hash and every field of its own, each with its length before it, so that
-no two different events give the same input. The chain proves consistency within the log; whoever can rewrite all of it
-can also rewrite all hashes, so seals (position and hash) belong somewhere that the database's owner cannot write.
+no two different events give the same input. The chain proves consistency within the log; a role that can rewrite all of
+it can also rewrite all hashes, so seals (position and hash) belong somewhere that the database's owner cannot write.
 """
 
 import struct

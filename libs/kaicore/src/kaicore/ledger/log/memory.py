@@ -20,7 +20,7 @@ class _Cluster:
 
 
 class MemoryLog:
-    """See `kaicore.ledger.log.port.EventLog`."""
+    """The log in memory, for tests and `kai simulate`; see `kaicore.ledger.log.port.EventLog`."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Args: clock: microseconds since the epoch."""

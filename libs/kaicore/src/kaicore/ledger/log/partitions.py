@@ -213,7 +213,7 @@ async def _make(connection: AsyncConnection[Any], month: Month) -> None:
     made = await connection.execute("SELECT kai_make_month(%s, %s)", [month.year, month.month])
     ((there,),) = await made.fetchall()
     if not there:
-        # Nobody made the month in time. Its events are safe where they are, but it cannot be detached.
+        # The month was not made in time. Its events are safe where they are, but it cannot be detached.
         _logger.warning("events of a month are in the default partition", month=str(month))
 
 
@@ -258,7 +258,7 @@ async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
         if name not in newest:
             raise ConfigurationError(
                 f"cluster {seal.cluster} has no sound snapshot {name!r} at or after position {seal.position}: once its "
-                "events are gone, nobody could start from the first event any more. Each service saves one as it ends"
+                "events are gone, no service could start from the first event any more. Each saves one as it ends"
             )
         snapshot, digest = newest[name]
         await connection.execute(

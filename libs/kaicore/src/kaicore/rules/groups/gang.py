@@ -67,7 +67,7 @@ def gather_strategy(annotations: Mapping[str, str]) -> TopologyConstraint | None
     """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
 
     Of several layers the last one counts, as Koordinator starts from the lowest that it must. What cannot be read is
-    taken as required, so that nobody is placed as if nothing had been said.
+    taken as required, so that no pod is placed as if nothing had been said.
     """
     text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
     if not text:

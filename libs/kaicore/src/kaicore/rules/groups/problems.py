@@ -1,4 +1,4 @@
-"""Why it cannot be told with whom a pod starts: codes, with the object and what is not there as data.
+"""Why it cannot be told which pods a pod starts with: codes, with the object and what is not there as data.
 
 A problem is a `kaicore.rules.reasons.reason.Reason`: `group` names the object, `detail` what was looked for in it.
 """

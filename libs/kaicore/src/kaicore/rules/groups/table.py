@@ -47,7 +47,7 @@ class GroupTable:
     Attributes:
         sources: by key.
         groups: by key: those with pods that can be decided on, and those that are objects of their own.
-        changed: keys of groups that are new, have changed or are gone since somebody last emptied it.
+        changed: keys of groups that are new, have changed or are gone since it was last emptied.
     """
 
     def __init__(self) -> None:

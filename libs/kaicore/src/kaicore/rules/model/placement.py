@@ -8,7 +8,8 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_amount
 
-#: The placement records of the seed, as annotations on the pod.
+#: Placement records as annotations on the pod. Their names and format are those of KAI-Scheduler v0.17,
+#: docs/developer/designs/numa-topology/README.md.
 PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
 OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
 
@@ -107,12 +108,12 @@ _decoder = msgspec.json.Decoder(list[_AnnotatedZone])
 
 
 def encode_annotation(placement: Placement) -> str:
-    """Write a placement record as the seed's annotations carry it; empty when it binds nothing to a zone.
+    """Write a placement record as KAI-Scheduler's annotations carry it; empty when it binds nothing to a zone.
 
     For example `[{"zone":"node-0","amount":{"cpu":"8","nvidia.com/gpu":"2"}}]`. Where memory spans zones, the first
     entry has all of the pod's memory as `blocks` besides, `{"zones":["node-0","node-1"],"amount":{"memory":"48Gi"}}`
     each, for the zones of a block are a group however its bytes are split; devices that several zones reach are its
-    `spans`. Readers of the seed's format do not look at either.
+    `spans`. Readers of KAI-Scheduler's format (v0.17) do not look at either.
     """
     amounts = {zone.zone: zone.amount for zone in placement.zone_amounts()}
     blocks, spans = _memory_blocks(placement), _device_spans(placement)

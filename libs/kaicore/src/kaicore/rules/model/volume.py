@@ -48,7 +48,7 @@ class PersistentVolume(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         claimed: some claim has it, or is to have it (`spec.claimRef`).
         claim: that claim, `namespace/name`.
-        claim_uid: its uid; empty where whoever kept the volume for it named none.
+        claim_uid: its uid; empty where the claimRef that keeps the volume names none.
         deleting: it is about to go.
         node_affinity: required terms, any of them; None without.
         zones: its zone and region labels, whose values may be several, joined by `__`.

@@ -48,8 +48,8 @@ class Admitted:
 
     Attributes:
         holdings: by container, in order; those that nothing is bound of included.
-        lent: CPUs and devices of ordinary init containers that nobody took over, by resource and zone: they stay with
-            the pod to its end.
+        lent: CPUs and devices of ordinary init containers that no container took over, by resource and zone: they stay
+            with the pod to its end.
         perhaps: what may stay of them besides: with other cores broken than is likely, later containers take CPUs that
             were not lent.
     """

@@ -1,8 +1,9 @@
 """The NUMA zones of all nodes as columns, updated in place.
 
 Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
-Free capacity is reconstructed (seed `numa-aware-scheduling`, Appendix A): allocatable - used, where `used` is what the
-known placements hold, for memory as the memory manager counts it. `releasing` is the part that terminating pods hold.
+Free capacity is reconstructed (KAI-Scheduler v0.17, `docs/developer/designs/numa-topology/README.md`, Appendix A):
+allocatable - used, where `used` is what the known placements hold, for memory as the memory manager counts it.
+`releasing` is the part that terminating pods hold.
 """
 
 from collections import Counter
@@ -351,7 +352,7 @@ class ZoneColumns:
         return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
 
     def _suspect(self, row: int, cells: list[int]) -> None:
-        """Where the exporter sees less memory free than the records tell, somebody holds it: most likely one zone's."""
+        """Where the exporter sees less memory free than the records tell, a pod holds it: most likely one zone's."""
         columns = list(self._memory.values())
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)

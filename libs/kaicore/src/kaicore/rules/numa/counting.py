@@ -1,9 +1,9 @@
-"""The seed's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
+"""KAI-Scheduler's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
 
-Seed `numa-aware-scheduling`, "One generic counting rule": Guaranteed pods only, `single-numa-node` and `restricted`
-only; of every resource that the zones report, the width is the fewest zones whose allocatable suffices, a mask is
-feasible when what is free suffices, and one common mask of that width must serve all. Container scope is greedy, init
-containers are checked but not accumulated. Known gaps: decision 0004.
+Source: KAI-Scheduler before v0.17, `docs/developer/designs/numa-topology/README.md`. Guaranteed pods only,
+`single-numa-node` and `restricted` only. Of every resource that the zones report, the width is the fewest zones whose
+allocatable suffices, a mask is feasible when what is free suffices, and one common mask of that width must serve all.
+Container scope is greedy, init containers are checked but not accumulated. Known gaps: decision 0004.
 """
 
 from kaicore.rules.model.node import TopologyPolicy

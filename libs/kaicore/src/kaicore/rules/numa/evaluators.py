@@ -54,7 +54,7 @@ class NumaEvaluator(Protocol):
 class SingleNumaNodeEvaluator:
     """`single-numa-node`: the lowest zone that every provider prefers alone (`policy_single_numa_node.go`).
 
-    The mask of all zones says nothing: so it is on a node of one zone, or where nobody has an opinion.
+    The mask of all zones says nothing: so it is on a node of one zone, or where no provider has an opinion.
     """
 
     def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
@@ -72,7 +72,10 @@ class SingleNumaNodeEvaluator:
 
 
 class RestrictedEvaluator:
-    """`restricted`: one mask must be preferred by every provider (the seed's reduction of the merge)."""
+    """`restricted`: one mask must be preferred by every provider.
+
+    Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/policy_restricted.go`.
+    """
 
     def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """See `NumaEvaluator`."""

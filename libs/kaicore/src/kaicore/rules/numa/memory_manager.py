@@ -1,8 +1,13 @@
 """What the memory manager's Static policy keeps per zone, and the masks that it finds for a request.
 
-Its state depends on the order of everything that happened (`memorymanager/policy_static.go`): a block of several zones
-is drawn from them in ascending order and given back in ascending order to whatever is reserved there; a zone serves
-either single-zone blocks, or one group of zones, until its last block ends. So it is folded, block by block.
+The rule of memory groups: memory that is taken from several zones ties these zones into one group. While any of it is
+held, each zone of the group serves requests for exactly that group only. A zone that holds memory of its own joins no
+group until that memory is free.
+
+A block of several zones is drawn from them in ascending order. It is given back in ascending order too, to whatever is
+reserved there. So the state depends on the order of everything that happened, and is folded block by block.
+
+Source: Kubernetes v1.36, `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
 from collections.abc import Mapping
@@ -111,7 +116,7 @@ class MemoryZones:
     def draw(self, resource: str, mask: int, size: int) -> tuple[tuple[int, int], ...]:
         """Take a block from its zones in ascending order; returns what came from which zone.
 
-        What the zones have not is taken from the first all the same: somebody observed it there.
+        What the zones have not is taken from the first all the same: it was observed there.
         """
         zones = zones_of(mask)
         free = self.free.setdefault(resource, [0] * len(self.cells))

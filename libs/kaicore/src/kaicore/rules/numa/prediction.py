@@ -21,8 +21,8 @@ class PredictedPlacement:
 def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> PredictedPlacement | None:
     """Write an admission down; None when nothing of the pod is bound to zones.
 
-    What ordinary init containers lent and nobody took stays with the pod; it is recorded under the last of them, and
-    what may stay besides as a span of each zone.
+    What ordinary init containers lent and no container took stays with the pod; it is recorded under the last of them,
+    and what may stay besides as a span of each zone.
     """
     containers = []
     amounts: list[tuple[int, str, int]] = []

@@ -1,8 +1,8 @@
 """What the kubelet aligns of a pod: which amounts of which containers ask its hint providers for zones.
 
-Rules, as the kubelet has them (`facts/numa-and-kubelet.md` sections 0 and 2.7; the seed's QoS gate is narrower). They
-hold from Kubernetes 1.29 on, the first with sidecars as a default; what changed since is asked of the node's version in
-`kaicore.rules.numa.kubelet_settings`:
+Source: Kubernetes v1.36, `pkg/kubelet/cm/` (`devicemanager/topology_hints.go`, `cpumanager/policy_static.go`,
+`memorymanager/policy_static.go`, `topologymanager/scope_pod.go`). The rules hold from Kubernetes 1.29 on, the first
+with sidecars as a default; what changed since is asked of the node's version in `kaicore.rules.numa.kubelet_settings`:
 
 - devices are aligned for every QoS class (device manager, `GetTopologyHints`);
 - CPUs are aligned for Guaranteed pods, for containers with a whole number of CPUs (CPU manager, static policy);
@@ -113,7 +113,7 @@ def _pod_scope(containers: tuple[AlignedContainer, ...]) -> tuple[tuple[str, int
 
 
 def counted_request(pod: Pod) -> AlignedRequest:
-    """Return what the seed's counting rule looks at: every amount of a Guaranteed pod, whatever the kubelet aligns."""
+    """Return what the counting rule looks at: every amount of a Guaranteed pod, whatever the kubelet aligns."""
     if pod.qos is not QosClass.GUARANTEED:
         return AlignedRequest((), ())
     containers = tuple(

@@ -1,6 +1,7 @@
-"""Which of the nodes that can take a pod serves it best by its zones (seed `numa-aware-scheduling`, v2): 0 to 100.
+"""Which of the nodes that can take a pod serves it best by its zones: 0 to 100.
 
-The vocabulary is that of the NodeResourceTopologyMatch plugin; the zones are those that the same evaluators predict as
+The strategies and their names are those of NodeResourceTopologyMatch (scheduler-plugins @903da7df,
+`pkg/noderesourcetopology/score.go` and `least_numa.go`); the zones are those that the same evaluators predict as
 for the verdict, of all long-running containers together. A score ranks nodes and never leaves one out.
 """
 

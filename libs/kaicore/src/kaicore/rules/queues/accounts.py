@@ -3,7 +3,7 @@
 Charging and taking back are each other's inverses, to the unit, in any order and nesting.
 
 A queue that keeps part of its quota from others (`QueueTree.kept`) counts towards its ancestors' limits with that part
-even while it uses less: `held` is that figure. Where nobody keeps anything, it equals `used`. This makes of Kueue's
+even while it uses less: `held` is that figure. Where no queue keeps anything, it equals `used`. This makes of Kueue's
 lending limits what they are there (`facts` and decision 0082).
 """
 

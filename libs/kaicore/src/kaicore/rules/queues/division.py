@@ -4,14 +4,15 @@ Every resource is divided by itself, from the roots down: what a queue gets is w
 
 1. Each queue is given its quota, as far as it asks for it.
 2. What is left goes to the queues that ask for more, those of higher priority first, in proportion to their weights,
-   over and over while somebody needs less than the proportion gives.
-3. Everybody is given whole units. Those that are left over by that go, one each, to those who were cut by most, then to
-   the older queue, then by uid and name.
+   over and over while some queue needs less than the proportion gives.
+3. Each queue is given whole units. The units that rounding left over go, one each, to the queues that rounding cut
+   most, then to the older queue, then by uid and name.
 
 Past use shifts the proportions: a queue that used more of the cluster than its weight is owed gets less, one that used
 less gets more, `k` times the difference (`weight + k * (weight - use)`, both as parts of one, never below 0).
 
-Source: KAI's resource division (`facts/kai-scheduler.md` 3.3). Decision 0081 tells where this one differs, and why.
+Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/resource_division/resource_division.go`. Decision 0081
+tells where this one differs, and why.
 """
 
 from collections.abc import Sequence
@@ -144,7 +145,7 @@ def _divide_between(
 
 
 def _divide_by_weight(claims: Sequence[_Claim], amount: int, k: int) -> int:
-    """Divide an amount between claims; return what nobody needs.
+    """Divide an amount between claims; return what no claim needs.
 
     The rounds are exact, as fractions over one common `whole`; rounding comes once, at the end.
     """

@@ -1,7 +1,9 @@
 """Which queue's work is next: where a queue stands among its siblings.
 
 At each level of the hierarchy the queues below one parent stand in an order; from the roots down, the first of each
-level leads to the next work (KAI's queue order, `facts/kai-scheduler.md` 3.3).
+level leads to the next work.
+
+Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/queue_order/queue_order.go`.
 """
 
 from kaicore.rules.queues.accounts import QueueAccounts

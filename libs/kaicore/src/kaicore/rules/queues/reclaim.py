@@ -2,8 +2,10 @@
 
 What counts is where the two part: the topmost ancestors that differ (or the queues themselves). The reclaimer's side
 must have a right to what it asks for, the victim's side must hold more than it may keep, and taking must not turn the
-tables. A resource that the reclaimer does not ask for gives it no right to anything. Source: `facts/kai-scheduler.md`
-3.3, "Reclaim entry"; decision 0081 tells where this differs.
+tables. A resource that the reclaimer does not ask for gives it no right to anything.
+
+Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/reclaimable.go` and
+`reclaimable/strategies/strategies.go`. Decision 0081 tells where this differs.
 """
 
 from collections.abc import Sequence

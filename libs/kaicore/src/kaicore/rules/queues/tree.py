@@ -49,7 +49,7 @@ class QueueTree:
         paths: a queue's number, its parent's, and so on to its root's.
         quotas: by queue and resource, what is guaranteed, that of a pool's children included; `UNLIMITED` for no end.
         limits: by queue and resource, what is never exceeded.
-        kept: by queue and resource, what of the quota nobody else may use.
+        kept: by queue and resource, what of the quota no other queue may use.
         weights: by queue and resource, in thousandths.
         problems: why queues cannot be used, by name.
         configured: whether there is any queue; otherwise the tree is one queue for all work.
@@ -65,7 +65,7 @@ class QueueTree:
             real = {DEFAULT_QUEUE: Queue(DEFAULT_QUEUE)}
         for name in sorted({queue.parent for queue in real.values()} - set(real)):
             if name.startswith(COHORT_PREFIX):
-                # Kueue's cohorts are there as soon as somebody names them.
+                # Kueue's cohorts are there as soon as a queue names them.
                 real[name] = Queue(name, origin="Cohort.kueue.x-k8s.io", pooled=True)
         self.queues: list[Queue] = []
         self.parents: list[int] = []
@@ -217,7 +217,7 @@ class QueueTree:
                 quota = min(UNLIMITED, quota + sum(self.quotas[child][place] for child in children))
             borrowing = share.borrowing
             if queue.pooled and not queue.parent:
-                # There is nobody to borrow from.
+                # There is no queue to borrow from.
                 borrowing = 0
             limit = UNLIMITED if share.limit is None else share.limit
             if borrowing is not None and (not queue.pooled or self._pools(number, resource)):

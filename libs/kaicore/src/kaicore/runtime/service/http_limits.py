@@ -1,4 +1,4 @@
-"""What an HTTP client may cost before anybody knows who it is: bytes, time and connections.
+"""What an HTTP client may cost before it has authenticated: bytes, time and connections.
 
 uvicorn's own protocol waits for the end of a header as long as it takes and keeps all of it, so that one client without
 a token can make a service deaf. Here a connection has a deadline for each step of a request, a request has a size, and

@@ -1,7 +1,8 @@
 """Structured logs: one JSON object a line on stderr, or aligned text on a terminal.
 
-Lines that say the same are limited: whoever can make a service say something, such as why it refuses a request, could
-fill the disk with it otherwise. Lines say the same if their level and event are equal, whatever their other fields.
+Lines that say the same are limited: a client that can make a service say something, such as why it refuses a request,
+could fill the disk with it otherwise. Lines say the same if their level and event are equal, whatever their other
+fields.
 """
 
 import logging

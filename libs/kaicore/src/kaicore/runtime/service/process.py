@@ -89,7 +89,7 @@ def run_service(
         uvloop.run(_run(context, settings, body, serve_health=serve_health))
     except KaiError as error:
         context.log.error("service failed", error=str(error), kind=type(error).__name__)
-        # A supervisor need not try again what nobody has set right.
+        # A supervisor need not try again while the settings are the same.
         return 2 if isinstance(error, ConfigurationError) else 1
     return 0
 

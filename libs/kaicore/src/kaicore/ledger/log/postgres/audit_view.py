@@ -39,7 +39,10 @@ _STRAY_IDS = """
 
 
 class PostgresAuditView:
-    """See `kaicore.ledger.log.audit.AuditView`; on a connection that sees one state of the database."""
+    """The view of a log in Postgres that an audit reads (`kaicore.ledger.log.audit.AuditView`).
+
+    Its connection sees one state of the database.
+    """
 
     def __init__(self, connection: Connection, cluster: str) -> None:
         self._connection = connection

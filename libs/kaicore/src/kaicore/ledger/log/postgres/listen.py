@@ -1,6 +1,6 @@
 """Waking readers: one connection that listens for the log's notifications, for all waiters of the process.
 
-A notification is only a hint. Whoever waits looks at the log itself, after each hint, when the connection has come
+A notification is only a hint. A waiting reader looks at the log itself, after each hint, when the connection has come
 back, and at least once a second; so a lost notification costs a moment and never an event.
 """
 
@@ -33,7 +33,7 @@ class Listener:
         return self._hints[cluster]
 
     async def close(self) -> None:
-        """Stop listening and wake everybody."""
+        """Stop listening and wake all that wait."""
         if self._task is not None:
             await end(self._task)
         self._wake_all()

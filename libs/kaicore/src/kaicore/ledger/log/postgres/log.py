@@ -55,7 +55,7 @@ class _Place:
 
 
 class PostgresLog:
-    """See `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
+    """The log in Postgres; see `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
 
     def __init__(self, connections: Connections, *, clock: Callable[[], int] | None, poll_s: float) -> None:
         """Use `open`."""
@@ -261,7 +261,7 @@ class PostgresLog:
 
         Raises:
             ConfigurationError: the database role may not append.
-            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
+            LogUnavailable: the server does not answer, or the table is locked, as by an audit.
         """
 
         async def make(connection: Connection) -> int:
@@ -280,7 +280,7 @@ class PostgresLog:
         Raises:
             ConfigurationError: there is no such month, an older one is left, it is not over, a cluster has no snapshot
                 to start from behind it, or the database role does not own the tables.
-            LogUnavailable: the server does not answer, or somebody has the table locked, such as an audit.
+            LogUnavailable: the server does not answer, or the table is locked, as by an audit.
         """
 
         async def detach(connection: Connection) -> list[Seal]:
