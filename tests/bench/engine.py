@@ -105,7 +105,7 @@ def figures() -> Iterator[Figure]:
         if count <= 10_000:
             observe(cluster)
             took, proposal = timed(cluster)
-            placed = len(proposal.result.decisions)
+            placed = len(proposal.result.placements)
             yield figure(
                 f"engine: full cycle: the same {count} nodes, observed by exporters, {placed} placed", took, "ms"
             )
