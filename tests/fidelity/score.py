@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import Admitted, Refused
+from kaicore.rules.numa.verdict import Admitted, Refused
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record

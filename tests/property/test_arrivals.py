@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.admission import Admitted, admit
 from kaicore.rules.numa.arrivals import Arrival, is_certain
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.requests import AlignedRequest, aligned_request
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_early_release import REQUEST, ZONES

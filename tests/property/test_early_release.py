@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance
 from kaicore.rules.model.pod import ContainerKind, Pod
-from kaicore.rules.numa.admission import Admitted, admit
+from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.state.contradiction import MissCause, contradiction
 
 from tests.factory import Cluster, amounts, container, pod

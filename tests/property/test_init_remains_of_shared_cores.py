@@ -11,7 +11,7 @@ from typing import Any
 
 from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.inventory import allocatable, available
-from kaicore.rules.numa.admission import Admitted
+from kaicore.rules.numa.verdict import Admitted
 
 from tests.fidelity.history import Knowledge, NodeHistory
 from tests.property.test_two_models import admitted, build, node_of

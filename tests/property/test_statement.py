@@ -10,7 +10,7 @@ from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, POLICY, REQUEST

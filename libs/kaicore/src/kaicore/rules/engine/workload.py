@@ -13,7 +13,7 @@ from kaicore.rules.groups.tree import is_gang, required_topologies
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):

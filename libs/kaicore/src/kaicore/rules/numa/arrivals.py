@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 
 #: What is free, by zone and resource.

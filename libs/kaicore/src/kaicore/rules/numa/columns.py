@@ -6,53 +6,20 @@ allocatable - used, where `used` is what the known placements hold, for memory a
 `releasing` is the part that terminating pods hold.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.zone_arrays import Ints, ZoneArrays
+from kaicore.rules.numa.zone_charge import ZoneCharge, shared_blocks
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneCharge:
-    """What one pod holds of one node's zones.
-
-    Attributes:
-        amounts: zone index, resource and amount of CPUs and devices, in canonical units.
-        blocks: its memory, in the order of its containers.
-        uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
-        repeated: of the amounts, what may be held of the zone and may not: of another one, or of none.
-    """
-
-    amounts: tuple[tuple[int, str, int], ...] = ()
-    blocks: tuple[MemoryBlock, ...] = ()
-    uncertain: tuple[str, ...] = ()
-    repeated: tuple[tuple[int, str, int], ...] = ()
-
-    @property
-    def split(self) -> tuple[tuple[int, str, int], ...]:
-        """All amounts by zone and resource, memory as it was drawn on admission."""
-        total: dict[tuple[int, str], int] = {}
-        drawn = [(zone, block.resource, amount) for block in self.blocks for zone, amount in block.drawn]
-        for zone, resource, amount in (*self.amounts, *drawn):
-            total[zone, resource] = total.get((zone, resource), 0) + amount
-        return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()) if amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,62 +35,8 @@ class RowMark:
     repeated: Ints
 
 
-class ZoneColumns:
-    """Zones of nodes by row; grows as rows, zones and resources appear."""
-
-    def __init__(self) -> None:
-        self.resources: dict[str, int] = {}
-        #: Of them, those that the memory manager accounts for.
-        self._memory: dict[str, int] = {}
-        self.zone_count: Ints = np.zeros(0, np.int64)
-        #: Each row's kubelet, as an index into `kubelets`.
-        self.kubelet: Ints = np.zeros(0, np.int64)
-        self.kubelets: list[KubeletSettings] = [KubeletSettings()]
-        #: Equal for rows that are alike in all but what is used; 0 without zones.
-        self.shape: Ints = np.zeros(0, np.int64)
-        #: Pods on the node that have, or may have, something bound to zones that no record tells.
-        self.unknown: Ints = np.zeros(0, np.int64)
-        #: Position of the event that brought the first of them.
-        self.unknown_since: Ints = np.zeros(0, np.int64)
-        self.reported: Flags = np.zeros((0, 0), np.bool_)
-        self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
-        self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
-        self.published: Ints = np.zeros((0, 0, 0), np.int64)
-        self.used: Ints = np.zeros((0, 0, 0), np.int64)
-        self.releasing: Ints = np.zeros((0, 0, 0), np.int64)
-        #: How many memory blocks are on each zone, and the mask that it serves for them.
-        self.assignments: Ints = np.zeros((0, 0), np.int64)
-        self.cells: Ints = np.zeros((0, 0), np.int64)
-        #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
-        self.uncertain: Ints = np.zeros((0, 0), np.int64)
-        #: Of `used`, what may be held of the zone and may not.
-        self.repeated: Ints = np.zeros((0, 0, 0), np.int64)
-        self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
-        self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
-        self._shapes: dict[bytes, int] = {}
-
-    def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
-        """Make room for rows, zones and resources."""
-        for resource in resources:
-            if resource not in self.resources:
-                self.resources[resource] = len(self.resources)
-                if is_memory(resource):
-                    self._memory[resource] = self.resources[resource]
-        old_rows, old_zones, old_resources = self.capacity.shape
-        new_rows = _grown(old_rows, rows)
-        new_zones = max(old_zones, zones)
-        new_resources = max(old_resources, len(self.resources))
-        if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
-            return
-        shape = (new_rows, new_zones, new_resources)
-        for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
-            setattr(self, name, _resized(getattr(self, name), shape[:1]))
-        for name in ("assignments", "cells"):
-            setattr(self, name, _resized(getattr(self, name), shape[:2]))
-        for name in ("capacity", "allocatable", "published", "used", "releasing", "repeated"):
-            setattr(self, name, _resized(getattr(self, name), shape))
-        self.reported = _resized(self.reported, (new_rows, new_resources))
-        self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
+class ZoneColumns(ZoneArrays):
+    """Zones of nodes by row: what they have, and what is charged to them."""
 
     def set_topology(self, row: int, topology: NodeTopology | None, settings: KubeletSettings) -> None:
         """Set a row's zones; what its pods hold must be charged again afterwards."""
@@ -254,12 +167,12 @@ class ZoneColumns:
             the charge as it is then, `before` itself where nothing changes; None, and nothing is done, where its memory
             is another than was thought: all memory of the row must then be charged again in order.
         """
-        kept, _ = _shared(before.blocks, after.blocks)
+        kept, _ = shared_blocks(before.blocks, after.blocks)
         if len(kept) < len(after.blocks):
             return None
         if replace(before, blocks=()) == replace(after, blocks=()) and len(kept) == len(before.blocks):
             return before
-        self.release(row, replace(before, blocks=_shared(before.blocks, kept)[1]), releasing=releasing)
+        self.release(row, replace(before, blocks=shared_blocks(before.blocks, kept)[1]), releasing=releasing)
         self._add(row, after, 1, releasing=releasing)
         return replace(after, blocks=kept)
 
@@ -428,22 +341,6 @@ class ZoneColumns:
         free: Ints = self.allocatable[row, :zones] - self.used[row, :zones]
         return np.minimum(free, self.published[row, :zones]) if self.unknown[row] else free
 
-    def copy(self) -> "ZoneColumns":
-        """Return columns that can be charged without touching these."""
-        other = copy(self)
-        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain", "repeated"):
-            setattr(other, name, getattr(self, name).copy())
-        return other
-
-    def own_settings(self) -> None:
-        """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
-        self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
-        self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
-
-    def columns_of(self, resources: Sequence[str]) -> list[int]:
-        """Return the columns of those of the resources that any node reports."""
-        return [self.resources[name] for name in resources if name in self.resources]
-
     def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
         for resource in charge.uncertain:
             self.uncertain[row, self.resources[resource]] += sign
@@ -467,27 +364,3 @@ class ZoneColumns:
             self.used[row, :zones, column] = self.allocatable[row, :zones, column] - free
         self.assignments[row, :zones] = memory.assignments
         self.cells[row, :zones] = memory.cells
-
-
-def _shared(
-    blocks: tuple[MemoryBlock, ...], wanted: tuple[MemoryBlock, ...]
-) -> tuple[tuple[MemoryBlock, ...], tuple[MemoryBlock, ...]]:
-    """Part blocks into those that are among the wanted ones, wherever they were drawn from, and the others."""
-    left = Counter((block.resource, block.mask, block.size, block.init) for block in wanted)
-    kept: list[MemoryBlock] = []
-    others: list[MemoryBlock] = []
-    for block in blocks:
-        key = (block.resource, block.mask, block.size, block.init)
-        (kept if left[key] else others).append(block)
-        left[key] -= left[key] > 0
-    return tuple(kept), tuple(others)
-
-
-def _grown(old: int, needed: int) -> int:
-    return old if needed <= old else max(needed, old * 2, 16)
-
-
-def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
-    bigger: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
-    bigger[tuple(slice(0, size) for size in array.shape)] = array
-    return bigger

@@ -9,11 +9,11 @@ Container scope is greedy, init containers are checked but not accumulated. Know
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
 from kaicore.rules.numa.evaluators import Hints
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
 from kaicore.rules.numa.zones import NodeZones
 
 

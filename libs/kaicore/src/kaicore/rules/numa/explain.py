@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.admission import SMT_ALIGNMENT, Refused
+from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Refused
 
 
 class NumaRefusal(StrEnum):

@@ -14,10 +14,11 @@ from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import Admitted, Seen, admit
+from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.masks import MaskTable
 from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.verdict import Admitted, Seen
 from kaicore.rules.numa.zones import NodeZones
 
 _LOOSE = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)

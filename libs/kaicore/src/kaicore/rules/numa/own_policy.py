@@ -17,12 +17,12 @@ from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import Admitted
 from kaicore.rules.numa.columns import ZoneColumns
 from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.pod_policy import PodNumaPolicy
 from kaicore.rules.numa.requests import AlignedRequest
 from kaicore.rules.numa.spans import sources
+from kaicore.rules.numa.verdict import Admitted
 
 
 @dataclass(frozen=True, slots=True)

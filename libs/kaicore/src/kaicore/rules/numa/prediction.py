@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind
-from kaicore.rules.numa.admission import Admitted
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.verdict import Admitted
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,9 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
         return None
     uncertain = tuple(sorted({name for container in containers for name in container.uncertain}))
     blocks = tuple(block for holding in holdings for block in holding.blocks)
+    perhaps_kept = admitted.perhaps.items()
     repeated = _summed(
-        [
-            (zone, resource, amount)
-            for resource, figures in admitted.perhaps.items()
-            for zone, amount in enumerate(figures)
-            if amount
-        ]
+        [(zone, name, kept) for name, figures in perhaps_kept for zone, kept in enumerate(figures) if kept]
     )
     charge = ZoneCharge(_summed([*amounts, *repeated]), blocks, uncertain, repeated)
     return PredictedPlacement(Placement(Provenance.PREDICTED, tuple(containers)), charge)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import ContainerKind, Pod
-from kaicore.rules.numa.columns import ZoneCharge, ZoneColumns
+from kaicore.rules.numa.columns import ZoneColumns
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.contradiction import MissCause, contradiction
 from kaicore.rules.state.resolve import zone_charge
 

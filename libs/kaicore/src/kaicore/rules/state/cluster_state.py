@@ -31,9 +31,9 @@ from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.rejection import is_kubelet_rejection
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.numa.own_policy import missed
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.state.class_registry import ClassRegistry
 from kaicore.rules.state.cluster_constraints import FACTS, ClusterConstraints

@@ -14,9 +14,10 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.numa.admission import Admitted, admit
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.rules.numa.verdict import Admitted
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.contradiction import contradiction
 from kaicore.rules.state.node_charges import NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry

@@ -12,8 +12,8 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.numa.columns import ZoneCharge
 from kaicore.rules.numa.init_remains import init_remains
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.contradiction import MissCause, contradiction

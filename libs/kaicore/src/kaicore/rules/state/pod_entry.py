@@ -10,7 +10,7 @@ from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.queue_book import Bill
 

@@ -14,8 +14,9 @@ from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.columns import ZoneCharge, ZoneColumns
+from kaicore.rules.numa.columns import ZoneColumns
 from kaicore.rules.numa.memory_manager import MemoryBlock
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 @dataclass(slots=True)

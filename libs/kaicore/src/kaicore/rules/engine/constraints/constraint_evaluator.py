@@ -11,7 +11,7 @@ from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 
 
 class ConstraintEvaluator:

@@ -19,7 +19,7 @@ from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
 from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
-from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 
 
 class VolumeRule:

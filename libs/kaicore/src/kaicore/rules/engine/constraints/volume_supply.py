@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from kaicore.rules.model.volume import PersistentVolume
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.zone_arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

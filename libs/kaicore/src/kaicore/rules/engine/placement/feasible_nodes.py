@@ -22,9 +22,9 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.quantity import is_native
-from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import NumaRefusal, Refusal
 from kaicore.rules.numa.prediction import PredictedPlacement
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.reason import Reason
 
 #: Score of a row that cannot take the pod.

@@ -12,7 +12,7 @@ from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
 

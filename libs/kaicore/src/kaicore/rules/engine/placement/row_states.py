@@ -10,7 +10,8 @@ import numpy as np
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.numa.columns import Ints, ZoneCharge
+from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)

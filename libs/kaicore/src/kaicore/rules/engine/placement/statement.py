@@ -18,7 +18,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.columns import ZoneCharge
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 @dataclass(frozen=True, slots=True)

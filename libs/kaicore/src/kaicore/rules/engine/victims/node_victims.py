@@ -16,7 +16,7 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.eviction_cost import POD
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.numa.columns import Flags
+from kaicore.rules.numa.zone_arrays import Flags
 
 #: Most victim sets on a node for which every pair is tried.
 _MOST_FOR_PAIRS = 12

@@ -1,0 +1,82 @@
+"""What a kubelet makes of a pod: what each container gets of which zones, or why the pod is refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kaicore.rules.numa.evaluators import Hints
+from kaicore.rules.numa.memory_manager import MemoryBlock
+from kaicore.rules.numa.requests import AlignedContainer
+from kaicore.rules.numa.zones import NodeZones
+
+TOPOLOGY_AFFINITY = "TopologyAffinityError"
+UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+SMT_ALIGNMENT = "SMTAlignmentError"
+
+
+@dataclass(slots=True)
+class Holding:
+    """What a container gets.
+
+    Attributes:
+        mask: the merged hint under which it is allocated, 0 for any zones.
+        amounts: CPUs and devices by resource and zone, lent ones included.
+        blocks: its memory.
+        uncertain: resources of which only the sum over the zones is certain.
+    """
+
+    container: AlignedContainer
+    mask: int
+    amounts: dict[str, list[int]] = field(default_factory=dict)
+    blocks: list[MemoryBlock] = field(default_factory=list)
+    uncertain: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The kubelet would admit the pod.
+
+    Attributes:
+        holdings: by container, in order; those that nothing is bound of included.
+        lent: CPUs and devices of ordinary init containers that no container took over, by resource and zone: they stay
+            with the pod to its end.
+        perhaps: what may stay of them besides: with other cores broken than is likely, later containers take CPUs that
+            were not lent.
+    """
+
+    holdings: tuple[Holding, ...]
+    lent: dict[str, list[int]]
+    perhaps: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The kubelet would reject the pod.
+
+    Attributes:
+        reason: as in the pod's status.
+        message: the cause, in the kubelet's words.
+        asking: the container whose turn it was; under pod scope and before any allocation, the pod.
+        hints: the providers' hints for it, if it failed by them.
+        node: what was free at that moment.
+        lent: what init containers lent at that moment.
+    """
+
+    reason: str
+    message: str
+    asking: AlignedContainer
+    hints: tuple[Hints, ...]
+    node: NodeZones
+    lent: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a container that was admitted already.
+
+    Attributes:
+        masks: the affinity masks that it can have got, as a set of places.
+        amounts: its CPUs and devices by resource and zone, lent ones included; those of other resources are worked out.
+    """
+
+    masks: int
+    amounts: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -1,0 +1,103 @@
+"""The arrays behind the columns of zones: they grow as rows, zones and resources appear, and are copied for a cycle.
+
+Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class ZoneArrays:
+    """Amounts of zones by row, without what they mean."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, int] = {}
+        #: Of them, those that the memory manager accounts for.
+        self._memory: dict[str, int] = {}
+        self.zone_count: Ints = np.zeros(0, np.int64)
+        #: Each row's kubelet, as an index into `kubelets`.
+        self.kubelet: Ints = np.zeros(0, np.int64)
+        self.kubelets: list[KubeletSettings] = [KubeletSettings()]
+        #: Equal for rows that are alike in all but what is used; 0 without zones.
+        self.shape: Ints = np.zeros(0, np.int64)
+        #: Pods on the node that have, or may have, something bound to zones that no record tells.
+        self.unknown: Ints = np.zeros(0, np.int64)
+        #: Position of the event that brought the first of them.
+        self.unknown_since: Ints = np.zeros(0, np.int64)
+        self.reported: Flags = np.zeros((0, 0), np.bool_)
+        self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
+        self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
+        self.published: Ints = np.zeros((0, 0, 0), np.int64)
+        self.used: Ints = np.zeros((0, 0, 0), np.int64)
+        self.releasing: Ints = np.zeros((0, 0, 0), np.int64)
+        #: How many memory blocks are on each zone, and the mask that it serves for them.
+        self.assignments: Ints = np.zeros((0, 0), np.int64)
+        self.cells: Ints = np.zeros((0, 0), np.int64)
+        #: How many pods' amounts of each resource are certain in sum only; shape (rows, resources).
+        self.uncertain: Ints = np.zeros((0, 0), np.int64)
+        #: Of `used`, what may be held of the zone and may not.
+        self.repeated: Ints = np.zeros((0, 0, 0), np.int64)
+        self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
+        self._shapes: dict[bytes, int] = {}
+
+    def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
+        """Make room for rows, zones and resources."""
+        for resource in resources:
+            if resource not in self.resources:
+                self.resources[resource] = len(self.resources)
+                if is_memory(resource):
+                    self._memory[resource] = self.resources[resource]
+        old_rows, old_zones, old_resources = self.capacity.shape
+        new_rows = _grown(old_rows, rows)
+        new_zones = max(old_zones, zones)
+        new_resources = max(old_resources, len(self.resources))
+        if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
+            return
+        shape = (new_rows, new_zones, new_resources)
+        for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
+            setattr(self, name, _resized(getattr(self, name), shape[:1]))
+        for name in ("assignments", "cells"):
+            setattr(self, name, _resized(getattr(self, name), shape[:2]))
+        for name in ("capacity", "allocatable", "published", "used", "releasing", "repeated"):
+            setattr(self, name, _resized(getattr(self, name), shape))
+        self.reported = _resized(self.reported, (new_rows, new_resources))
+        self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
+
+    def copy(self) -> Self:
+        """Return columns that can be charged without touching these."""
+        other = copy(self)
+        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain", "repeated"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def own_settings(self) -> None:
+        """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
+        self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
+        self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
+
+    def columns_of(self, resources: Sequence[str]) -> list[int]:
+        """Return the columns of those of the resources that any node reports."""
+        return [self.resources[name] for name in resources if name in self.resources]
+
+
+def _grown(old: int, needed: int) -> int:
+    return old if needed <= old else max(needed, old * 2, 16)
+
+
+def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
+    bigger: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
+    bigger[tuple(slice(0, size) for size in array.shape)] = array
+    return bigger
