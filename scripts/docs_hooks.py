@@ -4,11 +4,14 @@ A page links code by file and symbol, `[text](../libs/kaicore/src/kaicore/errors
 everywhere in Markdown. The site has a page for each file that is linked so. The link leads to the line on which the
 symbol is defined when the site is built. `decision 0102` in a page's prose becomes a link to that decision.
 
+The glossary ends with the public classes of kaicore, a line each, which are read from the code when the site is built.
+
 Errors end the build: `DocsError` names page and link.
 """
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(((?:\.\./)+[^)#\s]+)(?:#([\w.-]+))?\)")
 _DECISIONS = re.compile(r"(?<![\[\w])(decisions? )(\d{4})((?:(?:, | and )\d{4})*)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sql": "sql", ".md": "markdown"}
+
+
+LIBRARY = ROOT / "libs" / "kaicore" / "src" / "kaicore"
+
+#: Modules of objects as their JSON has them: their classes are called as Kubernetes, KAI, Kueue or Volcano call them.
+UPSTREAM = ("kube/*objects.py", "kube/podresources/*_pb2.py")
+
+#: Where the glossary's list of classes goes.
+_CLASSES = "<!-- classes -->"
 
 
 class DocsError(PluginError):
@@ -79,6 +91,29 @@ def source_uri(path: Path) -> str:
     return f"source/{path.relative_to(ROOT)}.md"
 
 
+def public_classes() -> Iterator[tuple[str, str, str]]:
+    """Module, name and the docstring's first paragraph of every public class of kaicore that is no upstream object."""
+    for path in sorted(LIBRARY.rglob("*.py")):
+        module = path.relative_to(LIBRARY)
+        if any(module.match(pattern) for pattern in UPSTREAM):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0]
+                yield str(module), node.name, " ".join(paragraph.split())
+
+
+def class_tables() -> str:
+    """The public classes of kaicore, a table for each package."""
+    packages: dict[str, list[str]] = {}
+    for module, name, meaning in public_classes():
+        package = ".".join(("kaicore", *module.split("/")[:-1][:2]))
+        row = f"| `{name}` | {meaning.replace('|', '&#124;')} | `{module}` |"
+        packages.setdefault(package, []).append(row)
+    head = "| class | meaning | in |\n| --- | --- | --- |\n"
+    return "\n\n".join(f"### {name}\n\n{head}" + "\n".join(sorted(rows)) for name, rows in sorted(packages.items()))
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of a folder where `nav` names the folder."""
     docs = Path(config.docs_dir)
@@ -107,6 +142,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith("source/"):
         return markdown
     where = Path(page.file.abs_src_path or "")
+    if _CLASSES in markdown:
+        markdown = markdown.replace(_CLASSES, class_tables())
 
     def to_source(link: re.Match[str]) -> str:
         text, target, symbol = link[1], link[2], link[3]

@@ -68,8 +68,11 @@ __all__ = [
 Json = dict[str, Any]
 Decided = tuple[str, Json]
 
-#: What of a payload is no decision: the version that is compared, and a digest over the engine's own structures.
-_NOT_DECIDED = {"CycleCompleted": ("engine_version", "decisions_digest")}
+#: What of a payload is no decision: the version that is compared, a digest, and why a decision was taken.
+_NOT_DECIDED = {
+    "CycleCompleted": ("engine_version", "decisions_digest"),
+    "EvictionDecided": ("cost", "chosen_for", "runner_up", "runner_up_cost"),
+}
 
 
 class Recorder(Workloads):

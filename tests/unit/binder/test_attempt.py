@@ -5,28 +5,29 @@ from uuid import UUID
 
 import pytest
 from kai_binder.attempt import LAST_DELAY_S, Ask, Attempt, binding_document, binding_path
-from kai_binder.projection import Decision
+from kai_binder.projection import PodBinding
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import PodObject
 from kaicore.kube.resources import PODS
-from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 from tests import wire
 
 PATIENCE_S = 60.0
 Step = Callable[[Attempt], None]
 
-DECISION = Decision(
-    event_id=UUID(int=1),
-    position=7,
-    recorded_at=0,
+ZONES = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 8000}),))
+PLACED = PodPlaced(
     uid="uid-p",
     namespace="default",
     name="p",
     node="n1",
     cycle="default/1",
-    placement='[{"zone":"node-0","amount":{"cpu":"8"}}]',
+    pod_class="",
+    placement=Placement(Provenance.PREDICTED, (ZONES,)),
 )
+BINDING = PodBinding(event_id=UUID(int=1), position=7, recorded_at=0, decision=PLACED)
 
 
 def pod(**kwargs: object) -> PodObject:
@@ -120,7 +121,7 @@ CASES: dict[str, tuple[list[Step], PodBound | BindFailed]] = {
 
 @pytest.mark.parametrize(("steps", "outcome"), CASES.values(), ids=CASES)
 def test_answers_lead_to_an_outcome(steps: list[Step], outcome: PodBound | BindFailed) -> None:
-    attempt = Attempt(DECISION, patience_s=PATIENCE_S)
+    attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     for step in steps:
         assert attempt.outcome is None
         step(attempt)
@@ -128,14 +129,14 @@ def test_answers_lead_to_an_outcome(steps: list[Step], outcome: PodBound | BindF
 
 
 def test_an_outcome_of_somebody_elses_post_is_told_apart() -> None:
-    attempt = Attempt(DECISION, patience_s=PATIENCE_S)
+    attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     CONFLICT(attempt)
     attempt.found(pod(nodeName="n1"), elapsed_s=0)
     assert attempt.already
 
 
 def test_waiting_grows_and_the_servers_wish_is_granted() -> None:
-    attempt = Attempt(DECISION, patience_s=PATIENCE_S)
+    attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     assert attempt.delay_s(1.0) == 0
     delays = []
     for _ in range(12):
@@ -150,7 +151,7 @@ def test_waiting_grows_and_the_servers_wish_is_granted() -> None:
 
 
 def test_a_look_after_a_conflict_does_not_wait() -> None:
-    attempt = Attempt(DECISION, patience_s=PATIENCE_S)
+    attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     CONFLICT(attempt)
     assert (attempt.ask, attempt.delay_s(1.0)) == (Ask.LOOK, 0)
     attempt.found(pod(), elapsed_s=0)
@@ -159,8 +160,10 @@ def test_a_look_after_a_conflict_does_not_wait() -> None:
 
 
 def test_the_binding_names_the_uid_and_carries_the_prediction() -> None:
-    assert binding_path(DECISION) == "/api/v1/namespaces/default/pods/p/binding"
-    document = binding_document(DECISION)
+    assert binding_path(BINDING) == "/api/v1/namespaces/default/pods/p/binding"
+    document = binding_document(BINDING)
     assert document["metadata"]["uid"] == "uid-p"
-    assert document["metadata"]["annotations"] == {"kai.scheduler/numa-placement-predicted": DECISION.placement}
+    assert document["metadata"]["annotations"] == {
+        "kai.scheduler/numa-placement-predicted": '[{"zone":"node-0","amount":{"cpu":"8"}}]'
+    }
     assert document["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}

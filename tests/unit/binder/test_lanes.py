@@ -5,34 +5,27 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 from kai_binder.lanes import Lanes
-from kai_binder.projection import Decision
+from kai_binder.projection import PodBinding
+from kaicore.rules.events.payloads import PodPlaced
 
 
-def decision(position: int, node: str) -> Decision:
-    return Decision(
-        event_id=UUID(int=position),
-        position=position,
-        recorded_at=0,
-        uid=f"uid-{position}",
-        namespace="default",
-        name=f"p{position}",
-        node=node,
-        cycle="default/1",
-    )
+def binding(position: int, node: str) -> PodBinding:
+    placed = PodPlaced(f"uid-{position}", "default", f"p{position}", node, cycle="default/1", pod_class="")
+    return PodBinding(event_id=UUID(int=position), position=position, recorded_at=0, decision=placed)
 
 
 @given(nodes=st.lists(st.sampled_from("abc"), max_size=30), data=st.data())
 def test_each_decision_is_given_out_once_in_its_nodes_order(nodes: list[str], data: st.DataObject) -> None:
     lanes = Lanes()
-    waiting = [decision(position, node) for position, node in enumerate(nodes, 1)]
-    under_way: dict[str, Decision] = {}
-    given_out: list[Decision] = []
+    waiting = [binding(position, node) for position, node in enumerate(nodes, 1)]
+    under_way: dict[str, PodBinding] = {}
+    given_out: list[PodBinding] = []
 
-    def give(turn: Decision | None) -> None:
-        if turn is not None:
-            assert turn.node not in under_way
-            under_way[turn.node] = turn
-            given_out.append(turn)
+    def give(given: PodBinding | None) -> None:
+        if given is not None:
+            assert given.decision.node not in under_way
+            under_way[given.decision.node] = given
+            given_out.append(given)
 
     left = list(waiting)
     while left or under_way:
@@ -44,4 +37,6 @@ def test_each_decision_is_given_out_once_in_its_nodes_order(nodes: list[str], da
         assert len(lanes) == len(waiting) - len(left) - len(given_out) + len(under_way)
     assert sorted(given_out, key=lambda found: found.position) == waiting
     for node in set(nodes):
-        assert [found for found in given_out if found.node == node] == [one for one in waiting if one.node == node]
+        assert [found for found in given_out if found.decision.node == node] == [
+            one for one in waiting if one.decision.node == node
+        ]

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from kai_binder.projection import SNAPSHOT_SCHEMA, Decision, Observation, Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, Observation, PodBinding, Projection
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
@@ -31,19 +31,19 @@ class Story(Ledger):
         super().__init__()
         self.projection = Projection()
 
-    def tell(self, event: Event) -> Decision | Observation | None:
+    def tell(self, event: Event) -> PodBinding | Observation | None:
         return self.projection.fold(event)
 
     def see(self, name: str) -> None:
         assert self.tell(self.record(f"pod/uid-{name}", PodObserved(pod(name)))) is None
 
-    def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> Decision:
+    def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> PodBinding:
         payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
         found = self.tell(self.record(f"pod/uid-{name}", payload))
-        assert isinstance(found, Decision)
+        assert isinstance(found, PodBinding)
         return found
 
-    def outcome(self, name: str, payload: PodBound | BindFailed, *, of: Decision) -> None:
+    def outcome(self, name: str, payload: PodBound | BindFailed, *, of: PodBinding) -> None:
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
         assert self.tell(event) is None
 
@@ -67,13 +67,13 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story = Story()
     story.see("a")
     one, two, three = story.place("a"), story.place("b", placement=None), story.place("c")
-    assert (one.placement, two.placement) == (TEXT, "")
+    assert (one.annotation, two.annotation) == (TEXT, "")
     assert all(map(story.projection.is_open, (one, two, three)))
     story.outcome("a", bound("a"), of=one)
     story.outcome("b", failed("b"), of=two)
     story.delete("c")
     assert not any(map(story.projection.is_open, (one, two, three)))
-    assert story.projection.decisions == {}
+    assert story.projection.bindings == {}
 
 
 def test_an_outcome_closes_only_its_own_decision() -> None:
@@ -112,10 +112,10 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
     story.observe("a")
     snapshot = story.projection.snapshot()
     restored = Projection.restored(snapshot)
-    assert restored.decisions == story.projection.decisions
+    assert restored.bindings == story.projection.bindings
     assert restored.observations == story.projection.observations
     assert restored.position == story.projection.position == snapshot.position
-    assert restored.is_open(restored.decisions["uid-b"])
+    assert restored.is_open(restored.bindings["uid-b"])
 
 
 def test_a_snapshot_that_cannot_be_read_is_refused() -> None:

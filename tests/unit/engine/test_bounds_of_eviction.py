@@ -40,7 +40,7 @@ def budget(cluster: Workloads, allowed: int, *, name: str = "b", label: str = "a
 
 
 @pytest.mark.parametrize(("allowed", "gone"), [(0, 0), (1, 0), (2, 2)])
-def test_a_budget_is_kept_for_all_victims_together(allowed: int, gone: int) -> None:
+def test_budget_holds_for_all_victims_together(allowed: int, gone: int) -> None:
     cluster = nodes(1)
     for number in range(2):
         cluster.add_pod(running(f"low{number}", "n0", 4, labels={"app": "a"}))
@@ -49,7 +49,7 @@ def test_a_budget_is_kept_for_all_victims_together(allowed: int, gone: int) -> N
     assert len(cluster.cycle().evictions) == gone
 
 
-def test_a_budget_is_kept_over_preemptors_and_cycles() -> None:
+def test_budget_holds_over_preemptors_and_cycles() -> None:
     cluster = nodes(2)
     for node in ("n0", "n1"):
         cluster.add_pod(running(f"low-{node}", node, 8, labels={"app": "a"}))
@@ -60,7 +60,7 @@ def test_a_budget_is_kept_over_preemptors_and_cycles() -> None:
     assert not cluster.cycle().evictions, "the first has not even gone"
 
 
-def test_who_is_under_a_budget_is_spared_for_who_costs_more() -> None:
+def test_pod_under_a_used_up_budget_is_spared_for_a_dearer_one() -> None:
     cluster = nodes(2)
     cluster.add_pod(running("cheap", "n0", 8, labels={"app": "a"}))
     cluster.add_pod(running("dear", "n1", 8, priority=3))
@@ -69,7 +69,7 @@ def test_who_is_under_a_budget_is_spared_for_who_costs_more() -> None:
     assert set(cluster.evicted(cluster.cycle())) == {"dear"}
 
 
-def test_who_is_under_two_budgets_is_never_evicted() -> None:
+def test_pod_under_two_budgets_is_never_evicted() -> None:
     cluster = nodes(1)
     cluster.add_pod(running("low", "n0", 8, labels={"app": "a", "tier": "b"}))
     budget(cluster, 5)
@@ -78,7 +78,7 @@ def test_who_is_under_two_budgets_is_never_evicted() -> None:
     assert not cluster.cycle().evictions
 
 
-def test_a_gang_is_spared_as_a_whole_if_one_of_it_is() -> None:
+def test_gang_with_one_protected_pod_is_spared_as_a_whole() -> None:
     cluster = nodes(1)
     cluster.full(cluster.gang("low", 2, cpu=1, gpu=4, labels={"app": "a"}))
     budget(cluster, 1)
@@ -87,7 +87,7 @@ def test_a_gang_is_spared_as_a_whole_if_one_of_it_is() -> None:
 
 
 @pytest.mark.parametrize(("of_queue", "reason"), [("a", EvictionReason.PREEMPTED), ("b", EvictionReason.RECLAIMED)])
-def test_nobody_goes_before_the_minimum_runtime(of_queue: str, reason: EvictionReason) -> None:
+def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: EvictionReason) -> None:
     runtimes = {"preempt_min_runtime_us": 60 * SECOND, "reclaim_min_runtime_us": 60 * SECOND}
     cluster = nodes(1)
     for name, quota in (("a", 0), ("b", 8)):
@@ -100,7 +100,7 @@ def test_nobody_goes_before_the_minimum_runtime(of_queue: str, reason: EvictionR
     assert cluster.evicted(cluster.cycle()) == {"low": reason}
 
 
-def test_what_a_group_can_spare_has_no_minimum_runtime() -> None:
+def test_pods_above_the_minimum_have_no_minimum_runtime() -> None:
     cluster = nodes(1)
     cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND)))
     cluster.full(cluster.gang("low", 2, least=1, cpu=1, gpu=4, labels={QUEUE_LABEL: "a"}))
@@ -112,7 +112,7 @@ def test_what_a_group_can_spare_has_no_minimum_runtime() -> None:
 
 
 @pytest.mark.parametrize(("most", "moved"), [(0, 0), (1, 0), (2, 2)])
-def test_no_more_groups_are_moved_than_may_be(most: int, moved: int) -> None:
+def test_groups_beyond_consolidate_groups_are_not_moved(most: int, moved: int) -> None:
     """Only both of n0 can make way: who is on n1 would not be made again."""
     cluster = nodes(2)
     for number in range(2):
@@ -129,7 +129,7 @@ PACK, SPREAD = PlacementStrategy.BINPACK, PlacementStrategy.SPREAD
 @pytest.mark.parametrize(
     ("gpu", "cpu", "moved"), [(PACK, None, 1), (SPREAD, None, 0), (PACK, SPREAD, 0), (SPREAD, PACK, 0)]
 )
-def test_nobody_is_moved_where_any_pods_are_to_be_spread(
+def test_pods_are_not_moved_where_any_are_to_be_spread(
     gpu: PlacementStrategy, cpu: PlacementStrategy | None, moved: int
 ) -> None:
     cluster = nodes(2)
@@ -140,7 +140,7 @@ def test_nobody_is_moved_where_any_pods_are_to_be_spread(
     assert len(result.evictions) == moved
 
 
-def test_the_search_ends_after_so_many_steps() -> None:
+def test_search_ends_after_search_steps() -> None:
     def found(steps: int) -> tuple[int, bool]:
         cluster = nodes(4)
         for number in range(4):
@@ -167,7 +167,7 @@ def test_the_search_ends_after_so_many_steps() -> None:
         ((), None),
     ],
 )
-def test_the_action_that_comes_first_has_its_way(actions: tuple[Action, ...], reason: EvictionReason | None) -> None:
+def test_first_action_of_the_configuration_decides(actions: tuple[Action, ...], reason: EvictionReason | None) -> None:
     cluster = nodes(2)
     for name, quota in (("a", 8), ("b", 4)):
         cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))

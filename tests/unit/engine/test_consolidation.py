@@ -76,7 +76,7 @@ def test_pods_without_a_controller_are_moved_where_the_configuration_says_so() -
     assert moved(cluster, cluster.cycle(EngineConfig(consolidate_bare_pods=True))) == {"half-n0"}
 
 
-def test_who_fits_nowhere_else_is_named() -> None:
+def test_group_that_fits_nowhere_else_is_named() -> None:
     cluster = nodes(2)
     for node in ("n0", "n1"):
         runs(cluster, f"half-{node}", node, 4, node_selector={"host": node})
@@ -169,7 +169,7 @@ def again(cluster: Workloads, result: CycleResult, node: str, suffix: str) -> No
 
 @pytest.mark.parametrize("in_gang", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
-def test_who_was_moved_is_not_moved_again_before_the_cool_down_is_over(in_gang: bool, restarted: bool) -> None:
+def test_moved_group_is_not_moved_again_during_the_cool_down(in_gang: bool, restarted: bool) -> None:
     cluster = nodes(2)
     if in_gang:
         cluster.gang("g", 2, node_name="n0", cpu=1, gpu=1, phase="Running")
@@ -224,7 +224,7 @@ def test_a_cool_down_of_none_moves_again_at_once() -> None:
     assert moved(cluster, cluster.cycle(config)) == {"p-again"}
 
 
-def test_who_could_not_be_evicted_is_not_tried_again_at_once() -> None:
+def test_pod_that_could_not_be_evicted_is_not_tried_again_at_once() -> None:
     cluster = nodes(2)
     halves(cluster)
     (eviction,) = cluster.cycle().evictions

@@ -59,7 +59,7 @@ def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
     ] in said
 
 
-def test_blind_to_numa_all_three_go() -> None:
+def test_all_three_pods_are_placed_without_numa() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
@@ -140,7 +140,7 @@ def test_node_affinity_operators(requirement: Requirement, nodes: set[str]) -> N
     assert {decision.node for decision in cluster.cycle().placements} == nodes
 
 
-def test_a_cordoned_node_takes_those_that_tolerate_it() -> None:
+def test_cordoned_node_takes_pods_that_tolerate_it() -> None:
     cluster = Cluster()
     cluster.record("node/a", payloads.NodeObserved(node("a", unschedulable=True, cpu=8)))
     cluster.add_pod(pod("p", cpu=1))
@@ -186,7 +186,7 @@ def test_a_terminating_pod_holds_what_it_holds() -> None:
     assert cluster.cycle().placements == (), "one CPU of zone 0 is taken"
 
 
-def test_held_back_pods_say_so() -> None:
+def test_pods_held_back_have_their_reason() -> None:
     cluster = Cluster()
     cluster.add_node("n1", cpu=8)
     cluster.add_pod(pod("gated", cpu=1, scheduling_gates=("team/quota",)))
@@ -197,7 +197,7 @@ def test_held_back_pods_say_so() -> None:
     assert reasons_of(cluster)[Code.UNSUPPORTED].detail == "topologySpreadConstraints"
 
 
-def test_an_empty_cluster_says_so() -> None:
+def test_reason_without_nodes_is_no_nodes() -> None:
     cluster = Cluster()
     cluster.add_pod(pod("p", cpu=1))
     assert Code.NO_NODES in reasons_of(cluster)

@@ -87,7 +87,7 @@ def test_the_reason_names_the_queue_and_its_flavors() -> None:
     assert f"3 nodes not of the flavors of its queue {NAME}: cpu, {GPU} of h100 (such as a100)" in texts
 
 
-def test_nobody_is_evicted_on_nodes_of_other_flavors() -> None:
+def test_pods_on_nodes_of_other_flavors_are_not_evicted() -> None:
     cluster = cluster_of(quota("h100"))
     for node in ("a100", "b200", "h100"):
         cluster.add_pod(of(f"on-{node}", gpu=8, node_name=node, phase="Running", priority=int(node == "h100")))

@@ -76,7 +76,7 @@ def test_zones_count_where_none_will_have_enough_no_room_is_kept() -> None:
     assert cleared(cluster.cycle(EngineConfig(actions=()))) == [("first", ClearReason.NO_LONGER_FITS)]
 
 
-def test_where_nobody_is_leaving_no_room_is_kept() -> None:
+def test_room_on_a_node_that_no_pod_leaves_is_not_reserved() -> None:
     cluster = nodes(2)
     runs(cluster, "stays", "n0")
     cluster.add_pod(nominated("first"))
@@ -109,7 +109,7 @@ def test_where_it_cannot_fit_even_then_no_room_is_kept(node: str) -> None:
     assert not cleared(cluster.cycle()), "once is enough, though the status still says so"
 
 
-def test_it_is_given_up_after_a_while() -> None:
+def test_foreign_nomination_is_given_up_after_nomination_us() -> None:
     cluster = nodes(1)
     leaves(cluster, runs(cluster, "victim", "n0"))
     cluster.add_pod(nominated("first"))
@@ -138,7 +138,7 @@ def test_a_status_that_names_another_node_keeps_room_there() -> None:
     assert cluster.placed(cluster.cycle()) == {"thief": "n0"}
 
 
-def test_the_echo_of_what_we_decided_is_not_taken_for_somebody_elses() -> None:
+def test_status_that_repeats_our_nomination_is_not_foreign() -> None:
     """The binder writes where room is kept into the status, and takes it out again: both come back, late."""
     cluster = nodes(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
@@ -171,9 +171,9 @@ def test_our_own_nomination_stands_whatever_the_status_says() -> None:
     assert (nomination.node, nomination.foreign) == ("n0", False)
 
 
-def test_the_story_tells_of_what_somebody_else_kept() -> None:
+def test_story_tells_of_foreign_nominations() -> None:
     cluster = nodes(1)
     high = cluster.add_pod(pod("high", cpu=1, gpu=8))
     cluster.see(high, nominated_node="n0")
     story = [line.text for line in tell([event for event in cluster.events if event.stream == "pod/uid-high"])]
-    assert story[-1] == "its status names n0 as kept for it, by somebody else"
+    assert story[-1] == "its status names n0 as kept for it, by another scheduler"

@@ -76,7 +76,7 @@ def test_a_budget_of_one_keeps_all() -> None:
     assert evicted(cluster) == NOBODY
 
 
-def test_one_pod_on_its_own_is_cheaper_and_whoever_is_not_needed_stays() -> None:
+def test_lone_pod_is_cheaper_and_pods_that_are_not_needed_stay() -> None:
     cluster = running()
     cluster.add_node("n3", cpu=2)
     cluster.add_pod(pod("single", cpu=2, priority=0, node_name="n3", phase="Running"))

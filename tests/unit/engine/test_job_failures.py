@@ -52,7 +52,7 @@ def runs(name: str, node: str, gpu: int, owner: Owner, **kwargs: Any) -> Pod:
         pytest.param({"backoffLimitPerIndex": 0}, 0, False, id="by index, none"),
     ],
 )
-def test_nobody_is_moved_whose_job_would_fail_by_it(spec: dict[str, Any], failed: int, moves: bool) -> None:
+def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: int, moves: bool) -> None:
     cluster = nodes(2)
     train, other = job(cluster, spec=spec, failed=failed), job(cluster, "other", spec={"backoffLimit": 0})
     cluster.add_pod(runs("train-0", "n0", 4, train))
@@ -91,7 +91,7 @@ def test_a_job_bears_no_more_evictions_at_once_than_one_after_the_other() -> Non
     assert not cluster.cycle().evictions
 
 
-def test_who_leaves_already_is_counted() -> None:
+def test_pods_that_leave_already_count_as_failures() -> None:
     cluster = nodes(3)
     train, other = job(cluster, spec={"backoffLimit": 1}), job(cluster, "other", spec={"backoffLimit": 0})
     for number in range(2):
@@ -124,10 +124,10 @@ def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int 
     (eviction,) = preempted(cluster)
     assert eviction.failures_left == left
     story = tell([event for event in cluster.events if event.stream == "pod/uid-train-0"])
-    assert story[-1].text.endswith(f"to make way for Pod/default/high{words}")
+    assert f"to make way for Pod/default/high{words}; chosen for pod/default/high at cost" in story[-1].text
 
 
-def test_whose_job_would_not_fail_goes_first_though_that_costs_more_otherwise() -> None:
+def test_pod_whose_job_would_not_fail_goes_before_a_cheaper_one() -> None:
     cluster = nodes(2)
     cluster.add_pod(runs("a-0", "n0", 8, job(cluster, "a", spec={"backoffLimit": 0})))
     cluster.add_pod(runs("b-0", "n1", 4, job(cluster, "b")))
@@ -174,7 +174,7 @@ def test_members_that_succeeded_count_whether_or_not_they_are_still_there(
     assert bool(cluster.cycle().placements) is starts
 
 
-def test_a_gang_that_waits_starts_when_its_owner_tells_of_those_who_have_ended() -> None:
+def test_waiting_gang_starts_when_its_owner_reports_ended_pods() -> None:
     """All run, two succeed, their pods are deleted, and the third is made again."""
     cluster = nodes(1)
     owner = gang_of(cluster, 0)

@@ -288,7 +288,7 @@ def test_preferences_decide_before_packing_and_never_rule_out() -> None:
     assert placed(cluster) == {"must": "a1"}
 
 
-def test_whom_a_running_pod_prefers_is_drawn_to_it() -> None:
+def test_pod_that_a_running_pod_prefers_is_placed_near_it() -> None:
     cluster = zones(a="a1", b="b1")
     running(cluster, "d", "b1", labels={}, rules=PodRules(preferred_pods=(PreferredPods(5, term("web")),)))
     cluster.delete_pod(running(cluster, "pad", "a1", labels={}))
@@ -362,7 +362,7 @@ def test_logarithms_in_whole_numbers(number: int) -> None:
     assert abs(ln_fixed(number) - log(number) * 2**20) <= 1
 
 
-def test_a_trail_takes_marks_back_with_the_charges() -> None:
+def test_statement_takes_marks_back_with_the_charges() -> None:
     """Placing, evicting and putting back, as gangs and preemption do it: the rules see each, and each undone."""
     cluster = zones(a="a1 a2", b="b1")
     victim = running(cluster, "victim", "a1", rules=PodRules(host_ports=(HostPort(80),)))

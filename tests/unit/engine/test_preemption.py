@@ -42,7 +42,7 @@ def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> Non
 
 
 @pytest.mark.parametrize("priority", [1, 0])
-def test_equal_or_lower_priority_evicts_nobody(priority: int) -> None:
+def test_equal_or_lower_priority_evicts_no_pod(priority: int) -> None:
     cluster = gpus(1)
     running = cluster.add_pod(pod("running", cpu=1, gpu=8, priority=1))
     cluster.full(running)
@@ -106,7 +106,7 @@ AWAY_FROM_APP = PodRules(anti_affinity=(NEAR_APP_TERM,))
 NEAR_APP = PodRules(affinity=(NEAR_APP_TERM,))
 
 
-def test_nobody_stays_whom_the_preemptor_must_not_be_near() -> None:
+def test_pod_that_the_preemptor_must_not_be_near_is_evicted() -> None:
     cluster = gpus(1, labels={"row": "a"})
     for name, labels in (("app", APP), ("other", {})):
         low = cluster.add_pod(pod(name, cpu=1, gpu=4, priority=1, labels=labels))
@@ -115,7 +115,7 @@ def test_nobody_stays_whom_the_preemptor_must_not_be_near() -> None:
     assert cluster.evicted(cluster.cycle()) == {"app": EvictionReason.PREEMPTED}
 
 
-def test_nobody_is_moved_who_has_to_stay_for_the_rules() -> None:
+def test_pod_that_has_to_stay_for_the_rules_is_not_moved() -> None:
     """Pods of a StatefulSet could be made again; but where they are is where the other pod must not be."""
     cluster = gpus(1, labels={"row": "a"})
     cluster.full(cluster.add_pod(pod("app", cpu=1, gpu=1, owner=OWNER, labels=APP)))
@@ -125,7 +125,7 @@ def test_nobody_is_moved_who_has_to_stay_for_the_rules() -> None:
     assert not result.nominations
 
 
-def test_nobody_goes_whom_the_preemptor_must_be_near() -> None:
+def test_pod_that_the_preemptor_must_be_near_is_not_evicted() -> None:
     cluster = gpus(1, labels={"row": "a"})
     cluster.full(cluster.add_pod(pod("app", cpu=1, gpu=8, priority=1, labels=APP)))
     cluster.add_pod(pod("high", cpu=1, gpu=1, priority=2, rules=NEAR_APP))
@@ -147,7 +147,7 @@ def test_members_of_a_gang_are_all_nominated() -> None:
     assert len(cluster.cycle().placements) == 2
 
 
-def test_what_leaves_anyway_is_waited_for_and_nobody_else_is_evicted() -> None:
+def test_pods_that_leave_anyway_are_waited_for_and_no_other_is_evicted() -> None:
     cluster = gpus(2)
     low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
     cluster.full(low)
@@ -185,7 +185,7 @@ def test_higher_priority_takes_room_that_is_kept_for_lower() -> None:
     assert [(cleared.name, cleared.reason) for cleared in result.cleared] == [("middle", ClearReason.TAKEN)]
 
 
-def test_who_never_preempts() -> None:
+def test_pod_with_policy_never_preempts_no_pod() -> None:
     cluster = gpus(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.full(low)
@@ -217,7 +217,7 @@ def test_preemption_delay_of_a_pod_on_its_own() -> None:
     assert cluster.cycle().evictions
 
 
-def test_a_group_that_ends_whole_spares_nobody() -> None:
+def test_group_that_ends_whole_is_evicted_whole() -> None:
     cluster = gpus(1)
     cluster.full(cluster.gang("g", 4, least=2, group={"ends_whole": True}, cpu=1, gpu=2))
     cluster.add_pod(pod("high", cpu=1, gpu=1, priority=5))
@@ -226,7 +226,7 @@ def test_a_group_that_ends_whole_spares_nobody() -> None:
     assert not any(eviction.shrinks for eviction in result.evictions)
 
 
-def test_what_is_moved_has_another_place_and_somebody_to_make_it_again() -> None:
+def test_moved_pod_has_another_place_and_a_controller() -> None:
     cluster = gpus(2)
     for node in ("n0", "n1"):
         cluster.add_pod(pod(f"half-{node}", cpu=1, gpu=4, owner=OWNER, node_name=node, phase="Running"))

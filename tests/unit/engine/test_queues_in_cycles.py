@@ -104,7 +104,7 @@ def test_a_limit_is_not_promised_twice() -> None:
     assert set(cluster.placed(cluster.cycle())) == {"a0"}
 
 
-def test_whoever_lifts_no_limit_stays() -> None:
+def test_pod_that_relieves_no_limit_stays() -> None:
     """d is full, and so are the nodes: e uses more than its quota, too, and costs less, but is no help below d."""
     cluster = cluster_of(
         queue("d", quota=8, limit=4), queue("a", "d", quota=2), queue("b", "d", quota=2), queue("e", quota=2), nodes=1
@@ -117,7 +117,7 @@ def test_whoever_lifts_no_limit_stays() -> None:
     assert cluster.evicted(cluster.cycle()) in ({"a0": "Reclaimed"}, {"a1": "Reclaimed"})
 
 
-def test_where_those_who_lift_a_limit_are_not_where_room_is_needed_others_go_as_well() -> None:
+def test_other_pods_go_as_well_where_relieving_a_limit_makes_no_room() -> None:
     """No node is free of e, and without a the limit of d stays in the way."""
     cluster = cluster_of(queue("d", quota=8, limit=8), queue("a", "d"), queue("b", "d", quota=8), queue("e"), nodes=3)
     for node, held in (("n0", "ae"), ("n1", "ee"), ("n2", "ae")):
@@ -139,7 +139,7 @@ def test_one_large_pod_goes_for_a_limit_rather_than_many_small_ones() -> None:
     assert set(cluster.evicted(cluster.cycle())) == {"large"}
 
 
-def test_those_go_for_a_limit_who_are_where_room_is_needed() -> None:
+def test_pods_that_relieve_a_limit_go_where_room_is_needed() -> None:
     """One on each node is young and costs less, but b needs a whole node, and its sibling owes it no more than one."""
     cluster = cluster_of(queue("d", quota=16, limit=16), queue("a", "d", quota=8), queue("b", "d", quota=8), nodes=0)
     for node in ("n0", "n1"):
@@ -202,7 +202,7 @@ def test_a_queue_that_spares_its_own_work_evicts_none_of_it() -> None:
     assert group.reasons[-1].code == QueueRefusal.MAY_NOT_PREEMPT
 
 
-def test_a_quota_is_taken_back_from_who_is_over_its_own_though_within_its_share() -> None:
+def test_quota_is_reclaimed_from_a_queue_over_its_own_though_within_its_share() -> None:
     """Eight GPUs are free, four on each node: b is within its fair share, but a has a right to a whole node."""
     cluster = cluster_of(queue("a", quota=8), queue("b", quota=4))
     for node in ("n0", "n1"):
@@ -212,7 +212,7 @@ def test_a_quota_is_taken_back_from_who_is_over_its_own_though_within_its_share(
     assert set(cluster.evicted(cluster.cycle(only)).values()) == {EvictionReason.RECLAIMED}
 
 
-def test_the_tables_are_not_turned() -> None:
+def test_department_reclaims_within_itself_though_pods_elsewhere_cost_less() -> None:
     """e's pods cost less, but with one gone d would be further over its share than e; so d settles it by itself."""
     shares = {"d": ("", 12), "d1": ("d", 6), "d2": ("d", 6), "e": ("", 12)}
     cluster = cluster_of(*(queue(name, above, quota=quota) for name, (above, quota) in shares.items()), nodes=3)
@@ -225,7 +225,7 @@ def test_the_tables_are_not_turned() -> None:
     assert set(cluster.evicted(cluster.cycle())) < {"d2-0", "d2-1"}
 
 
-def test_with_one_queue_nobody_speaks_of_shares() -> None:
+def test_reasons_with_one_queue_name_no_shares() -> None:
     cluster = cluster_of(queue("a", quota=8), nodes=1)
     cluster.full(cluster.add_pod(of("first", "a", 8)))
     cluster.add_pod(of("second", "a", 8, created_at=9))

@@ -330,7 +330,7 @@ def test_as_data() -> None:
     assert later == Reason(code=Code.FITS_AFTER, need=1, example="n0", detail="Pod default/old")
 
 
-def test_nothing_is_said_when_too_many_would_have_to_be_tried() -> None:
+def test_remedy_is_empty_when_too_many_would_have_to_be_tried() -> None:
     cluster = nodes(ZONE, ZONE, count=1, pods=3000)
     selector = PodSelector(("default",), None, (Requirement("app", "In", ("a",)),))
     cluster.add_node("far", cpu=4, pods=3000)

@@ -6,7 +6,9 @@ import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
 from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.why import tell
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
@@ -70,7 +72,9 @@ def nodes(*gpus: int) -> Workloads:
                      id="what is large in one resource is not larger for another"),
     ],
 )  # fmt: skip
-def test_who_goes(sizes: tuple[int, ...], running: list[Runs], wanted: int, goes: set[str]) -> None:
+def test_victim_is_the_one_of_the_lowest_cost(
+    sizes: tuple[int, ...], running: list[Runs], wanted: int, goes: set[str]
+) -> None:
     cluster = nodes(*sizes)
     for one in running:
         cluster.add_pod(a_pod(one, now=cluster.now))
@@ -144,6 +148,40 @@ def test_the_queues_order_is_looked_at_again_after_each_group_that_was_helped() 
             cluster.add_pod(pod(f"{name}{number}", cpu=1, gpu=1, created_at=number, labels={QUEUE_LABEL: name}))
     result = cluster.cycle(RECLAIM)
     assert sorted(cluster.nominated(result)) == ["a0", "a1", "b0", "b1"]
+
+
+def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> None:
+    cluster = nodes(8, 8)
+    for one in (Runs("a", "n0", 8, hours=2), Runs("b", "n1", 4)):
+        cluster.add_pod(a_pod(one, now=cluster.now))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    (eviction,) = cluster.cycle().evictions
+    assert (eviction.name, eviction.chosen_for, eviction.runner_up) == ("b", "pod/default/high", "node/n0")
+    assert eviction.cost == EvictionCost(rank=2, pods=1, size=5000, minutes=60)
+    assert eviction.runner_up_cost is not None
+    assert eviction.runner_up_cost.pods == 1
+    told = tell([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
+    assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in told
+
+
+def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> None:
+    cluster = nodes(16)
+    cluster.record("queue/q", payloads.QueueObserved(queue("q", quota=8, limit=8)))
+    for one in (Runs("a", "n0", 4, queue="q"), Runs("b", "n0", 4, queue="q")):
+        cluster.add_pod(a_pod(one, now=cluster.now))
+    cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "q"}))
+    (eviction,) = cluster.cycle().evictions
+    assert (eviction.name, eviction.chosen_for, eviction.runner_up) == ("a", "queue/q", "pod/default/b")
+    assert eviction.cost == eviction.runner_up_cost == EvictionCost(rank=2, pods=1, size=2500, minutes=60)
+
+
+def test_eviction_without_another_choice_records_no_runner_up() -> None:
+    cluster = nodes(8)
+    cluster.add_pod(a_pod(Runs("only", "n0", 8), now=cluster.now))
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    (eviction,) = cluster.cycle().evictions
+    assert (eviction.runner_up, eviction.runner_up_cost) == ("", None)
+    assert eviction.cost is not None
 
 
 def test_costs_in_figures() -> None:

@@ -113,7 +113,7 @@ def test_pods_under_several_budgets() -> None:
     ]
 
 
-def test_a_budget_that_kept_nobody_is_not_named() -> None:
+def test_budget_that_protected_no_pod_is_not_named() -> None:
     cluster = full()
     cluster.record("pdb/default/b", budget(0))
     cluster.add_pod(pod("firm", cpu=1, gpu=0, priority=10, node_name="n0", phase="Running"))
@@ -150,7 +150,7 @@ def test_preemption_delays_and_until_when() -> None:
     assert cluster.cycle().evictions
 
 
-def test_what_many_wait_for_is_told_once() -> None:
+def test_reasons_of_many_groups_are_recorded_once() -> None:
     cluster = full(queues=(queue("a", limit=0), queue("b", quota=8)), of_queue="b")
     many = [
         cluster.add_pod(pod(f"{name}-{number}", cpu=1, gpu=8, labels={QUEUE_LABEL: name}))
@@ -166,7 +166,7 @@ def test_what_many_wait_for_is_told_once() -> None:
     assert Code.NEVER_PREEMPTS not in {reason.code for reason in why(cluster, many[1])}
 
 
-def test_who_waits_for_something_else_than_most_is_told_of_alone_and_taken_back() -> None:
+def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -> None:
     cluster = full()
     cluster.record("pdb/default/b", budget(0))
     many = [cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=9)) for number in range(5)]
@@ -205,7 +205,7 @@ def test_a_successor_fits_only_if_its_queue_lets_it() -> None:
     assert fits == {"low-0-0": "", "low-0-1": ""}
 
 
-def test_who_would_not_have_evicted_them_is_not_told_of_those_who_are_protected() -> None:
+def test_protected_pods_that_could_not_be_evicted_anyway_are_not_named() -> None:
     cluster = full()
     cluster.record("pdb/default/b", budget(0))
     high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=9))

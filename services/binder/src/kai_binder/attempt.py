@@ -14,7 +14,7 @@ from kaicore.kube.objects import PodObject
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.placement import PREDICTED_ANNOTATION
 
-from kai_binder.projection import Decision
+from kai_binder.projection import PodBinding
 
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
@@ -46,12 +46,12 @@ class Attempt:
         already: the outcome is that of an earlier post, whose answer was lost or went to another binder.
     """
 
-    def __init__(self, decision: Decision, *, patience_s: float) -> None:
+    def __init__(self, binding: PodBinding, *, patience_s: float) -> None:
         """Args:
-        decision: to carry out.
+        binding: to carry out.
         patience_s: how long the binding is posted again and again.
         """
-        self.decision = decision
+        self.binding = binding
         self.ask = Ask.BIND
         self.outcome: PodBound | BindFailed | None = None
         self.attempts = 0
@@ -80,9 +80,9 @@ class Attempt:
             pod: under the decision's name.
             elapsed_s: since the first time that anything was asked.
         """
-        if pod.metadata.uid != self.decision.uid:
+        if pod.metadata.uid != self.binding.decision.uid:
             self._fail(gone=True)
-        elif pod.spec.node_name == self.decision.node:
+        elif pod.spec.node_name == self.binding.decision.node:
             self.already = True
             self._succeed()
         elif self._bindable(pod) and elapsed_s < self._patience_s:
@@ -124,23 +124,23 @@ class Attempt:
         return not (pod.spec.node_name or pod.spec.scheduling_gates or pod.metadata.deletion_timestamp)
 
     def _succeed(self) -> None:
-        decision = self.decision
+        placed = self.binding.decision
         self.outcome = PodBound(
-            uid=decision.uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            node=decision.node,
+            uid=placed.uid,
+            namespace=placed.namespace,
+            name=placed.name,
+            node=placed.node,
             attempts=self.attempts,
         )
 
     def _fail(self, *, gone: bool = False) -> None:
-        decision, error = self.decision, self._error
+        placed, error = self.binding.decision, self._error
         reason = error.reason or ("Timeout" if isinstance(error, ClusterUnavailable) else "Unknown")
         self.outcome = BindFailed(
-            uid=decision.uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            node=decision.node,
+            uid=placed.uid,
+            namespace=placed.namespace,
+            name=placed.name,
+            node=placed.node,
             code=error.code,
             reason=reason,
             message=error.message if isinstance(error, ApiStatus) else str(error),
@@ -149,9 +149,9 @@ class Attempt:
         )
 
 
-def binding_path(decision: Decision) -> str:
+def binding_path(binding: PodBinding) -> str:
     """Return where a pod's binding is posted."""
-    return f"{pod_path(decision.namespace, decision.name)}/binding"
+    return f"{pod_path(binding.decision.namespace, binding.decision.name)}/binding"
 
 
 def pod_path(namespace: str, name: str) -> str:
@@ -159,18 +159,19 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-def binding_document(decision: Decision) -> dict[str, Any]:
+def binding_document(binding: PodBinding) -> dict[str, Any]:
     """Return the binding.
 
     Its uid is a precondition: a pod of the same name that came after the decision is not bound. Its annotations are
     merged into the pod's, so that the prediction is on the pod as soon as the kubelet sees it.
     """
-    metadata: dict[str, Any] = {"name": decision.name, "namespace": decision.namespace, "uid": decision.uid}
-    if decision.placement:
-        metadata["annotations"] = {PREDICTED_ANNOTATION: decision.placement}
+    placed = binding.decision
+    metadata: dict[str, Any] = {"name": placed.name, "namespace": placed.namespace, "uid": placed.uid}
+    if binding.annotation:
+        metadata["annotations"] = {PREDICTED_ANNOTATION: binding.annotation}
     return {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": metadata,
-        "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": placed.node},
     }

@@ -53,10 +53,10 @@ from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
-    Decision,
-    Eviction,
     Nomination,
     Observation,
+    PodBinding,
+    PodEviction,
     Projection,
 )
 from kai_binder.side_writes import (
@@ -160,8 +160,8 @@ class Binder:
         self._projection = Projection()
         self._snapshot_at = 0
         self._lanes = Lanes()
-        self._turns: asyncio.PriorityQueue[tuple[int, Decision]] = asyncio.PriorityQueue()
-        self._evictions: asyncio.Queue[Eviction] = asyncio.Queue()
+        self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
+        self._evictions: asyncio.Queue[PodEviction] = asyncio.Queue()
         self._outbox = Outbox(log, cluster, observer=self, retry_s=self._options.retry_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         self._side_writes = SideWrites(
@@ -184,9 +184,9 @@ class Binder:
         if projection is None or await self._patiently(API, lambda: self._client.get("/version")) is None:
             return
         self._projection, self._snapshot_at = projection, projection.position
-        self._context.log.info("decisions recalled", position=projection.position, open=len(projection.decisions))
-        for decision in sorted(projection.decisions.values(), key=lambda decision: decision.position):
-            self._take(decision)
+        self._context.log.info("decisions recalled", position=projection.position, open=len(projection.bindings))
+        for binding in sorted(projection.bindings.values(), key=lambda binding: binding.position):
+            self._take(binding)
         for observation in list(projection.observations.values()):
             self._take(observation)
         for eviction in projection.evictions.values():
@@ -248,10 +248,10 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: Decision | Eviction | Nomination | Observation | None) -> None:
-        if isinstance(work, Decision):
+    def _take(self, work: PodBinding | PodEviction | Nomination | Observation | None) -> None:
+        if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
-        elif isinstance(work, Eviction):
+        elif isinstance(work, PodEviction):
             self._evictions.put_nowait(work)
         elif isinstance(work, Nomination):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
@@ -278,7 +278,7 @@ class Binder:
             if self._options.failed_scheduling_events:
                 self._side_writes.add(failed_scheduling_event(pod, waiting, now=self._clock))
 
-    def _give_out(self, turn: Decision | None) -> None:
+    def _give_out(self, turn: PodBinding | None) -> None:
         if turn is not None:
             self._turns.put_nowait((turn.position, turn))
 
@@ -294,43 +294,47 @@ class Binder:
 
     async def _work(self) -> None:
         while True:
-            _, decision = await self._turns.get()
-            outcome = await self._prepared(decision) or await self._carry_out(decision)
-            self._give_out(self._lanes.done(decision))
+            _, binding = await self._turns.get()
+            outcome = await self._prepared(binding) or await self._carry_out(binding)
+            self._give_out(self._lanes.done(binding))
             if outcome is None:
                 self._metrics.bind("dropped")
                 continue
             now = self._clock()
             if isinstance(outcome, PodBound):
-                self._metrics.bound_after((now - decision.recorded_at) / 1e6)
+                self._metrics.bound_after((now - binding.recorded_at) / 1e6)
                 if self._options.scheduled_events:
-                    self._side_writes.add(scheduled_event(decision, now=now))
-            await self._outbox.put([outcome_unit(decision, outcome, now=now)])
+                    self._side_writes.add(scheduled_event(binding, now=now))
+            await self._outbox.put([outcome_unit(binding, outcome, now=now)])
 
-    async def _prepared(self, decision: Decision) -> BindFailed | None:
+    async def _prepared(self, binding: PodBinding) -> BindFailed | None:
         """Have the claims of a decision's pod bound; None when it can be bound itself."""
-        failed = await self._claims.prepare(decision) if decision.claims or decision.volumes else None
+        failed = await self._claims.prepare(binding) if binding.decision.claims or binding.decision.volumes else None
         if failed is not None:
             self._metrics.bind("failed")
             self._context.log.info(
-                "not bound", pod=decision.subject, node=decision.node, reason=failed.reason, message=failed.message
+                "not bound",
+                pod=binding.subject,
+                node=binding.decision.node,
+                reason=failed.reason,
+                message=failed.message,
             )
         return failed
 
-    def _is_open(self, decision: Decision) -> bool:
-        return self._projection.is_open(decision)
+    def _is_open(self, binding: PodBinding) -> bool:
+        return self._projection.is_open(binding)
 
-    async def _carry_out(self, decision: Decision) -> PodBound | BindFailed | None:
+    async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:
         """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
         clock = asyncio.get_running_loop().time
-        attempt = Attempt(decision, patience_s=self._options.give_up_s)
+        attempt = Attempt(binding, patience_s=self._options.give_up_s)
         # A condition that says that it waits must not arrive after the binding has said that it is scheduled.
-        await self._side_writes.settled(decision.uid)
+        await self._side_writes.settled(binding.decision.uid)
         begun = clock()
-        while attempt.outcome is None and self._projection.is_open(decision):
+        while attempt.outcome is None and self._projection.is_open(binding):
             if delay_s := attempt.delay_s(self._jitter()):
                 await asyncio.sleep(delay_s)
-                if not self._projection.is_open(decision):
+                if not self._projection.is_open(binding):
                     break
             try:
                 await self._ask(attempt, begun)
@@ -348,19 +352,19 @@ class Binder:
         if isinstance(outcome, BindFailed):
             self._metrics.bind("gone" if outcome.gone else "failed")
             self._context.log.info(
-                "not bound", pod=decision.subject, node=decision.node, code=outcome.code, reason=outcome.reason
+                "not bound", pod=binding.subject, node=binding.decision.node, code=outcome.code, reason=outcome.reason
             )
         elif outcome is not None:
             self._metrics.bind("already" if attempt.already else "bound")
         return outcome
 
     async def _ask(self, attempt: Attempt, begun: float) -> None:
-        decision = attempt.decision
+        binding = attempt.binding
         if attempt.ask is Ask.BIND:
-            await self._client.post(binding_path(decision), binding_document(decision))
+            await self._client.post(binding_path(binding), binding_document(binding))
             attempt.bound()
             return
-        data = await self._client.get(pod_path(decision.namespace, decision.name))
+        data = await self._client.get(pod_path(binding.decision.namespace, binding.decision.name))
         try:
             pod = PODS.decode(data)
         except InvalidObject as error:
@@ -379,10 +383,10 @@ class Binder:
             if isinstance(outcome, EvictionFailed):
                 result = "gone" if outcome.gone else "failed"
             self._metrics.eviction(result)
-            self._context.log.info("eviction", pod=eviction.subject, node=eviction.node, result=result)
+            self._context.log.info("eviction", pod=eviction.subject, node=eviction.decision.node, result=result)
             await self._outbox.put([outcome_unit(eviction, outcome, now=self._clock())])
 
-    async def _bring_about(self, eviction: Eviction) -> PodEvicted | EvictionFailed | None:
+    async def _bring_about(self, eviction: PodEviction) -> PodEvicted | EvictionFailed | None:
         """Bring an eviction to its outcome; None when the log says meanwhile that nothing is left to do about it."""
         clock = asyncio.get_running_loop().time
         attempt = EvictionAttempt(eviction, patience_s=self._options.evict_give_up_s)
@@ -398,7 +402,7 @@ class Binder:
                 attempt.failed(error, elapsed_s=clock() - begun)
         return attempt.outcome
 
-    async def _tell_why(self, eviction: Eviction) -> None:
+    async def _tell_why(self, eviction: PodEviction) -> None:
         """Say on an evicted pod why; afterwards, for the API server says something less telling as it evicts it."""
         if eviction.condition:
             document = condition_document(eviction, now=self._clock())

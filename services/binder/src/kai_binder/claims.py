@@ -20,7 +20,7 @@ from kaicore.kube.resources import CLAIMS, VOLUMES
 from kaicore.rules.events.payloads import BindFailed
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
-from kai_binder.projection import Decision
+from kai_binder.projection import PodBinding
 
 #: Seconds between two looks at a claim: at first, and at most; doubled each time.
 FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
@@ -81,7 +81,7 @@ class _Refused(Exception):
 class Claims:
     """Prepares the claims of decisions."""
 
-    def __init__(self, client: KubeClient, *, patience_s: float, is_open: Callable[[Decision], bool]) -> None:
+    def __init__(self, client: KubeClient, *, patience_s: float, is_open: Callable[[PodBinding], bool]) -> None:
         """Args:
         client: to write with.
         patience_s: how long it may take until all of a decision's claims are bound.
@@ -91,14 +91,14 @@ class Claims:
         self._patience_s = patience_s
         self._is_open = is_open
 
-    async def prepare(self, decision: Decision) -> BindFailed | None:
+    async def prepare(self, binding: PodBinding) -> BindFailed | None:
         """Have a decision's claims bound; None when they are, or when nothing is left to do about it."""
         try:
             async with asyncio.timeout(self._patience_s):
-                for name, volume in decision.volumes.items():
-                    await self._repeat(decision, name, _Binding(self._client, decision, name, volume).look)
-                for name in decision.claims:
-                    await self._repeat(decision, name, _Provisioning(self._client, decision, name).look)
+                for name, volume in binding.decision.volumes.items():
+                    await self._repeat(binding, name, _ClaimBinding(self._client, binding, name, volume).look)
+                for name in binding.decision.claims:
+                    await self._repeat(binding, name, _Provisioning(self._client, binding, name).look)
         except TimeoutError:
             refused = _Refused("VolumeNotBound", f"volumes were not bound within {self._patience_s:g} s")
         except _Refused as refusal:
@@ -106,20 +106,20 @@ class Claims:
         else:
             return None
         return BindFailed(
-            uid=decision.uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            node=decision.node,
+            uid=binding.decision.uid,
+            namespace=binding.decision.namespace,
+            name=binding.decision.name,
+            node=binding.decision.node,
             code=refused.code,
             reason=refused.reason,
             message=refused.message,
             attempts=0,
         )
 
-    async def _repeat(self, decision: Decision, name: str, look: Callable[[], Awaitable[Next]]) -> None:
+    async def _repeat(self, binding: PodBinding, name: str, look: Callable[[], Awaitable[Next]]) -> None:
         """Look at a claim, and write what is to be written, until it is bound."""
         looks = 0
-        while self._is_open(decision):
+        while self._is_open(binding):
             looks += 1
             try:
                 match await look():
@@ -143,9 +143,9 @@ class Claims:
 class _Provisioning:
     """A claim that is to be provisioned for a node."""
 
-    def __init__(self, client: KubeClient, decision: Decision, name: str) -> None:
-        self._client, self._node, self._name = client, decision.node, name
-        self._path = _claim_path(decision, name)
+    def __init__(self, client: KubeClient, binding: PodBinding, name: str) -> None:
+        self._client, self._node, self._name = client, binding.decision.node, name
+        self._path = _claim_path(binding, name)
         self._selected = False
 
     async def look(self) -> Next:
@@ -160,12 +160,12 @@ class _Provisioning:
         return following
 
 
-class _Binding:
+class _ClaimBinding:
     """A claim that is to be bound to a volume made beforehand."""
 
-    def __init__(self, client: KubeClient, decision: Decision, name: str, volume: str) -> None:
+    def __init__(self, client: KubeClient, binding: PodBinding, name: str, volume: str) -> None:
         self._client, self._name, self._volume = client, name, volume
-        self._claim_path = _claim_path(decision, name)
+        self._claim_path = _claim_path(binding, name)
         self._volume_path = f"/api/v1/persistentvolumes/{volume}"
 
     async def look(self) -> Next:
@@ -180,8 +180,8 @@ class _Binding:
         return following
 
 
-def _claim_path(decision: Decision, name: str) -> str:
-    return f"/api/v1/namespaces/{decision.namespace}/persistentvolumeclaims/{name}"
+def _claim_path(binding: PodBinding, name: str) -> str:
+    return f"/api/v1/namespaces/{binding.decision.namespace}/persistentvolumeclaims/{name}"
 
 
 def _selection(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.rules.events.payloads import EvictionFailed, PodEvicted
 
 from kai_binder.attempt import pod_path
-from kai_binder.projection import Eviction
+from kai_binder.projection import PodEviction
 
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
@@ -29,7 +29,7 @@ class EvictionAttempt:
         attempts: how often it was asked for.
     """
 
-    def __init__(self, eviction: Eviction, *, patience_s: float) -> None:
+    def __init__(self, eviction: PodEviction, *, patience_s: float) -> None:
         """Args:
         eviction: to carry out.
         patience_s: how long it is asked for again and again.
@@ -47,20 +47,20 @@ class EvictionAttempt:
     def evicted(self) -> None:
         """The API server took it."""
         self.attempts += 1
-        eviction = self.eviction
-        self.outcome = PodEvicted(eviction.uid, eviction.namespace, eviction.name, eviction.node, self.attempts)
+        decision = self.eviction.decision
+        self.outcome = PodEvicted(decision.uid, decision.namespace, decision.name, decision.node, self.attempts)
 
     def failed(self, error: ApiStatus | ClusterUnavailable, *, elapsed_s: float) -> None:
         """The API server refused, or did not answer, after so many seconds since it was first asked."""
         self.attempts += 1
         lasting = isinstance(error, ApiStatus) and error.code != _UNAUTHORIZED
         if lasting or elapsed_s >= self._patience_s:
-            eviction = self.eviction
+            decision = self.eviction.decision
             self.outcome = EvictionFailed(
-                uid=eviction.uid,
-                namespace=eviction.namespace,
-                name=eviction.name,
-                node=eviction.node,
+                uid=decision.uid,
+                namespace=decision.namespace,
+                name=decision.name,
+                node=decision.node,
                 code=error.code,
                 reason=error.reason or "Timeout",
                 message=error.message if isinstance(error, ApiStatus) else str(error),
@@ -73,12 +73,12 @@ class EvictionAttempt:
             self._delay_s = max(self._delay_s, min(float(error.retry_after_s or 0), _LAST_DELAY_S))
 
 
-def condition_path(eviction: Eviction) -> str:
+def condition_path(eviction: PodEviction) -> str:
     """Return where it is said on a pod why it is evicted."""
-    return f"{pod_path(eviction.namespace, eviction.name)}/status"
+    return f"{pod_path(eviction.decision.namespace, eviction.decision.name)}/status"
 
 
-def condition_document(eviction: Eviction, *, now: int) -> dict[str, Any]:
+def condition_document(eviction: PodEviction, *, now: int) -> dict[str, Any]:
     """Return what is said on that very pod, as a strategic merge patch; `now` in microseconds since the epoch."""
     condition = {
         "type": "DisruptionTarget",
@@ -87,19 +87,19 @@ def condition_document(eviction: Eviction, *, now: int) -> dict[str, Any]:
         "message": eviction.condition,
         "lastTransitionTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    return {"metadata": {"uid": eviction.uid}, "status": {"conditions": [condition]}}
+    return {"metadata": {"uid": eviction.decision.uid}, "status": {"conditions": [condition]}}
 
 
-def eviction_path(eviction: Eviction) -> str:
+def eviction_path(eviction: PodEviction) -> str:
     """Return where a pod's eviction is posted."""
-    return f"{pod_path(eviction.namespace, eviction.name)}/eviction"
+    return f"{pod_path(eviction.decision.namespace, eviction.decision.name)}/eviction"
 
 
-def eviction_document(eviction: Eviction) -> dict[str, Any]:
+def eviction_document(eviction: PodEviction) -> dict[str, Any]:
     """Return the eviction of that very pod."""
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": eviction.name, "namespace": eviction.namespace},
-        "deleteOptions": {"preconditions": {"uid": eviction.uid}},
+        "metadata": {"name": eviction.decision.name, "namespace": eviction.decision.namespace},
+        "deleteOptions": {"preconditions": {"uid": eviction.decision.uid}},
     }

@@ -6,33 +6,33 @@ it gave before. The prediction assumed the order of the decisions, so that order
 
 from collections import deque
 
-from kai_binder.projection import Decision
+from kai_binder.projection import PodBinding
 
 
 class Lanes:
     """One lane per node: its first decision is given out, and the next one only when that is done."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, deque[Decision]] = {}
+        self._lanes: dict[str, deque[PodBinding]] = {}
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, decision: Decision) -> Decision | None:
+    def add(self, binding: PodBinding) -> PodBinding | None:
         """Put a decision at the end of its node's lane; return it if it is its turn."""
-        lane = self._lanes.setdefault(decision.node, deque())
-        lane.append(decision)
+        lane = self._lanes.setdefault(binding.decision.node, deque())
+        lane.append(binding)
         self._size += 1
-        return decision if len(lane) == 1 else None
+        return binding if len(lane) == 1 else None
 
-    def done(self, decision: Decision) -> Decision | None:
+    def done(self, binding: PodBinding) -> PodBinding | None:
         """Take note that a decision that was given out is done with; return the next one of its node, if any."""
-        lane = self._lanes[decision.node]
+        lane = self._lanes[binding.decision.node]
         first = lane.popleft()
-        assert first is decision
+        assert first is binding
         self._size -= 1
         if lane:
             return lane[0]
-        del self._lanes[decision.node]
+        del self._lanes[binding.decision.node]
         return None

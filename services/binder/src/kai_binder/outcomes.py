@@ -3,34 +3,34 @@
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
 
-from kai_binder.projection import Decision, Eviction
+from kai_binder.projection import PodBinding, PodEviction
 
 Outcome = PodBound | BindFailed | PodEvicted | EvictionFailed
 
 ACTOR = "binder"
 
 
-def outcome_unit(decision: Decision | Eviction, outcome: Outcome, *, now: int) -> Unit:
+def outcome_unit(task: PodBinding | PodEviction, outcome: Outcome, *, now: int) -> Unit:
     """Return the unit that records an outcome.
 
     There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.
 
     Args:
-        decision: what was to be done.
+        task: what was to be done.
         outcome: what became of it.
         now: microseconds since the epoch.
     """
     return Unit(
         (
             NewEvent(
-                id=derived_id(str(decision.event_id), "outcome"),
-                stream=f"pod/{decision.uid}",
+                id=derived_id(str(task.event_id), "outcome"),
+                stream=f"pod/{task.decision.uid}",
                 payload=outcome,
                 actor=ACTOR,
                 occurred_at=now,
-                subject=decision.subject,
-                cause=decision.event_id,
-                correlation=decision.cycle,
+                subject=task.subject,
+                cause=task.event_id,
+                correlation=task.decision.cycle,
             ),
         )
     )

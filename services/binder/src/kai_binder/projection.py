@@ -1,4 +1,4 @@
-"""What the log says is left to do: decisions and evictions without an outcome, placements and statuses to be written.
+"""What the log says is left to do: bindings and evictions without an outcome, placements and statuses to be written.
 
 Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
 """
@@ -23,7 +23,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-9"
+SNAPSHOT_SCHEMA = "binder-10"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -48,56 +48,62 @@ EVENT_TYPES = tuple(
 )
 
 
-class Decision(msgspec.Struct, frozen=True):
+class PodBinding(msgspec.Struct, frozen=True):
     """A pod is to be bound to a node.
 
     Attributes:
         event_id: of the `PodPlaced`; outcomes name it as their cause.
         position: of the `PodPlaced`; decisions of one node are bound in this order.
         recorded_at: of the `PodPlaced`, microseconds since the epoch.
-        placement: the predicted zones as an annotation's text, empty when nothing of the pod is aligned.
-        claims: names of the pod's claims that are to be provisioned for the node first.
-        volumes: volumes that other claims of it are to be bound to first, by the claim's name.
+        decision: the `PodPlaced` itself.
     """
 
     event_id: UUID
     position: int
     recorded_at: int
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    cycle: str
-    placement: str = ""
-    claims: tuple[str, ...] = ()
-    volumes: dict[str, str] = {}
+    decision: payloads.PodPlaced
 
     @property
     def subject(self) -> str:
         """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+        return f"{self.decision.namespace}/{self.decision.name}"
+
+    @property
+    def annotation(self) -> str:
+        """The predicted zones as an annotation's text; empty when nothing of the pod is aligned."""
+        placement = self.decision.placement
+        return encode_annotation(placement) if placement is not None else ""
 
 
-class Eviction(msgspec.Struct, frozen=True):
-    """A pod is to be evicted.
+class PodEviction(msgspec.Struct, frozen=True):
+    """A pod is to be evicted, for one of two decisions.
 
     Attributes:
-        event_id: of the `HealRequested` or `EvictionDecided`; outcomes name it as their cause.
-        condition: what is said on the pod of why it is evicted.
+        event_id: of the decision; outcomes name it as their cause.
+        decided: evicts the pod for others, or with its gang.
+        repair: evicts the pod for its own sake.
     """
 
     event_id: UUID
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    cycle: str
-    condition: str = ""
+    decided: payloads.EvictionDecided | None = None
+    repair: payloads.HealRequested | None = None
+
+    @property
+    def decision(self) -> payloads.EvictionDecided | payloads.HealRequested:
+        """The one that there is."""
+        decision = self.decided or self.repair
+        assert decision is not None
+        return decision
 
     @property
     def subject(self) -> str:
         """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+        return f"{self.decision.namespace}/{self.decision.name}"
+
+    @property
+    def condition(self) -> str:
+        """What is said on the pod of why it is evicted; empty where nothing is."""
+        return "" if self.decided is None else _condition(self.decided)
 
 
 class Nomination(msgspec.Struct, frozen=True):
@@ -119,9 +125,9 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    decisions: list[Decision]
+    bindings: list[PodBinding]
     observations: list[Observation]
-    evictions: list[Eviction]
+    evictions: list[PodEviction]
     groups: group_statuses.Record
     queues: list[payloads.QueueFigures]
     nominations: list[Nomination]
@@ -143,18 +149,18 @@ class Projection:
         self.groups = GroupStatuses(self._reasons_of_group, empty_groups=empty_groups)
         #: How queues stand.
         self.queues = QueueStatuses()
-        #: Decisions without an outcome.
-        self.decisions: dict[str, Decision] = {}
+        #: Bindings without an outcome.
+        self.bindings: dict[str, PodBinding] = {}
         #: Observations that may not be on their pods yet.
         self.observations: dict[str, Observation] = {}
         #: Evictions without an outcome.
-        self.evictions: dict[str, Eviction] = {}
+        self.evictions: dict[str, PodEviction] = {}
         #: Nominations that may not be on their pods yet.
         self.nominations: dict[str, Nomination] = {}
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> Decision | Eviction | Nomination | Observation | None:
+    def fold(self, event: Event) -> PodBinding | PodEviction | Nomination | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
@@ -170,27 +176,18 @@ class Projection:
         match payload:
             case payloads.PodPlaced() as placed:
                 self.nominations.pop(placed.uid, None)
-                decision = self.decisions[placed.uid] = _decision(event, placed)
-                return decision
+                binding = PodBinding(event.id, event.position, event.recorded_at, placed)
+                self.bindings[placed.uid] = binding
+                return binding
             case payloads.PodBound(uid) | payloads.BindFailed(uid):
-                before = self.decisions.get(uid)
+                before = self.bindings.get(uid)
                 if before is not None and before.event_id == event.cause:
-                    del self.decisions[uid]
-            case payloads.HealRequested() as asked:
-                eviction = self.evictions[asked.uid] = Eviction(
-                    event.id, asked.uid, asked.namespace, asked.name, asked.node, asked.cycle
-                )
+                    del self.bindings[uid]
+            case payloads.HealRequested() as repair:
+                eviction = self.evictions[repair.uid] = PodEviction(event.id, repair=repair)
                 return eviction
             case payloads.EvictionDecided() as decided:
-                eviction = self.evictions[decided.uid] = Eviction(
-                    event.id,
-                    decided.uid,
-                    decided.namespace,
-                    decided.name,
-                    decided.node,
-                    decided.cycle,
-                    condition=_condition(decided),
-                )
+                eviction = self.evictions[decided.uid] = PodEviction(event.id, decided=decided)
                 return eviction
             case payloads.PodNominated(uid, namespace, name, node):
                 nomination = self.nominations[uid] = Nomination(uid, namespace, name, node)
@@ -203,7 +200,7 @@ class Projection:
                 if asked_before is not None and asked_before.event_id == event.cause:
                     del self.evictions[uid]
             case payloads.PodDeleted(uid):
-                self.decisions.pop(uid, None)
+                self.bindings.pop(uid, None)
                 self.evictions.pop(uid, None)
                 self.nominations.pop(uid, None)
                 self.observations.pop(uid, None)
@@ -216,9 +213,9 @@ class Projection:
                 pass
         return None
 
-    def is_open(self, work: Decision | Eviction) -> bool:
-        """Whether a decision or eviction has no outcome yet, its pod is there, and there is no later one."""
-        return work is (self.decisions if isinstance(work, Decision) else self.evictions).get(work.uid)
+    def is_open(self, task: PodBinding | PodEviction) -> bool:
+        """Whether a binding or eviction has no outcome yet, its pod is there, and there is no later one."""
+        return task is (self.bindings if isinstance(task, PodBinding) else self.evictions).get(task.decision.uid)
 
     def is_last(self, written: Observation | Nomination) -> bool:
         """Whether an observation or nomination is the last one of a pod that is there, and may not be on it yet."""
@@ -239,7 +236,7 @@ class Projection:
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
         record = _Record(
-            list(self.decisions.values()),
+            list(self.bindings.values()),
             list(self.observations.values()),
             list(self.evictions.values()),
             self.groups.record(),
@@ -258,9 +255,9 @@ class Projection:
         """
         record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
-        projection.decisions = {decision.uid: decision for decision in record.decisions}
+        projection.bindings = {binding.decision.uid: binding for binding in record.bindings}
         projection.observations = {observation.uid: observation for observation in record.observations}
-        projection.evictions = {eviction.uid: eviction for eviction in record.evictions}
+        projection.evictions = {eviction.decision.uid: eviction for eviction in record.evictions}
         projection.waiting = WaitingPods.restored(record.waiting)
         projection.groups = GroupStatuses.restored(
             record.groups, projection._reasons_of_group, empty_groups=empty_groups
@@ -278,19 +275,3 @@ def _condition(decided: payloads.EvictionDecided) -> str:
         return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
     what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
     return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
-
-
-def _decision(event: Event, placed: payloads.PodPlaced) -> Decision:
-    return Decision(
-        event_id=event.id,
-        position=event.position,
-        recorded_at=event.recorded_at,
-        uid=placed.uid,
-        namespace=placed.namespace,
-        name=placed.name,
-        node=placed.node,
-        cycle=placed.cycle,
-        placement=encode_annotation(placed.placement) if placed.placement is not None else "",
-        claims=placed.claims,
-        volumes=placed.volumes,
-    )

@@ -15,14 +15,14 @@ from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.group_kinds import GROUP_KINDS
 from kaicore.kube.queue_kinds import KAI_QUEUES
-from kaicore.rules.events.payloads import QueueFigures, WaitingPod
+from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
 from kaicore.rules.groups.kinds import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
-from kai_binder.projection import Decision, Nomination, Observation
+from kai_binder.projection import Nomination, Observation, PodBinding
 from kai_binder.queue_statuses import status_document as queue_document
 from kai_binder.waiting_pods import PodCondition, WaitingPods
 
@@ -134,18 +134,18 @@ def failed_scheduling_event(pod: WaitingPod, waiting: WaitingPods, *, now: Calla
     return SideWrite("event", pod.uid, "POST", _events_path(pod.namespace), body, then)
 
 
-def scheduled_event(decision: Decision, *, now: int) -> SideWrite:
+def scheduled_event(binding: PodBinding, *, now: int) -> SideWrite:
     """Return the write of the event that a scheduler tells of a bound pod; `now` in microseconds since the epoch."""
-    note = f"Successfully assigned {decision.subject} to {decision.node} (log position {decision.position})"
-    body = _event(decision, "Normal", "Scheduled", action="Binding", note=note, now=now)
-    return SideWrite("event", decision.uid, "POST", _events_path(decision.namespace), body)
+    note = f"Successfully assigned {binding.subject} to {binding.decision.node} (log position {binding.position})"
+    body = _event(binding.decision, "Normal", "Scheduled", action="Binding", note=note, now=now)
+    return SideWrite("event", binding.decision.uid, "POST", _events_path(binding.decision.namespace), body)
 
 
 def _events_path(namespace: str) -> str:
     return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
 
-def _event(pod: WaitingPod | Decision, kind: str, reason: str, *, action: str, note: str, now: int) -> Document:
+def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, note: str, now: int) -> Document:
     return {
         "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
         "regarding": {

@@ -12,7 +12,7 @@ from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "13"
+ENGINE_VERSION = "14"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -78,8 +78,8 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Action(StrEnum):
     """What a cycle does, one after the other.
 
-    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running work so that something fits; nobody loses by it.
-    `RECLAIM` takes back what other queues use beyond their due. `PREEMPT` makes way for higher priority in the same
+    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
+    `RECLAIM` takes back what other queues use beyond their share. `PREEMPT` makes way for higher priority in the same
     queue. `STALE_GANG` ends gangs that have been below their minimum for too long.
     """
 
@@ -97,7 +97,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scheduler_name: pods with this `spec.schedulerName` are ours.
         numa: whether NUMA zones are looked at at all.
         ignore_list: resources that zones report but the kubelets do not align (seed: `ignoreList`).
-        kubelets: what is known of kubelets besides what they publish; of several that match a node, each is applied.
+        kubelets: settings of kubelets that they do not publish; of several that match a node, each is applied.
         evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
         reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
         wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
@@ -117,9 +117,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
-        consolidate_bare_pods: whether pods without a controller are moved too, which nobody makes again.
+        consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
-        nomination_us: how long room is kept for a pod whose victims do not go.
+        nomination_us: how long room is reserved for a pod whose victims do not go.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
     """

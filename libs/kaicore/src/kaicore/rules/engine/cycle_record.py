@@ -8,6 +8,8 @@ from kaicore.rules.engine.decisions import ClearReason, CycleResult, DecisionBat
 from kaicore.rules.engine.explain.pending import Left, told
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.victims.eviction_cost import cost_parts
+from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import (
     EvictionDecided,
@@ -118,9 +120,21 @@ class CycleRecord:
         preemptor: str = "",
         shrinks: bool = False,
         fits_on: str = "",
+        choice: Choice | None = None,
     ) -> EvictionDecided:
-        """Return the decision that a pod is evicted; the arguments mean what they mean in `EvictionDecided`."""
+        """Return the decision that a pod is evicted.
+
+        Args:
+            member: the pod.
+            reason: of the action.
+            failures_left: this and what follows means what it means in `EvictionDecided`.
+            preemptor: see there.
+            shrinks: see there.
+            fits_on: see there.
+            choice: why the pod was chosen; None where pods are not chosen by cost.
+        """
         pod = member.pod
+        runner_up = "" if choice is None else choice.runner_up
         return EvictionDecided(
             uid=pod.uid,
             namespace=pod.namespace,
@@ -133,6 +147,10 @@ class CycleRecord:
             shrinks=shrinks,
             fits_on=fits_on,
             failures_left=failures_left,
+            cost=None if choice is None else cost_parts(choice.cost),
+            chosen_for="" if choice is None else choice.chosen_for,
+            runner_up=runner_up,
+            runner_up_cost=cost_parts(choice.runner_up_cost) if choice is not None and runner_up else None,
         )
 
     def result(

@@ -1,6 +1,7 @@
 """A group with its pods: what of it is to start next as one, and what of it must be evicted as one.
 
-Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: `facts/kai-scheduler.md` 3.4.
+Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: KAI-Scheduler v0.17,
+`pkg/scheduler/api/podgroup_info/allocation_info.go`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Room that is kept for a waiting pod until those who hold it are gone.
+    """Room that is reserved for a waiting pod until the pods that hold it are gone.
 
     Attributes:
         node: where.
@@ -46,7 +47,7 @@ class Member(Protocol):
         running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
             scheduler did that, when it was created. Microseconds since the epoch.
         pod_set: the leaf of the group's tree that it belongs to.
-        nomination: the room that is kept for it while it waits.
+        nomination: the room that is reserved for it while it waits.
         releasing: whether it is charged as being released.
     """
 
@@ -273,15 +274,15 @@ class Workload:
 
     def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
         """Return by leaf the waiting pods that may be placed, oldest first."""
-        queues: dict[str, list[Member]] = {}
+        waiting: dict[str, list[Member]] = {}
         for member in self.waiting.values():
             if is_ready(member):
-                queues.setdefault(self.leaf(member), []).append(member)
-        for members in queues.values():
+                waiting.setdefault(self.leaf(member), []).append(member)
+        for members in waiting.values():
             members.sort(key=_age)
-        return queues
+        return waiting
 
-    def next_step(self, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> Step:
+    def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:
         """Return what is to start next; of each leaf it takes the first of the pods that wait.
 
         Below its minimum a set needs the pods that its most advanced children lack; above it grows by one pod, or by
@@ -289,16 +290,16 @@ class Workload:
 
         Args:
             counts: pods per leaf that count, those that the cycle placed so far included.
-            queues: pods that may be placed, by leaf.
+            waiting: pods that may be placed, by leaf.
         """
         root = self.group.sets[0]
         if self._on_its_own:
-            alone = [members[0] for members in queues.values() if members][:1]
+            alone = [members[0] for members in waiting.values() if members][:1]
             return Step(tuple(alone), wanted=len(alone))
         if self.satisfied(counts):
-            grown = self._growth(root, counts, queues)
+            grown = self._growth(root, counts, waiting)
             return Step(tuple(grown), wanted=len(grown))
-        members, missing = self._needed(root, counts, queues)
+        members, missing = self._needed(root, counts, waiting)
         return Step(() if missing else tuple(members), gang=True, missing=missing, wanted=len(members) + missing)
 
     def evicted_with(self, member: Member, counts: Counts) -> tuple[Member, ...]:
@@ -335,19 +336,21 @@ class Workload:
         children = self._children.get(item.name)
         return {item.name} if not children else set().union(*(self._leaves(child) for child in children))
 
-    def _needed(self, item: PodSet, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> tuple[list[Member], int]:
+    def _needed(
+        self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]
+    ) -> tuple[list[Member], int]:
         """Return the pods that a set needs to have its minimum, and how many of them are not there."""
         children = self._children.get(item.name)
         if not children:
             short = max(item.min_pods - counts.get(item.name, 0), 0)
-            there = list(queues.get(item.name, ())[:short])
+            there = list(waiting.get(item.name, ())[:short])
             return there, short - len(there)
         needed = len(children) if item.min_sets is None else item.min_sets
         needed -= sum(self.satisfied(counts, child.name) for child in children)
         options = []
         for place, child in enumerate(children):
             if not self.satisfied(counts, child.name):
-                members, missing = self._needed(child, counts, queues)
+                members, missing = self._needed(child, counts, waiting)
                 options.append((missing, len(members), place, members))
         options.sort(key=lambda option: option[:3])
         chosen = options[: max(needed, 0)]
@@ -357,24 +360,24 @@ class Workload:
         short = item.min_pods - sum(counts.get(leaf, 0) for leaf in inside) - len(members) - missing
         if short > 0:
             taken = {member.pod.uid for member in members}
-            more = [other for leaf in sorted(inside) for other in queues.get(leaf, ()) if other.pod.uid not in taken]
+            more = [other for leaf in sorted(inside) for other in waiting.get(leaf, ()) if other.pod.uid not in taken]
             members += more[:short]
             missing += max(short - len(more), 0)
         return members, missing
 
-    def _growth(self, item: PodSet, counts: Counts, queues: Mapping[str, Sequence[Member]]) -> list[Member]:
+    def _growth(self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> list[Member]:
         """Return the next pods above the minimum."""
         children = self._children.get(item.name)
         if not children:
-            return list(queues.get(item.name, ())[:1])
+            return list(waiting.get(item.name, ())[:1])
         for whole in (False, True):
             for child in children:
                 if self.satisfied(counts, child.name) is whole:
                     continue
                 if not whole:
-                    grown = self._growth(child, counts, queues)
+                    grown = self._growth(child, counts, waiting)
                 else:
-                    grown, missing = self._needed(child, counts, queues)
+                    grown, missing = self._needed(child, counts, waiting)
                     grown = [] if missing else grown
                 if grown:
                     return grown

@@ -37,7 +37,7 @@ FACTS: tuple[type[payloads.Payload], ...] = (
 
 
 class ClusterConstraints:
-    """See the module."""
+    """Namespaces, volumes and budgets, which selections select which pods, and the marks that charged pods leave."""
 
     def __init__(self, columns: NodeColumns, entries: Mapping[str, PodEntry]) -> None:
         """Args:

@@ -143,7 +143,8 @@ def next_due(
 def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
     """Return when there may be something to decide although nothing happens until then; None if never.
 
-    That is what `next_due` tells; and now and then while anybody waits, for time itself changes what is due to whom.
+    That is what `next_due` tells; and now and then while any pod waits, for time itself changes what is due to which
+    queue.
     """
     found = next_due(state, config, now=now, due=due)
     if not state.waiting:
@@ -161,7 +162,7 @@ def retry_at(entry: PodEntry, config: EngineConfig) -> int:
 
 
 def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
-    """Tell whether a pod runs on zones of its node and nobody has observed it there.
+    """Tell whether a pod runs on zones of its node and no exporter has observed it there.
 
     If that lasts, the node's exporter is missing or late, for pods that hold nothing are observed too.
     """

@@ -2,8 +2,8 @@
 
 An admission meanwhile finds more free than the log knows of, and may give other zones than predicted. Two questions are
 answered here, both by the kubelet's walk over the pod once more, on the account as it must have been then. Was that why
-an observation contradicts its prediction? And, when an end is told, which pods that nobody has observed yet may have
-found it freed already: until they are observed, they may be on either zones.
+an observation contradicts its prediction? And, when an end is told, which pods that no exporter has observed yet may
+have found it freed already: until they are observed, they may be on either zones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -132,9 +132,9 @@ class EarlyReleases:
     def look_again(self, node: str, *, at: int, now: int) -> bool:
         """Check what was decided on the account of a node before something of it was told.
 
-        Pods that nobody has observed, and that the kubelet may have admitted knowing what is told now, are predicted
-        again; where that gives other zones, they count on these as well. Any of them may have been the first that found
-        it so.
+        Pods that no exporter has observed, and that the kubelet may have admitted knowing what is told now, are
+        predicted again; where that gives other zones, they count on these as well. Any of them may have been the first
+        that found it so.
 
         Args:
             node: whose account has changed.

@@ -2,7 +2,7 @@
 
 At every `PodPlaced` the zones and the node that it charges must have what all that the log knew to be there holds, this
 pod included. What no scheduler could know at that position is no violation: that a kubelet had freed something before
-the API told of it, that a pod of nobody's decision came to a node, that a node shrank. The facts that tell of such a
+the API told of it, that a pod without a decision came to a node, that a node shrank. The facts that tell of such a
 thing are told apart, by the position at which the log learned of it.
 """
 
@@ -26,7 +26,7 @@ class Origin(StrEnum):
     Attributes:
         PROMISED: a decision, although the log knew: this must not happen.
         OBSERVED: a kubelet gave a pod what the log held to be another's, as when it freed earlier than the API told.
-        FOREIGN: a pod is there that nobody decided to place there.
+        FOREIGN: a pod is there that no decision placed there.
         SHRUNK: the node has less than before.
     """
 

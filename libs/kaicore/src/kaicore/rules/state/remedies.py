@@ -30,9 +30,9 @@ class StateRemedies:
         """Say what would help a pod to start, as part of what its group is to start next.
 
         Returns:
-            nothing for a pod that does not wait, of which nobody can tell with whom it starts, or that another kind of
-            pods of its group goes before, for one of a shape beyond the first `MOST_SHAPES`, and where nothing was
-            found.
+            nothing for a pod that does not wait, of which it cannot be told which pods it starts with, or that another
+            kind of pods of its group goes before, for one of a shape beyond the first `MOST_SHAPES`, and where nothing
+            was found.
         """
         if entry.pod.uid not in self._state.waiting or entry.group_problem is not None:
             return ()

@@ -5,14 +5,14 @@ must come out. A batch that the cycle decided and that the log does not hold mus
 that it was conditional on has moved on between the cycle's input and its record. Anything else is a difference.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from kaicore.errors import KaiError
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.rules.engine.decisions import PodDecision
+from kaicore.rules.engine.decisions import DecisionBatch, PodDecision
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
@@ -38,8 +38,9 @@ _VERBS: dict[type[PodDecision], tuple[str, str]] = {
 #: Types of the events that a replay must know before it begins.
 KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
 
-#: From this schema version of `CycleCompleted` on its `decisions_digest` is over the payloads that are recorded.
-_DIGEST_OF_PAYLOADS = 2
+#: From this schema version of `CycleCompleted` on its `decisions_digest` is over the payloads that are recorded, and
+#: evictions are recorded with why they were chosen.
+_DECISIONS_ARE_PAYLOADS = 2
 
 
 class UnreplayableCycle(KaiError):
@@ -98,11 +99,13 @@ class _Cycle:
 
     Attributes:
         expected: what the log has to hold: all decisions but the stale ones.
+        schema: version of the schema with which the cycle is recorded.
         recorded: what it holds so far, with positions.
     """
 
     proposal: Proposal
     expected: list[PodDecision]
+    schema: int
     recorded: list[tuple[int, PodDecision]] = field(default_factory=list)
 
 
@@ -165,7 +168,8 @@ class Replay:
                 )
             config = msgspec.convert(document, EngineConfig)
             proposal = decide(self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor)
-            self._open[recorded.cycle] = _Cycle(proposal, list(proposal.result.decisions))
+            expected = list(proposal.result.decisions)
+            self._open[recorded.cycle] = _Cycle(proposal, expected, event.schema)
 
     def _compare_cycle(self, event: Event, recorded: CycleCompleted) -> None:
         if recorded.cycle in self._before:
@@ -180,7 +184,7 @@ class Replay:
         assert isinstance(replayed, CycleCompleted)
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
-            comparable = name != "decisions_digest" or event.schema >= _DIGEST_OF_PAYLOADS
+            comparable = name != "decisions_digest" or event.schema >= _DECISIONS_ARE_PAYLOADS
             if mine != theirs and comparable and name != "engine_version":
                 self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
         self._drop_stale(cycle)
@@ -195,7 +199,7 @@ class Replay:
             decision
             for unit, batch in batches
             if all(versions.get(stream, 0) == version for stream, version in unit.expect.items())
-            for decision in batch.decisions
+            for decision in _as_recorded(batch, cycle.schema)
         ]
         self.report.late += sum(1 for _ in cycle.proposal.result.decisions) - len(cycle.expected)
 
@@ -252,6 +256,17 @@ class Replay:
 
     def _differ(self, position: int, cycle: str, what: str, recorded: str, replayed: str) -> None:
         self.report.differences.append(Difference(position, cycle, what, recorded, replayed))
+
+
+def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[PodDecision]:
+    """Return decisions with what a schema version of `CycleCompleted` records of them."""
+    if schema >= _DECISIONS_ARE_PAYLOADS:
+        return batch.decisions
+    unknown = {"cost": None, "chosen_for": "", "runner_up": "", "runner_up_cost": None}
+    return [
+        msgspec.structs.replace(decision, **unknown) if isinstance(decision, EvictionDecided) else decision
+        for decision in batch.decisions
+    ]
 
 
 def _key(decision: PodDecision) -> tuple[str, str]:

@@ -136,7 +136,7 @@ class SelectionIndex:
             return False
         if pod.namespace in selector.namespaces:
             return True
-        # Of a namespace that nobody has told of, no label is known.
+        # Of a namespace that was not observed, no label is known.
         of_namespace = selector.namespace_labels
         return of_namespace is not None and meets(self._namespaces.get(pod.namespace, {}), of_namespace)
 

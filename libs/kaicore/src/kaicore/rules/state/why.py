@@ -50,7 +50,8 @@ def tell(events: list[Event]) -> list[StoryLine]:
                 said = "" if before is None else before.nominated_node
                 if pod.nominated_node not in ("", said, nominated):
                     text += (
-                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by somebody else"
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, "
+                        "by another scheduler"
                     )
                 before = pod
             case payloads.PodPlaced():
@@ -75,11 +76,11 @@ def tell(events: list[Event]) -> list[StoryLine]:
             case payloads.PredictionMissed(cause=cause):
                 text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
             case payloads.EvictionDecided():
-                whom = f" to make way for {payload.preemptor}" if payload.preemptor else ""
-                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{whom}"
+                preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
                 if payload.fits_on:
                     text += f"; its successor fits on {payload.fits_on}"
-                text += failures_text(payload.failures_left)
+                text += failures_text(payload.failures_left) + choice_text(payload)
             case payloads.PodNominated():
                 where = f"{payload.node}{zones_text(payload.placement)}"
                 nominated = payload.node
@@ -99,6 +100,20 @@ def tell(events: list[Event]) -> list[StoryLine]:
         if text:
             lines.append(StoryLine(event.position, event.recorded_at, text))
     return lines
+
+
+def choice_text(eviction: payloads.EvictionDecided) -> str:
+    """Say why a pod was chosen to be evicted; empty where pods are not chosen by cost."""
+    if eviction.cost is None:
+        return ""
+    text = f"; chosen for {eviction.chosen_for} at cost {_cost_text(eviction.cost)}"
+    if eviction.runner_up_cost is not None:
+        text += f", before {eviction.runner_up} at cost {_cost_text(eviction.runner_up_cost)} or more"
+    return text
+
+
+def _cost_text(cost: payloads.EvictionCost) -> str:
+    return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
 
 
 def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:
@@ -129,7 +144,7 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
-    """Return why a pod waits: that nobody can tell with whom it starts, which no cycle decides on.
+    """Return why a pod waits: that it cannot be told which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.
     """
@@ -174,7 +189,7 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
         found.append(
-            f"runs for {silent // 1_000_000} s and nobody observed its zones: is the exporter of {entry.node} well?"
+            f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
         )
     return found
 

@@ -21,6 +21,7 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
 from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
+from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import told_key
@@ -202,19 +203,21 @@ class EvictionAction(CycleAction, VictimRules):
         """Decide that victims are evicted and that their room is reserved for what is to start."""
         session, victim_sets = self.session, room.victims.victim_sets
         for victim_set in victim_sets:
-            for group, held in victim_set.held_by(session):
+            for group, held in victim_set.held_by(session.pods):
                 session.accounts.release(group, held)
         preemptor = steps[0][0].key
         ended = {key for victim_set in victim_sets if not victim_set.shrinks for key in victim_set.groups}
         evictions = [
-            (member, self._eviction(member, preemptor, room, shrinks=member.group not in ended))
-            for victim_set in victim_sets
+            (member, self._eviction(member, preemptor, room, choice, shrinks=member.group not in ended))
+            for victim_set, choice in zip(victim_sets, room.victims.choices, strict=True)
             for member in victim_set.members
         ]
         suspended = session.reservations.suspend(takeable)
         session.nominate(steps, room.victims.assignments, evictions, suspended)
 
-    def _eviction(self, member: Member, preemptor: str, room: Room, *, shrinks: bool) -> EvictionDecided:
+    def _eviction(
+        self, member: Member, preemptor: str, room: Room, choice: Choice, *, shrinks: bool
+    ) -> EvictionDecided:
         session = self.session
         successor = room.successors.get(member.pod.uid)
         return session.record.eviction(
@@ -224,6 +227,7 @@ class EvictionAction(CycleAction, VictimRules):
             preemptor=preemptor,
             shrinks=shrinks,
             fits_on="" if successor is None else session.nodes.columns.names[successor.row],
+            choice=choice,
         )
 
     # Reasons.

@@ -96,7 +96,7 @@ def carried_terms(rules: PodRules) -> tuple[CarriedTerm, ...]:
 
 
 def carried_marks(rules: PodRules) -> tuple[str, ...]:
-    """Return the marks that a pod leaves whoever selects it, one for each of its terms and host ports."""
+    """Return the marks that a pod leaves whichever pod selects it, one for each of its terms and host ports."""
     return (*map(term_mark, carried_terms(rules)), *map(port_mark, rules.host_ports))
 
 

@@ -41,7 +41,7 @@ class GivenVolume:
 
 
 class VolumeSupply:
-    """See the module."""
+    """Volumes made beforehand, as a cycle gives them out and takes them back."""
 
     def __init__(self) -> None:
         self._free: dict[str, dict[str, PersistentVolume]] = {}

@@ -115,10 +115,10 @@ class NodeColumns:
 
         More in the zones: some devices are of several zones. Fewer: some are of none.
         """
-        found = self._shared_devices.get(row)
-        if found is None:
+        shared = self._shared_devices.get(row)
+        if shared is None:
             zones = self.zones
-            found = self._shared_devices[row] = tuple(
+            shared = self._shared_devices[row] = tuple(
                 name
                 for name, column in sorted(zones.resources.items())
                 if not is_native(name)
@@ -126,7 +126,7 @@ class NodeColumns:
                 and name in self.resources
                 and self.allocatable[row, self.resources[name]] != zones.allocatable[row, :, column].sum()
             )
-        return found
+        return shared
 
     def likeness(self, row: int, *, published: bool = False) -> object:
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same on the zones.

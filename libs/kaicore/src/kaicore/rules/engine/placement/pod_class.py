@@ -23,7 +23,7 @@ class PodClass(msgspec.Struct, frozen=True):
         key: identifies the class; equal on every machine.
         requests: what a node must have free for one of its pods, `pods: 1` included.
         aligned: what kubelets align of it.
-        counted: what the seed's counting rule looks at (evaluator `counting`).
+        counted: what the counting rule looks at (`kaicore.rules.numa.counting`).
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
         numa_policy: its own NUMA policy.
@@ -33,7 +33,7 @@ class PodClass(msgspec.Struct, frozen=True):
         volumes: what its pods' volumes ask of a node.
         flavors: what the flavors of its pods' queue ask of a node.
         marks: what one of its pods leaves on the node that it is charged to
-        (`kaicore.rules.engine.constraints.pod_marks`).
+            (`kaicore.rules.engine.constraints.pod_marks`).
     """
 
     key: str
@@ -99,9 +99,9 @@ def class_identity(pod: Pod) -> bytes:
         identity += _encoder.encode(pod.rules)
     if pod.malformed:
         identity += _encoder.encode(pod.malformed)
-    asked = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
+    annotations = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
     # Pods that ask for nothing keep the keys that are in the log already.
-    return identity if asked == [None, None] else identity + _encoder.encode(asked)
+    return identity if annotations == [None, None] else identity + _encoder.encode(annotations)
 
 
 def pod_class(pod: Pod, identity: bytes) -> PodClass:
@@ -130,7 +130,7 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
 
 
 def variant(
-    known: PodClass, selected: tuple[str, ...], volumes: VolumeDemand, flavors: FlavorDemand = ANY_FLAVOR
+    base: PodClass, selected: tuple[str, ...], volumes: VolumeDemand, flavors: FlavorDemand = ANY_FLAVOR
 ) -> PodClass:
     """Return the class of those pods of a class that these selections select and that have such volumes and flavors.
 
@@ -138,14 +138,14 @@ def variant(
     selection tells apart stay one class, whatever their labels. So it is with queues, and their flavors.
     """
     if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR:
-        return known
+        return base
     # Pods without flavors keep the keys that are in the log already.
-    said = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
-    digest = sha256(_encoder.encode(said)).hexdigest()[:8]
-    key = f"{known.key}{_VARIANT}{digest}"
+    parts = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
+    digest = sha256(_encoder.encode(parts)).hexdigest()[:8]
+    key = f"{base.key}{_VARIANT}{digest}"
     claims = sorted({*volumes.exclusive, *volumes.together})
-    marks = (*known.marks, *selected, *map(claim_mark, claims))
-    return msgspec.structs.replace(known, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks)
+    marks = (*base.marks, *selected, *map(claim_mark, claims))
+    return msgspec.structs.replace(base, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks)
 
 
 def base_key(key: str) -> str:

@@ -24,16 +24,16 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """What charging comes to on a row of one state; it keeps alive what it is found by the identity of."""
+    """What charging comes to on a row of one state; it keeps its arguments alive, which are looked up by identity."""
 
     requests: Amounts
-    asked: ZoneCharge
+    requested: ZoneCharge
     charge: ZoneCharge
     state: int
 
 
 class RowStates:
-    """The rows of a cycle's own columns; whoever changes one otherwise says so by `changed`."""
+    """The rows of a cycle's own columns; a row that is changed by other code is announced by `changed`."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
@@ -90,7 +90,7 @@ class RowStates:
         self._set(row, before.state)
 
     def changed(self, row: int) -> None:
-        """A row is not like before."""
+        """Forget the state of a row that was changed."""
         self._set(row, -1)
 
     def charge(self, row: int, requests: Amounts, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
@@ -98,7 +98,7 @@ class RowStates:
 
         Args:
             row: the node.
-            requests: what the pod takes of the node as a whole; not changed afterwards by anybody.
+            requests: what the pod takes of the node as a whole; never changed afterwards.
             charge: what it takes of its zones.
             releasing: it terminates already.
 

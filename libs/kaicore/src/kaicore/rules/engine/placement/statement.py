@@ -1,6 +1,6 @@
-"""What a simulation does to the nodes, and how it is taken back: placing, evicting and putting back, in any nesting.
+"""What a cycle does to the nodes, and how it is taken back: placing, evicting and putting back, in any nesting.
 
-Each step keeps how its node was before: two rows of numbers. Rolling back restores them, so it is exact whatever
+Each operation keeps how its node was before: two rows of numbers. Rolling back restores them, so it is exact whatever
 happened in between, also for memory, whose manager gives back otherwise than it takes.
 
 A victim that is put back is tried where it was first. A kubelet does not move a running pod, so "where it was" is not
@@ -50,7 +50,7 @@ class PodCharge:
         return self.row == other.row and self.charge.split == other.charge.split
 
 
-class _Kind(Enum):
+class _OperationKind(Enum):
     PLACE = "place"
     EVICT = "evict"
     STAY = "stay"
@@ -58,8 +58,8 @@ class _Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    kind: _Kind
+class _Operation:
+    kind: _OperationKind
     pod_charge: PodCharge
     before: Before
     #: Place of the eviction that a pod's staying takes back.
@@ -67,9 +67,9 @@ class _Step:
 
 
 class Statement:
-    """The steps of a simulation on a cycle's own columns.
+    """The operations of a cycle on its own columns, as in KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go.
 
-    A savepoint is the number of steps taken; a later one is void once an earlier one is rolled back to.
+    A savepoint is the number of operations taken; a later one is void once an earlier one is rolled back to.
     """
 
     def __init__(self, columns: NodeColumns) -> None:
@@ -77,44 +77,44 @@ class Statement:
         self.states = RowStates(columns)
         #: Every row that changed, in order, those that were put back included.
         self.touched: list[int] = []
-        self._steps: list[_Step] = []
-        #: The numbers of the steps on each row.
+        self._operations: list[_Operation] = []
+        #: The numbers of the operations on each row.
         self._of_row: dict[int, list[int]] = {}
 
     def savepoint(self) -> int:
         """Return where to roll back to later."""
-        return len(self._steps)
+        return len(self._operations)
 
     def rollback(self, savepoint: int) -> set[int]:
         """Undo everything since a savepoint; returns the rows that changed."""
-        undone = self._steps[savepoint:]
-        for step in reversed(undone):
-            row = step.pod_charge.row
-            self.states.restore(row, step.before)
-            if step.kind is not _Kind.LET_GO:
-                self.leave(step.pod_charge, sign=1 if step.kind is _Kind.EVICT else -1)
+        undone = self._operations[savepoint:]
+        for operation in reversed(undone):
+            row = operation.pod_charge.row
+            self.states.restore(row, operation.before)
+            if operation.kind is not _OperationKind.LET_GO:
+                self.leave(operation.pod_charge, sign=1 if operation.kind is _OperationKind.EVICT else -1)
             self._of_row[row].pop()
             self.touched.append(row)
-        del self._steps[savepoint:]
-        return {step.pod_charge.row for step in undone}
+        del self._operations[savepoint:]
+        return {operation.pod_charge.row for operation in undone}
 
     def place(self, pod_charge: PodCharge) -> PodCharge:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self.states.before(pod_charge.row)
         placed = self._charge(pod_charge)
         self.leave(placed)
-        self._take(_Step(_Kind.PLACE, placed, before))
+        self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
 
     def evict(self, pod_charge: PodCharge) -> None:
         """Take a pod off its node, as if it were gone."""
-        self._take(_Step(_Kind.EVICT, pod_charge, self.states.before(pod_charge.row)))
+        self._take(_Operation(_OperationKind.EVICT, pod_charge, self.states.before(pod_charge.row)))
         self._release(pod_charge)
         self.leave(pod_charge, sign=-1)
 
     def let_go(self, pod_charge: PodCharge) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
-        self._take(_Step(_Kind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
+        self._take(_Operation(_OperationKind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
         for sign, releasing in ((-1, False), (1, True)):
             self._columns.charge(pod_charge.row, pod_charge.requests, sign=sign, releasing=releasing)
         self._columns.zones.set_releasing(pod_charge.row, pod_charge.charge, releasing=True)
@@ -129,8 +129,9 @@ class Statement:
 
     def arrivals(self, row: int) -> tuple[Arrival, ...]:
         """Return the pods that were put on a row and may get other zones than predicted, in order."""
-        steps = (self._steps[number] for number in self._of_row.get(row, ()))
-        return tuple(step.pod_charge.arrival for step in steps if step.kind is _Kind.PLACE and step.pod_charge.arrival)
+        operations = (self._operations[number] for number in self._of_row.get(row, ()))
+        placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
+        return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
 
     def stays_put(self, pod_charge: PodCharge) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
@@ -147,33 +148,37 @@ class Statement:
         place = self._eviction(pod_charge)
         row, now = pod_charge.row, self.states.before(pod_charge.row)
         numbers = self._of_row[row]
-        cancelled = {step.cancels for number in numbers if (step := self._steps[number]).kind is _Kind.STAY} | {place}
+        cancelled = {
+            operation.cancels
+            for number in numbers
+            if (operation := self._operations[number]).kind is _OperationKind.STAY
+        } | {place}
         first = min(cancelled)
-        self.states.restore(row, self._steps[first].before)
+        self.states.restore(row, self._operations[first].before)
         for number in numbers[bisect_left(numbers, first) :]:
-            step = self._steps[number]
-            if step.kind is _Kind.EVICT:
+            operation = self._operations[number]
+            if operation.kind is _OperationKind.EVICT:
                 if number not in cancelled:
-                    self._release(step.pod_charge)
-            elif step.kind is _Kind.PLACE and not (
-                self._fits(step.pod_charge) and self._charge(step.pod_charge).same_place(step.pod_charge)
+                    self._release(operation.pod_charge)
+            elif operation.kind is _OperationKind.PLACE and not (
+                self._fits(operation.pod_charge) and self._charge(operation.pod_charge).same_place(operation.pod_charge)
             ):
                 self.states.restore(row, now)
                 return False
         self.leave(pod_charge)
-        self._take(_Step(_Kind.STAY, pod_charge, now, cancels=place))
+        self._take(_Operation(_OperationKind.STAY, pod_charge, now, cancels=place))
         return True
 
-    def _take(self, step: _Step) -> None:
-        self._of_row.setdefault(step.pod_charge.row, []).append(len(self._steps))
-        self._steps.append(step)
-        self.touched.append(step.pod_charge.row)
+    def _take(self, operation: _Operation) -> None:
+        self._of_row.setdefault(operation.pod_charge.row, []).append(len(self._operations))
+        self._operations.append(operation)
+        self.touched.append(operation.pod_charge.row)
 
     def _eviction(self, pod_charge: PodCharge) -> int:
         for number in reversed(self._of_row.get(pod_charge.row, ())):
-            step = self._steps[number]
-            if step.pod_charge.uid == pod_charge.uid:
-                if step.kind is _Kind.EVICT:
+            operation = self._operations[number]
+            if operation.pod_charge.uid == pod_charge.uid:
+                if operation.kind is _OperationKind.EVICT:
                     return number
                 break
         raise ValueError(f"pod {pod_charge.uid}: is not evicted from row {pod_charge.row}")

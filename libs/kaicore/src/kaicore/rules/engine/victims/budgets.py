@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, as far as they bear on whom a cycle may evict."""
+"""PodDisruptionBudgets: how many more pods a cycle may evict of those that are under one."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +22,7 @@ class Budgets:
         self._by_pod = by_pod or {}
 
     def copy(self) -> "Budgets":
-        """Return budgets of one's own."""
+        """Return budgets that a cycle can change."""
         return Budgets(self._allowed, self._by_pod)
 
     def take(self, members: Iterable[Member], *, sign: int = 1) -> None:
@@ -37,12 +37,12 @@ class Budgets:
 
     def refusing(self, members: Iterable[Member]) -> set[tuple[str, ...]]:
         """Return the budgets that do not let all of the pods be evicted; several together if a pod is under several."""
-        asked: dict[tuple[str, ...], int] = {}
+        evicted: dict[tuple[str, ...], int] = {}
         for member in members:
             budgets = self._by_pod.get(member.pod.uid, ())
             if budgets:
-                asked[budgets] = asked.get(budgets, 0) + 1
-        return {budgets for budgets, count in asked.items() if len(budgets) > 1 or self.allowed(budgets[0]) < count}
+                evicted[budgets] = evicted.get(budgets, 0) + 1
+        return {budgets for budgets, count in evicted.items() if len(budgets) > 1 or self.allowed(budgets[0]) < count}
 
     def allowed(self, budget: str) -> int:
         """Return how many more pods a budget lets be evicted."""

@@ -8,7 +8,7 @@ from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Workload
 
-#: Owners whose pods do not end for anybody's sake: one that is gone comes back at once, on the same node.
+#: Owners whose pods do not end to make room: a pod that is gone comes back at once, on the same node.
 _STAYING = frozenset({"DaemonSet", "Node"})
 
 

@@ -2,11 +2,11 @@
 
 Four figures, each above all that come after it:
 
-1. the rank of the priority among all who might go, times how bad the end is (`Ending`);
+1. the rank of the priority among all candidates, times how bad the end is (`Ending`);
 2. how many pods go;
 3. how much they hold: of each pod the largest part that it holds of what the largest node has of a resource, in
    ten-thousandths, rounded up. Pod slots do not count. So of two victims the smaller goes where both suffice;
-4. how many minutes they have run, up to `MOST_MINUTES` for those who go together.
+4. how many minutes they have run, up to `MOST_MINUTES` for pods that go together.
 
 What costs the same goes by name, first name first.
 """
@@ -14,6 +14,7 @@ What costs the same goes by name, first name first.
 from enum import IntEnum
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Amounts
 
 MOST_MINUTES = 2**16 - 1
@@ -38,7 +39,7 @@ class Ending(IntEnum):
 
 
 def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) -> int:
-    """Return the cost of those who go together.
+    """Return the cost of pods that go together.
 
     Args:
         rank: of the priority, 1 for the lowest; summed over the groups that they are of.
@@ -48,6 +49,13 @@ def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) ->
         minutes: that they have run, summed over the pods.
     """
     return rank * ending * _RANK + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
+
+
+def cost_parts(cost: int) -> EvictionCost:
+    """Return the figures of a cost, as the log records them."""
+    return EvictionCost(
+        rank=cost // _RANK, pods=cost % _RANK // POD, size=cost % POD // _SIZE, minutes=cost % _SIZE // _MINUTE
+    )
 
 
 def minutes_run(since: int, *, now: int) -> int:

@@ -1,4 +1,4 @@
-"""Failures that Jobs bear, as far as evictions count as such: no Job is to fail unseen by evictions of ours.
+"""Failures that Jobs bear: an eviction may count as one, and no Job is to fail unnoticed by our evictions.
 
 An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.kube.job_failures`). Each Job is an
 account: what its limit leaves, less the evictions that were decided and are not over yet. The Job may have counted one
@@ -40,25 +40,25 @@ class FailureAccounts:
     def take(self, members: Iterable[Member], *, sign: int = 1) -> None:
         """Count pods as evicted, or with `sign=-1` as not."""
         for member in members:
-            found = self._left_of(member.pod)
-            if found is not None:
-                self._taken[found.account] = self._taken.get(found.account, 0) + sign
+            borne = self._left_of(member.pod)
+            if borne is not None:
+                self._taken[borne.account] = self._taken.get(borne.account, 0) + sign
 
     def refuse(self, members: Iterable[Member]) -> bool:
         """Tell whether any Job would fail if all of the pods were evicted."""
-        asked: dict[str, int] = {}
+        evicted: dict[str, int] = {}
         for member in members:
-            found = self._left_of(member.pod)
-            if found is not None:
-                count = asked[found.account] = asked.get(found.account, 0) + 1
-                if self._taken.get(found.account, 0) + count > found.left:
+            borne = self._left_of(member.pod)
+            if borne is not None:
+                count = evicted[borne.account] = evicted.get(borne.account, 0) + 1
+                if self._taken.get(borne.account, 0) + count > borne.left:
                     return True
         return False
 
     def left(self, member: Member) -> int | None:
         """Return how many more failures a pod's Job bears now, at least -1; None where evictions do not count."""
-        found = self._left_of(member.pod)
-        return None if found is None else max(found.left - self._taken.get(found.account, 0), -1)
+        borne = self._left_of(member.pod)
+        return None if borne is None else max(borne.left - self._taken.get(borne.account, 0), -1)
 
 
 def failures_text(left: int | None) -> str:

@@ -126,7 +126,7 @@ class RoomSearch:
             if victims is None:
                 self.shortfall.groups = max(self.shortfall.groups, search.too_many)
                 return None
-            held = [part for victim_set in victims.victim_sets for part in victim_set.held_by(session)]
+            held = [part for victim_set in victims.victim_sets for part in victim_set.held_by(session.pods)]
             refusal = self._rules.exchange_refusal(self._requests, held)
             left_out: set[str] = set()
             if not refusal:
@@ -155,7 +155,7 @@ class RoomSearch:
             return False
         before = session.accounts.savepoint()
         admitted = True
-        for (workload, _), (group, held) in zip(victim_set.parts, victim_set.held_by(session), strict=True):
+        for (workload, _), (group, held) in zip(victim_set.parts, victim_set.held_by(session.pods), strict=True):
             admitted = admitted and self._may_go(workload, held)
             session.accounts.release(group, held)
         session.accounts.undo(before)
@@ -206,11 +206,11 @@ class RoomSearch:
         for group, request in self._requests:
             accounts.charge(group, request)
         for victim_set in victims.victim_sets:
-            for group, held in victim_set.held_by(session):
+            for group, held in victim_set.held_by(session.pods):
                 accounts.release(group, held)
         for victim_set in victims.victim_sets:
             savepoint, charged = future.statement.savepoint(), accounts.savepoint()
-            if not charge_all(accounts, victim_set.held_by(session)):
+            if not charge_all(accounts, victim_set.held_by(session.pods)):
                 accounts.undo(charged)
                 stuck.update(victim_set.groups)
                 continue

@@ -16,7 +16,7 @@ What an eviction costs, and which pods go together, is in `kaicore.rules.engine.
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.node_victims import NodeVictims
-from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
+from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
 from kaicore.rules.queues.refusals import QueueRefusal
@@ -39,10 +39,12 @@ class Victims:
     Attributes:
         assignments: where the preemptor's pods go.
         victim_sets: the pods that are evicted, in the order in which they were chosen.
+        choices: why each set was chosen.
     """
 
     assignments: tuple[Assignment, ...]
     victim_sets: tuple[VictimSet, ...]
+    choices: tuple[Choice, ...]
 
 
 def charge_all(accounts: CycleQueues, requests: GroupRequests) -> bool:
@@ -95,6 +97,7 @@ class VictimSearch:
         #: The limits that what is to start would exceed, as things stand.
         self._exceeded: tuple[Reason, ...] = ()
         self._victim_sets: list[VictimSet] = []
+        self._choices: list[Choice] = []
         self._groups: set[str] = set()
         #: By class, a heap of the rows where evicting may help: what it costs at least, and the place of its name.
         self._heaps: dict[str, list[tuple[int, int]]] = {}
@@ -124,7 +127,7 @@ class VictimSearch:
                 accounts.undo(charged)
                 statement.rollback(savepoint)
                 self._put_back(self._victim_sets)
-                self._victim_sets, self._groups, self._heaps = [], set(), {}
+                self._victim_sets, self._choices, self._groups, self._heaps = [], [], set(), {}
                 self._candidates.begin(self._own_groups)
         accounts.undo(before)
         return None
@@ -152,8 +155,9 @@ class VictimSearch:
             assignments.append(assignment)
         if not self._relieve_limits() or not self._rules_admit(assignments):
             return None
-        victim_sets = self._reprieve(assignments)
-        return Victims(tuple(assignments), tuple(victim_sets))
+        kept = self._reprieve(assignments)
+        victim_sets = tuple(self._victim_sets[index] for index in kept)
+        return Victims(tuple(assignments), victim_sets, tuple(self._choices[index] for index in kept))
 
     def _is_conceivable(self) -> bool:
         """Tell whether all would fit by whole nodes' amounts if every candidate were gone; if not, no search helps."""
@@ -180,26 +184,35 @@ class VictimSearch:
     def _relieve_limits(self) -> bool:
         """Evict until no limit is in the way, first the pods that cost least for what they relieve."""
         if self._exceeded:
-            for victim_set in self._relieving():
-                self._evict(victim_set)
+            for victim_set, choice in self._relieving():
+                self._evict(victim_set, choice)
                 if not self._exceeded:
                     break
         return not self._exceeded
 
-    def _relieving(self) -> Iterator[VictimSet]:
-        """Yield the pods that may go and relieve the limits, as things stand when each is asked for."""
+    def _relieving(self) -> Iterator[tuple[VictimSet, Choice]]:
+        """Yield the pods that may go and relieve the limits, as things stand when each is asked for, with why."""
         candidates = self._candidates
         members = sorted((one for on_row in candidates.on_row.values() for one in on_row.values()), key=name_of)
         victim_sets = [found for member in members if (found := candidates.victim_set(member)) is not None]
         relieving = [(one, relief) for one in victim_sets if (relief := self._relief(one))]
-        for victim_set, _ in sorted(relieving, key=lambda pair: (pair[0].cost * 1000 // pair[1], pair[0].key)):
+        relieving.sort(key=lambda pair: (pair[0].cost * 1000 // pair[1], pair[0].key))
+        for number, (victim_set, _) in enumerate(relieving, 1):
             first = victim_set.members[0]
             current = candidates.victim_set(first) if candidates.has(first) else None
             if current is not None and self._may_go(current):
-                yield current
+                yield current, self._choice_for_limit(current.cost, relieving[number:])
+
+    def _choice_for_limit(self, cost: int, others: Sequence[tuple[VictimSet, int]]) -> Choice:
+        """Return why pods were chosen to relieve a limit; the others are those that would be chosen next."""
+        chosen_for = f"queue/{self._exceeded[0].queue}"
+        if not others:
+            return Choice(cost, chosen_for)
+        following, _ = others[0]
+        return Choice(cost, chosen_for, f"pod/{following.members[0].pod.subject}", following.cost)
 
     def _relief(self, victim_set: VictimSet) -> int:
-        accounts, held_by = self._session.accounts, victim_set.held_by(self._session)
+        accounts, held_by = self._session.accounts, victim_set.held_by(self._session.pods)
         return sum(accounts.relief(group, held, self._exceeded) for group, held in held_by)
 
     # Evictions.
@@ -216,15 +229,16 @@ class VictimSearch:
         self.budgets |= session.budgets.refusing(victim_set.members)
         return False
 
-    def _evict(self, victim_set: VictimSet) -> None:
+    def _evict(self, victim_set: VictimSet, choice: Choice) -> None:
         session, statement = self._session, self._placer.statement
         for member in victim_set.members:
             statement.evict(session.pods.charge_of(member))
         self._candidates.take(victim_set)
-        for group, held in victim_set.held_by(session):
+        for group, held in victim_set.held_by(session.pods):
             session.accounts.release(group, held)
         session.count_eviction(victim_set.members)
         self._victim_sets.append(victim_set)
+        self._choices.append(choice)
         self._groups.update(victim_set.groups)
         if self._exceeded:
             self._exceeded = self._exceeded_limits()
@@ -254,7 +268,7 @@ class VictimSearch:
                         self._candidates.ban(victim_set.groups[0])
                 heapq.heappush(heap, (0, place))
                 continue
-            refused = self._evict_all(victim_sets)
+            refused = self._evict_all(victim_sets, self._choice_for_pod(member, cost, heap))
             if refused is not None:
                 self._candidates.ban(refused.groups[0])
                 heapq.heappush(heap, (0, place))
@@ -264,7 +278,16 @@ class VictimSearch:
                 return assignment
         return None
 
-    def _evict_all(self, victim_sets: Sequence[VictimSet]) -> VictimSet | None:
+    def _choice_for_pod(self, member: Member, cost: int, heap: Sequence[tuple[int, int]]) -> Choice:
+        """Return why evicting on a node was chosen; the heap has the other nodes."""
+        chosen_for = f"pod/{member.pod.subject}"
+        if not heap:
+            return Choice(cost, chosen_for)
+        least, place = heap[0]
+        node = self._placer.statement.columns.names[self._row_of_place[place]]
+        return Choice(cost, chosen_for, f"node/{node}", least)
+
+    def _evict_all(self, victim_sets: Sequence[VictimSet], choice: Choice) -> VictimSet | None:
         """Evict, each only if it still may go after those before it; returns the first that may not."""
         for victim_set in victim_sets:
             first = victim_set.members[0]
@@ -276,7 +299,7 @@ class VictimSearch:
             if not {one.pod.uid for one in current.members} <= {one.pod.uid for one in victim_set.members}:
                 # The group has no more single pods to spare: what this node takes has to be worked out again.
                 return None
-            self._evict(current)
+            self._evict(current, replace(choice, cost=current.cost))
         return None
 
     # Victims that can stay.
@@ -304,8 +327,12 @@ class VictimSearch:
             placer.statement.leave(assignment.pod_charge)
         return admitted
 
-    def _reprieve(self, assignments: Sequence[Assignment]) -> list[VictimSet]:
-        """Put back the victims that are not needed, the dearest first, on the zones that they have; return the rest."""
+    def _reprieve(self, assignments: Sequence[Assignment]) -> list[int]:
+        """Put back the victims that are not needed, the dearest first, on the zones that they have.
+
+        Returns:
+            the numbers of the sets that are needed, in order.
+        """
         session = self._session
         put_back: set[int] = set()
         ended: set[str] = set()
@@ -315,7 +342,9 @@ class VictimSearch:
             if victim_set.shrinks and not ended.isdisjoint(victim_set.groups):
                 continue
             before = session.accounts.savepoint()
-            if charge_all(session.accounts, victim_set.held_by(session)) and self._stay_put(victim_set, assignments):
+            if charge_all(session.accounts, victim_set.held_by(session.pods)) and self._stay_put(
+                victim_set, assignments
+            ):
                 session.count_eviction(victim_set.members, sign=-1)
                 self._candidates.put_back(victim_set)
                 put_back.add(index)
@@ -323,7 +352,7 @@ class VictimSearch:
             session.accounts.undo(before)
             if not victim_set.shrinks:
                 ended.update(victim_set.groups)
-        return [victim_set for index, victim_set in enumerate(self._victim_sets) if index not in put_back]
+        return [index for index in range(len(self._victim_sets)) if index not in put_back]
 
     def _stay_put(self, victim_set: VictimSet, assignments: Sequence[Assignment]) -> bool:
         """Take the eviction of a whole set back, if everything else can be as it is."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
@@ -30,14 +30,31 @@ class VictimSet:
         """Order in which sets are preferred: by cost, equal ones by name."""
         return self.cost, *name_of(self.members[0])
 
-    def held_by(self, session: Session) -> list[tuple[Group, Amounts]]:
+    def held_by(self, pods: CyclePods) -> list[tuple[Group, Amounts]]:
         """Return what the pods hold, by group."""
-        return [(workload.group, session.pods.requests_of(members)) for workload, members in self.parts]
+        return [(workload.group, pods.requests_of(members)) for workload, members in self.parts]
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Keys of the groups that the pods are of."""
         return tuple(workload.group.key for workload, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Why a search chose a set.
+
+    Attributes:
+        cost: the set's.
+        chosen_for: what it makes room for, as `EvictionDecided` has it.
+        runner_up: what came next, as `EvictionDecided` has it; empty if nothing did.
+        runner_up_cost: what that costs at least.
+    """
+
+    cost: int
+    chosen_for: str
+    runner_up: str = ""
+    runner_up_cost: int = 0
 
 
 def name_of(member: Member) -> tuple[str, str, str]:

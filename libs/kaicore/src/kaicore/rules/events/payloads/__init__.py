@@ -19,6 +19,7 @@ from kaicore.rules.events.payloads.constraints import (
 )
 from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, WatcherStarted
 from kaicore.rules.events.payloads.decisions import (
+    EvictionCost,
     EvictionDecided,
     HealRequested,
     NodeCharged,
@@ -57,6 +58,7 @@ __all__ = [
     "ClassPending",
     "ConfigRecorded",
     "CycleCompleted",
+    "EvictionCost",
     "EvictionDecided",
     "EvictionFailed",
     "FlavorDeleted",

@@ -38,7 +38,7 @@ class PlacementObserved(Payload, frozen=True):
     """What a pod really holds on its node.
 
     Attributes:
-        source: `exporter` (podresources of the node's kubelet) or `annotation` (somebody else's record on the pod).
+        source: `exporter` (podresources of the node's kubelet) or `annotation` (another program's record on the pod).
     """
 
     uid: str
