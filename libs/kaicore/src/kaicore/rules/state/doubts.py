@@ -4,7 +4,7 @@ A pod that has run for a while is taken to stay in the moment in which another o
 seconds, some end in that moment, and their kubelet frees what they hold before the API tells it (decision 0112).
 """
 
-from kaicore.rules.engine.constraints.doubts import Ending
+from kaicore.rules.engine.constraints.doubts import EndingPods
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.early_release import LAG_US
@@ -48,7 +48,7 @@ class StateDoubts:
             if self._is_open(entry)
         )
 
-    def ending(self, row: int) -> Ending:
+    def ending(self, row: int) -> EndingPods:
         """See `OpenMatters`."""
         zones = int(self._state.columns.zones.zone_count[row])
         amounts: dict[str, list[int]] = {}
@@ -61,7 +61,7 @@ class StateDoubts:
                     amounts.setdefault(resource, [0] * zones)[zone] += amount
                 ends.append(entry.started_at + YOUNG_US)
         until = min((at for at in ends if at > self._now), default=0)
-        return Ending({resource: tuple(figures) for resource, figures in sorted(amounts.items())}, until)
+        return EndingPods({resource: tuple(figures) for resource, figures in sorted(amounts.items())}, until)
 
     def _is_open(self, entry: PodEntry) -> bool:
         """Tell whether a pod was decided on and nobody has observed what its kubelet gave it, but may yet.

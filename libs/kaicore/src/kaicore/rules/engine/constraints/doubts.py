@@ -11,7 +11,7 @@ from kaicore.rules.numa.zones import NodeZones
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndingPods:
     """What the pods of a node hold that may end at any moment.
 
     Attributes:
@@ -31,7 +31,7 @@ class OpenMatters(Protocol):
         """Return the pods of a row whose zones nobody has observed yet, in the order of the decisions."""
         ...
 
-    def ending(self, row: int) -> Ending:
+    def ending(self, row: int) -> EndingPods:
         """Return what may end on a row, besides those."""
         ...
 
@@ -47,7 +47,7 @@ class Doubts:
         self._matters = matters
         self._statement = statement
         self._arrivals: dict[int, tuple[Arrival, ...]] = {}
-        self._ending: dict[int, Ending] = {}
+        self._ending: dict[int, EndingPods] = {}
         self._answers: dict[object, bool] = {}
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
