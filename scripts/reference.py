@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 import kai_api.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
+import reasons_reference
 from kai_api.kept_states import KeptStates
 from kai_api.main import ApiSettings
 from kai_apiserver.settings import ApiServerSettings
@@ -34,11 +35,14 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
 from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.kube.kinds import KINDS
+from kaicore.kube.resources import Resource
 from kaicore.ledger.feed.metrics import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import ServiceSettings
 from prometheus_client import CollectorRegistry
@@ -79,6 +83,8 @@ def sentence(text: str) -> str:
 
 def type_name(hint: object) -> str:
     """A type as a reader says it: `int`, `str or none`, `list of Reason`."""
+    if hint == Reason:
+        return "[Reason](reasons.md)"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return type_name(arguments[0])
@@ -257,11 +263,35 @@ def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
 
 
 #: The page's name and the function that writes it.
+def kinds() -> str:
+    """Every kind that is recorded, from the table of kinds."""
+    rows = []
+    for kind in KINDS:
+        name, _, _ = kind.name.partition(".")
+        resource = kind.resource
+        facts = f"`{kind.observed.__name__}`, `{kind.deleted.__name__}`"
+        scope = "namespaced" if resource.namespaced else "cluster"
+        optional = "" if isinstance(resource, Resource) else "where it is served"
+        rows.append(
+            [name, resource.group or "core", ", ".join(resource.versions), scope, facts, f"`{kind.key}`", optional]
+        )
+    return f"""# Kinds
+
+Every kind of objects that the watcher follows, in this order. Each is one row of the table in `kaicore.kube.kinds`; of
+several versions the first that is served is read. A version of an object that says something new is recorded as the
+first of the two [events](events.md), its end as the second, both on the stream in the last column but one.
+
+{table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
+"""
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "kinds": kinds,
     "commands": commands,
     "settings": settings,
     "events": events,
     "metrics": metrics,
+    "reasons": reasons_reference.reasons,
 }
 
 

@@ -1,7 +1,6 @@
 """Pods that wait a moment, because nobody has observed yet what others hold, or because others may end."""
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
@@ -55,9 +54,9 @@ def beside_an_unobserved_pod(*, observing: bool = True) -> tuple[Node, Pod, Pod]
 def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone() -> None:
     node, unobserved, late = beside_an_unobserved_pod()
     assert not node.is_placed(late)
-    assert node.reasons(late) == [Code.NOT_OBSERVED_YET]
+    assert node.reasons(late) == ["NotObservedYet"]
     (told,) = [reason for item in node.state.reasons.values() for one in item.values() for reason in one.reasons]
-    assert "just starting or ending" in render(told)
+    assert "just starting or ending" in str(told)
     stirred = node.state.stirred
     node.observe(unobserved, "node-1")
     assert node.state.stirred > stirred, "a cycle is due"

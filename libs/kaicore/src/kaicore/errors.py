@@ -7,7 +7,7 @@ KaiError
 │       └── AbsurdQuantity   a quantity that is larger than is believed
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
-│   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
+│   ├── StaleExpectation     a conditional append as a whole was stale: a stream has moved on
 │   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
 │   ├── EventsRetired        the events asked for were detached with an old month; a snapshot must lead past them
 │   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event

@@ -10,8 +10,7 @@ be two of them: every decision is carried out once and has one outcome. `docs/ex
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,30 +21,22 @@ from kaicore.errors import (
     IdempotencyConflict,
     InvalidObject,
     KaiError,
-    LogUnavailable,
 )
-from kaicore.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.client import KubeClient
 from kaicore.kube.resources import PODS
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.feed.observer import FeedObserver
-from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
-from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
+from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.together import run_together
+from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
 from kai_binder.claims import Claims
-from kai_binder.evictions import (
-    EvictionAttempt,
-    condition_document,
-    condition_path,
-    eviction_document,
-    eviction_path,
-)
+from kai_binder.evicting import Evicting
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
 from kai_binder.outcomes import outcome_unit
@@ -161,8 +152,16 @@ class Binder:
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
-        self._evictions: asyncio.Queue[PodEviction] = asyncio.Queue()
-        self._outbox = Outbox(log, cluster, observer=self, retry_s=self._options.retry_s)
+        self._recorder = Recorder(
+            log,
+            cluster,
+            context=context,
+            condition=LOG,
+            on_dropped=self._dropped,
+            options=RecorderOptions(retry_s=self._options.retry_s, flush_s=self._options.flush_s),
+        )
+        self._outbox = self._recorder.outbox
+        self._evicting = self._new_evicting()
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         self._side_writes = SideWrites(
             client,
@@ -172,6 +171,18 @@ class Binder:
         )
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
+    def _new_evicting(self) -> Evicting:
+        return Evicting(
+            self._client,
+            self._outbox,
+            patience_s=self._options.evict_give_up_s,
+            is_open=self._is_open,
+            clock=self._clock,
+            jitter=self._jitter,
+            metrics=self._metrics,
+            log=self._context.log,
+        )
+
     async def run(self) -> None:
         """Bind until the service is to stop.
 
@@ -180,8 +191,11 @@ class Binder:
             UnknownEvent: a newer kai-ledger has written to the log.
             ConfigurationError: the API server or the log cannot be reached like this.
         """
-        projection = await self._patiently(LOG, self._recall)
-        if projection is None or await self._patiently(API, lambda: self._client.get("/version")) is None:
+        retry_s = self._options.retry_s
+        projection = await until_answered(self._context, LOG, self._recall, retry_s=retry_s)
+        if projection is None:
+            return
+        if await until_answered(self._context, API, lambda: self._client.get("/version"), retry_s=retry_s) is None:
             return
         self._projection, self._snapshot_at = projection, projection.position
         self._context.log.info("decisions recalled", position=projection.position, open=len(projection.bindings))
@@ -194,24 +208,14 @@ class Binder:
         self._tell_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)
-        appending = asyncio.ensure_future(self._outbox.run())
-        try:
-            await run_together(
-                self._context.stopping,
-                self._joined(appending),
-                self._follow(),
-                self._side_writes.run(),
-                *(self._evict() for _ in range(self._options.evictions)),
-                *(self._work() for _ in range(self._options.concurrency)),
-            )
-            flushed = asyncio.ensure_future(self._outbox.flushed())
-            await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
-            flushed.cancel()
-            # Also where the log has not moved on: what was written since is in it.
-            await self._save_snapshot()
-        finally:
-            appending.cancel()
-            await asyncio.wait([appending])
+        await self._recorder.run_with(
+            self._follow(),
+            self._side_writes.run(),
+            *(self._evicting.work() for _ in range(self._options.evictions)),
+            *(self._work() for _ in range(self._options.concurrency)),
+        )
+        # Also where the log has not moved on: what was written since is in it.
+        await self._save_snapshot()
 
     # From the log to the lanes.
 
@@ -252,7 +256,7 @@ class Binder:
         if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, PodEviction):
-            self._evictions.put_nowait(work)
+            self._evicting.add(work)
         elif isinstance(work, Nomination):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
@@ -285,10 +289,7 @@ class Binder:
     async def _save_snapshot(self) -> None:
         snapshot = self._projection.snapshot()
         self._snapshot_at = snapshot.position
-        try:
-            await self._log.save_snapshot(self._cluster, snapshot)
-        except LogUnavailable as error:
-            self._context.log.warning("no snapshot saved", error=str(error))
+        await self._recorder.save(snapshot)
 
     # From the lanes to the API server, and to the outbox.
 
@@ -321,8 +322,8 @@ class Binder:
             )
         return failed
 
-    def _is_open(self, binding: PodBinding) -> bool:
-        return self._projection.is_open(binding)
+    def _is_open(self, work: PodBinding | PodEviction) -> bool:
+        return self._projection.is_open(work)
 
     async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:
         """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
@@ -371,74 +372,7 @@ class Binder:
             raise ClusterUnavailable(str(error)) from error
         attempt.found(pod, elapsed_s=asyncio.get_running_loop().time() - begun)
 
-    async def _evict(self) -> None:
-        """Carry evictions out, one after another."""
-        while True:
-            eviction = await self._evictions.get()
-            outcome = await self._bring_about(eviction)
-            if outcome is None:
-                self._metrics.eviction("dropped")
-                continue
-            result = "evicted"
-            if isinstance(outcome, EvictionFailed):
-                result = "gone" if outcome.gone else "failed"
-            self._metrics.eviction(result)
-            self._context.log.info("eviction", pod=eviction.subject, node=eviction.decision.node, result=result)
-            await self._outbox.put([outcome_unit(eviction, outcome, now=self._clock())])
-
-    async def _bring_about(self, eviction: PodEviction) -> PodEvicted | EvictionFailed | None:
-        """Bring an eviction to its outcome; None when the log says meanwhile that nothing is left to do about it."""
-        clock = asyncio.get_running_loop().time
-        attempt = EvictionAttempt(eviction, patience_s=self._options.evict_give_up_s)
-        begun = clock()
-        while attempt.outcome is None and self._projection.is_open(eviction):
-            if delay_s := attempt.delay_s(self._jitter()):
-                await asyncio.sleep(delay_s)
-            try:
-                await self._client.post(eviction_path(eviction), eviction_document(eviction))
-                attempt.evicted()
-                await self._tell_why(eviction)
-            except (ApiStatus, ClusterUnavailable) as error:
-                attempt.failed(error, elapsed_s=clock() - begun)
-        return attempt.outcome
-
-    async def _tell_why(self, eviction: PodEviction) -> None:
-        """Say on an evicted pod why; afterwards, for the API server says something less telling as it evicts it."""
-        if eviction.condition:
-            document = condition_document(eviction, now=self._clock())
-            with suppress(ApiStatus, ClusterUnavailable):
-                await self._client.patch(condition_path(eviction), document, content_type=STRATEGIC_MERGE_PATCH)
-
-    # Around.
-
-    async def _joined(self, appending: "asyncio.Future[None]") -> None:
-        await asyncio.wait([appending])
-        await appending
-
-    async def _patiently(self, condition: str, ask: Callable[[], Awaitable[_T]]) -> _T | None:
-        while not self._context.stopping.is_set():
-            try:
-                answer = await ask()
-            except (LogUnavailable, ClusterUnavailable, ApiStatus) as error:
-                self._context.health.unmet(condition, str(error))
-                self._context.log.warning(f"{condition} does not answer", error=str(error))
-                await self._context.sleep(self._options.retry_s)
-            else:
-                self._context.health.met(condition)
-                return answer
-        return None
-
-    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
-        """See `OutboxObserver.appended`."""
-        self._context.health.met(LOG)
-
-    def unavailable(self, error: LogUnavailable) -> None:
-        """See `OutboxObserver.unavailable`."""
-        if self._context.health.conditions[LOG] is None:
-            self._context.log.warning("log does not answer", error=str(error))
-        self._context.health.unmet(LOG, str(error))
-
-    def dropped(self, unit: Unit, error: KaiError) -> None:
+    def _dropped(self, unit: Unit, error: KaiError) -> None:
         """See `OutboxObserver.dropped`."""
         subject = unit.events[0].subject
         if isinstance(error, IdempotencyConflict):

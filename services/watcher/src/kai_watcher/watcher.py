@@ -17,29 +17,25 @@ from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, Log
 from kaicore.kube.client import KubeClient
 from kaicore.kube.facts import Facts, said_again
 from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import KINDS, POD, TOPOLOGY
-from kaicore.kube.normalize_fields import changed_at
-from kaicore.kube.normalize_topology import zone_resources
-from kaicore.kube.objects import TopologyObject
+from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import Reflector, ReflectorOptions
-from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen, Relist
+from kaicore.kube.reflector_core import Change, ObjectGone, Relist
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.node_charged import charging
-from kaicore.rules.events.payloads import PodDeleted, PodObserved, PodRejected
-from kaicore.rules.numa.pod_policy import malformed_annotations
+from kaicore.rules.events.payloads import PodObserved, PodRejected
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.together import run_together
+from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
 from kai_watcher.claim import claim
 from kai_watcher.decided import undecided
+from kai_watcher.findings import Findings
 from kai_watcher.first_lists import FirstLists
 from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.optional_resources import follow_optional
-from kai_watcher.said_once import SaidOnce
 
 #: Conditions of readiness.
 LOG, API, LISTS = "log", "api", "lists"
@@ -107,12 +103,11 @@ class Watcher:
         self._options = options or WatcherOptions()
         self._facts = Facts(cluster)
         self._first_lists = FirstLists(kind.name for kind in KINDS)
+        self._findings = Findings(metrics, context.log)
+        self._recorder: Recorder
         self._outbox: Outbox
         # Units that are known but not in the outbox yet.
         self._in_hand = 0
-        #: What was said of pods' annotations, by uid.
-        self._malformed: dict[str, tuple[str, ...]] = {}
-        self._lost_parts = SaidOnce()
         # Kinds whose last request failed.
         self._failing: dict[str, str] = {}
         # The last position that we know of.
@@ -131,39 +126,30 @@ class Watcher:
         options, expect = self._options, await self._begin()
         if expect is None:
             return
-        self._outbox = Outbox(
+        self._recorder = Recorder(
             self._log,
             self._cluster,
-            observer=self,
+            context=self._context,
+            condition=LOG,
+            on_appended=self._appended,
+            on_dropped=self._dropped,
             expect=expect,
-            batch=options.batch,
-            limit=options.buffer,
-            retry_s=options.log_retry_s,
+            options=RecorderOptions(
+                batch=options.batch, limit=options.buffer, retry_s=options.log_retry_s, flush_s=options.flush_s
+            ),
         )
+        self._outbox = self._recorder.outbox
         self._metrics.pending(lambda: self._outbox.pending)
         for kind, known in self._facts.known.items():
             self._metrics.objects(kind, known.__len__)
-        appending = asyncio.ensure_future(self._outbox.run())
         try:
-            await run_together(
-                self._context.stopping,
-                self._joined(appending),
-                *(self._follow_kind(kind) for kind in KINDS),
-                self._save_snapshots(),
-            )
-            await self._end(appending)
+            await self._recorder.run_with(*(self._follow_kind(kind) for kind in KINDS), self._save_snapshots())
         except StaleExpectation:
             self._context.log.error("another watcher has claimed the cluster", cluster=self._cluster)
             raise
-        finally:
-            appending.cancel()
-            await asyncio.wait([appending])
+        await self._save_snapshot()
 
     # The parts that run together.
-
-    async def _joined(self, appending: "asyncio.Future[None]") -> None:
-        await asyncio.wait([appending])
-        await appending
 
     async def _follow_kind(self, kind: Kind[ObjectT]) -> None:
         if isinstance(kind.resource, OptionalResource):
@@ -220,15 +206,12 @@ class Watcher:
             try:
                 unit = self._facts.translate(kind, change, now=now, lost=lost.append)
             except InvalidObject as error:
-                self._metrics.refused(kind.name)
-                self._context.log.warning("object refused", kind=kind.name, error=str(error))
+                self._findings.refused(kind, error)
                 continue
-            self._note_lost(kind.name, change, lost)
-            if kind.name == TOPOLOGY.name:
-                self._note_topology(change, now)
+            self._findings.read(kind, change, lost, now=now)
             if unit is not None:
                 units.append(unit)
-                self._note_pod(unit)
+                self._findings.recorded(unit)
         # Cancelled while it waits for the log or for room, this leaves a trace: what is known must not be saved then.
         self._in_hand += len(units)
         if arrivals := self._facts.take_arrivals():
@@ -263,46 +246,6 @@ class Watcher:
         self._context.health.met(LISTS)
         self._context.log.info("all kinds listed", pods_that_wait=len(held))
 
-    def _note_lost(self, kind: str, change: Change[ObjectT], lost: Sequence[InvalidObject]) -> None:
-        """Say once of each object which of its parts make no sense and were left out."""
-        if isinstance(change, ObjectGone):
-            self._lost_parts.forget(kind, change.key)
-        elif isinstance(change, ObjectSeen):
-            metadata = change.object.metadata
-            key = ObjectKey(metadata.namespace, metadata.name)
-            for line in self._lost_parts.news(kind, key, tuple(map(str, lost))):
-                self._metrics.lost_part(kind)
-                self._context.log.warning("part of an object left out", kind=kind, error=line)
-
-    def _note_pod(self, unit: Unit) -> None:
-        """Say once of each pod what makes no sense in it; what comes of it the scheduler tells."""
-        match unit.events[0].payload:
-            case PodObserved(pod):
-                self._metrics.topology_lag.pod(pod)
-                problems = tuple(malformed_annotations(pod))
-                said = (*filter(None, [pod.malformed]), *map(str, problems))
-                if said and said != self._malformed.get(pod.uid):
-                    self._malformed[pod.uid] = said
-                    if pod.malformed:
-                        self._metrics.refused(POD.name)
-                        self._context.log.warning("malformed pod", pod=pod.subject, error=pod.malformed)
-                    for error in problems:
-                        self._metrics.malformed(error.field)
-                        self._context.log.warning("malformed annotation", error=str(error))
-            case PodDeleted(uid):
-                self._metrics.topology_lag.pod_gone(uid)
-                self._malformed.pop(uid, None)
-            case _:
-                pass
-
-    def _note_topology(self, change: Change[ObjectT], now: int) -> None:
-        if isinstance(change, ObjectSeen) and isinstance(change.object, TopologyObject):
-            meta = change.object.metadata
-            resources = zone_resources(change.object)
-            self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
-        elif isinstance(change, ObjectGone):
-            self._metrics.topology_ages.gone(change.key.name)
-
     async def _save_snapshot(self) -> None:
         """Save what is known, unless the log does not have all of it yet."""
         if self._outbox.pending or self._in_hand or not self._first_lists.complete:
@@ -310,56 +253,33 @@ class Watcher:
         snapshot = snapshot_of(self._facts, position=self._position)
         self._since_snapshot = 0
         self._snapshot_due.clear()
-        try:
-            await self._log.save_snapshot(self._cluster, snapshot)
-        except LogUnavailable as error:
-            self._context.log.warning("no snapshot saved", error=str(error))
+        await self._recorder.save(snapshot)
 
-    # Beginning and end.
+    # The beginning.
 
     async def _begin(self) -> dict[str, int] | None:
         """Claim the cluster and recall its facts; None when the service is to stop before that."""
-        claimed = await self._patiently(
+        claimed = await self._answered(
             lambda: claim(self._log, self._cluster, instance=self._instance, now=self._clock())
         )
         if claimed is None:
             return None
-        facts = await self._patiently(lambda: recall(self._log, self._cluster, upto=claimed.position))
+        facts = await self._answered(lambda: recall(self._log, self._cluster, upto=claimed.position))
         if facts is None:
             return None
         self._facts, self._position = facts, claimed.position
-        self._context.health.met(LOG)
         known = {kind: len(objects) for kind, objects in facts.known.items()}
         self._context.log.info("claimed", instance=self._instance, position=claimed.position, known=known)
         return claimed.expect
 
-    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
-        while not self._context.stopping.is_set():
-            try:
-                return await ask()
-            except LogUnavailable as error:
-                self.unavailable(error)
-                await self._context.sleep(self._options.log_retry_s)
-        return None
-
-    async def _end(self, appending: "asyncio.Future[None]") -> None:
-        flushed = asyncio.ensure_future(self._outbox.flushed())
-        await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
-        flushed.cancel()
-        if appending.done():
-            await appending
-        if self._outbox.pending:
-            self._context.log.warning("stopped before the log had everything", pending=self._outbox.pending)
-        await self._save_snapshot()
-
     # What the outbox tells.
 
-    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
+    async def _answered(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
+        return await until_answered(self._context, LOG, ask, retry_s=self._options.log_retry_s)
+
+    def _appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """See `OutboxObserver.appended`."""
         self._metrics.appended(seconds)
-        if self._context.health.conditions[LOG]:
-            self._context.health.met(LOG)
-            self._context.log.info("log answers again", pending=self._outbox.pending)
         before = self._position
         again = []
         for unit, outcome in zip(units, outcomes, strict=True):
@@ -378,13 +298,7 @@ class Watcher:
         if self._since_snapshot >= self._options.snapshot_every:
             self._snapshot_due.set()
 
-    def unavailable(self, error: LogUnavailable) -> None:
-        """See `OutboxObserver.unavailable`."""
-        if not self._context.health.conditions[LOG]:
-            self._context.log.warning("log does not answer", error=str(error))
-        self._context.health.unmet(LOG, str(error))
-
-    def dropped(self, unit: Unit, error: KaiError) -> None:
+    def _dropped(self, unit: Unit, error: KaiError) -> None:
         """See `OutboxObserver.dropped`."""
         self._metrics.dropped()
         self._context.log.error("fact cannot be recorded", subject=unit.events[0].subject, error=str(error))

@@ -96,10 +96,11 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         scheduler_name: pods with this `spec.schedulerName` are ours.
         numa: whether NUMA zones are looked at at all.
-        ignore_list: resources that zones report but the kubelets do not align (seed: `ignoreList`).
+        ignore_list: resources that zones report but the kubelets do not align (KAI-Scheduler v0.17: `ignoreList`).
         kubelets: settings of kubelets that they do not publish; of several that match a node, each is applied.
-        evaluator: `kubelet` predicts exactly; `counting` is the seed's one rule, kept to compare with.
-        reconstruct_available: free is allocatable less known placements (Appendix A); otherwise the exporter's figure.
+        evaluator: `kubelet` predicts exactly; `counting` is one rule for all, kept to compare with.
+        reconstruct_available: free is allocatable less known placements (`kaicore.rules.numa.columns`); otherwise the
+            exporter's figure.
         wait_for_observation: pods that are bound to zones keep off nodes where nothing tells what some pod holds.
         placement_strategy: see `PlacementStrategy`; of pods that ask for devices, and of the others unless they have
             one of their own.

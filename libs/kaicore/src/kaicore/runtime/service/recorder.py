@@ -1,0 +1,160 @@
+"""What a service does with its outbox: ask patiently before it begins, append beside its work, flush in the end.
+
+The outbox (`kaicore.ledger.log.outbox`) appends. Here it becomes part of a service: the service's health says whether
+the log answers, and a service that stops gives the log some seconds to take what it does not have yet.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable
+from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.port import EventLog, Snapshot
+from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.runtime.service.process import ServiceContext
+from kaicore.runtime.service.together import run_together
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderOptions:
+    """How a recorder works.
+
+    Attributes:
+        batch: units per append at most.
+        limit: units that may wait for the log before `Outbox.put` waits.
+        retry_s: how long a log that did not answer is left alone.
+        flush_s: how long the log is given, in the end, to take what it does not have yet.
+    """
+
+    batch: int = 1000
+    limit: int = 20_000
+    retry_s: float = 1.0
+    flush_s: float = 5.0
+
+
+class Recorder:
+    """An outbox that runs as long as its service does."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        cluster: str,
+        *,
+        context: ServiceContext,
+        condition: str,
+        on_dropped: Callable[[Unit, KaiError], None],
+        on_appended: Callable[[Sequence[Unit], Sequence[UnitOutcome], float], None] | None = None,
+        expect: Mapping[str, int] | None = None,
+        options: RecorderOptions | None = None,
+    ) -> None:
+        """Args:
+        log: to append to.
+        cluster: whose log.
+        context: the service.
+        condition: the condition of the service's health that is met while the log answers.
+        on_dropped: see `OutboxObserver.dropped`.
+        on_appended: see `OutboxObserver.appended`.
+        expect: stream versions that must hold for anything to be appended.
+        options: how to work.
+        """
+        self._log = log
+        self._cluster = cluster
+        self._context = context
+        self._condition = condition
+        self._on_dropped = on_dropped
+        self._on_appended = on_appended
+        self._options = options or RecorderOptions()
+        self.outbox = Outbox(
+            log,
+            cluster,
+            observer=self,
+            expect=expect,
+            batch=self._options.batch,
+            limit=self._options.limit,
+            retry_s=self._options.retry_s,
+        )
+
+    async def run_with(self, *bodies: Coroutine[Any, Any, None]) -> None:
+        """Append while bodies run, until one of them ends or the service is to stop; then flush.
+
+        Raises what the first body that failed raised, or what `Outbox.run` raised.
+        """
+        appending = asyncio.ensure_future(self.outbox.run())
+        try:
+            await run_together(self._context.stopping, _joined(appending), *bodies)
+            await self._flush(appending)
+        finally:
+            appending.cancel()
+            await asyncio.wait([appending])
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Save a snapshot; without it the next start takes longer, no more."""
+        try:
+            await self._log.save_snapshot(self._cluster, snapshot)
+        except LogUnavailable as error:
+            self._context.log.warning("snapshot not saved", position=snapshot.position, error=str(error))
+
+    async def _flush(self, appending: "asyncio.Future[None]") -> None:
+        flushed = asyncio.ensure_future(self.outbox.flushed())
+        await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
+        flushed.cancel()
+        if appending.done():
+            await appending
+        if self.outbox.pending:
+            self._context.log.warning("stopped before the log had everything", pending=self.outbox.pending)
+
+    def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
+        """See `OutboxObserver.appended`."""
+        if self._context.health.conditions[self._condition]:
+            self._context.log.info("log answers again", pending=self.outbox.pending)
+        self._context.health.met(self._condition)
+        if self._on_appended is not None:
+            self._on_appended(units, outcomes, seconds)
+
+    def unavailable(self, error: LogUnavailable) -> None:
+        """See `OutboxObserver.unavailable`."""
+        _unmet(self._context, self._condition, error)
+
+    def dropped(self, unit: Unit, error: KaiError) -> None:
+        """See `OutboxObserver.dropped`."""
+        self._on_dropped(unit, error)
+
+
+async def until_answered(
+    context: ServiceContext, condition: str, ask: Callable[[], Awaitable[_T]], *, retry_s: float
+) -> _T | None:
+    """Ask the log or an API server until it answers; None when the service is to stop before that.
+
+    Args:
+        context: the service.
+        condition: the condition of its health that is met by an answer.
+        ask: the question; it is asked again after LogUnavailable, ClusterUnavailable and ApiStatus.
+        retry_s: seconds between two times.
+    """
+    while not context.stopping.is_set():
+        try:
+            answer = await ask()
+        except (LogUnavailable, ClusterUnavailable, ApiStatus) as error:
+            _unmet(context, condition, error)
+            await context.sleep(retry_s)
+        else:
+            context.health.met(condition)
+            return answer
+    return None
+
+
+def _unmet(context: ServiceContext, condition: str, error: KaiError) -> None:
+    """Take note that a condition is not met, and log it where the reason is another one than before."""
+    if context.health.conditions[condition] != str(error):
+        context.log.warning(f"{condition} does not answer", error=str(error))
+    context.health.unmet(condition, str(error))
+
+
+async def _joined(task: "asyncio.Future[None]") -> None:
+    """Wait for a task without cancelling it."""
+    await asyncio.wait([task])
+    await task
