@@ -138,7 +138,7 @@ class Placer:
         arrival = None
         if self._doubts is not None and predicted is not None:
             arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
-        asked = PodCharge(
+        pod_charge = PodCharge(
             member.pod.uid,
             row,
             pod_class.requests,
@@ -148,4 +148,4 @@ class Placer:
             arrival=arrival,
         )
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.statement.place(asked).charge, placement, pod_class.marks, volumes)
+        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class.marks, volumes)
