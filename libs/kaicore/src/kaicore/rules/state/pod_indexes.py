@@ -133,8 +133,10 @@ class PodIndexes:
             self.rejections.rejected(after)
         if after.eviction is not before.eviction:
             self._update_eviction(before, after)
-        # Pods may wait for just that: that zones become known, or that a pod stays.
+        # Pods may wait for just that: that zones become known, that a pod is observed, or that a pod stays.
         self.revision += before.unrecorded and not after.unrecorded
+        if before.observed is None and after.observed is not None:
+            self.revision += bool(self.waiting)
         self.revision += before.repairing and not after.repairing
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
