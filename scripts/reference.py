@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 import kai_api.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
+import reasons_reference
 from kai_api.kept_states import KeptStates
 from kai_api.main import ApiSettings
 from kai_apiserver.settings import ApiServerSettings
@@ -41,6 +42,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import ServiceSettings
 from prometheus_client import CollectorRegistry
@@ -81,6 +83,8 @@ def sentence(text: str) -> str:
 
 def type_name(hint: object) -> str:
     """A type as a reader says it: `int`, `str or none`, `list of Reason`."""
+    if hint == Reason:
+        return "[Reason](reasons.md)"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return type_name(arguments[0])
@@ -287,6 +291,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "events": events,
     "metrics": metrics,
+    "reasons": reasons_reference.reasons,
 }
 
 

@@ -59,7 +59,7 @@ class RelayProcess:
 
 
 async def until(bus: Bus, cluster: str, satisfied: Callable[[StreamState], bool]) -> None:
-    """Wait until a cluster's stream is as it should be, whatever happens to the bus meanwhile."""
+    """Wait until a cluster's stream has all events of the log, whatever happens to the bus meanwhile."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(BusUnavailable):

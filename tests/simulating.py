@@ -8,11 +8,10 @@ from typing import Any
 from kai_cli.manifests import read_located
 from kaicore.analysis.simulation import Kubelets, World, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 
 GPU = "nvidia.com/gpu"
-#: Codes of what would help a pod that waits.
-HELPS = (Code.FITS_IF, Code.FITS_AFTER)
+#: Codes of when a pod that waits would become schedulable.
+HELPS = ("FitsIf", "FitsAfter")
 
 
 def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> World:
@@ -37,7 +36,7 @@ def document_of(
 
 
 def brief(document: dict[str, Any]) -> dict[str, str]:
-    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, less what would help."""
+    """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, remedies left out."""
     found = {}
     for pod in document["pods"]:
         zones = "+".join(zone["zone"] for zone in pod["zones"])

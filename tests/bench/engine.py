@@ -11,7 +11,6 @@ from typing import Any
 from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
@@ -95,7 +94,7 @@ def figures() -> Iterator[Figure]:
             cluster.cycle()
             took, proposal = timed(cluster)
             yield figure(f"engine: cycle after it, nothing new: {len(proposal.result.batches)} decided", took, "ms")
-            yield _what_would_help(cluster)
+            yield _when_schedulable(cluster)
             yield _cost_of_reasons(cluster)
         cluster.events.clear()
         gc.collect()
@@ -116,16 +115,18 @@ def _resident_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def _what_would_help(cluster: Workloads) -> Figure:
-    """How long it takes to say what would help a pod that wants more memory than any zone has, asked once."""
+def _when_schedulable(cluster: Workloads) -> Figure:
+    """How long it takes to say when a pod that wants more memory than any zone has would become schedulable."""
     cluster.add_pod(pod("never", cpu=2, memory=600, gpu=1))
     entry, took = cluster.state.pods["uid-never"], []
     for _ in range(3):
         began = time.perf_counter()
         found = StateRemedies(cluster.state, _CONFIG).of(entry)
         took.append((time.perf_counter() - began) * 1e3)
-    said = "; ".join(map(render, found))
-    return figure(f"engine: what would help a pod on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms")
+    said = "; ".join(map(str, found))
+    return figure(
+        f"engine: when a pod would become schedulable, on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms"
+    )
 
 
 def _cost_of_reasons(cluster: Workloads) -> Figure:
@@ -148,15 +149,15 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
         return call
 
     shares = []
-    original, told = FeasibleNodes.reasons, cycle_record.told
-    FeasibleNodes.reasons, cycle_record.told = measured(original), measured(told)  # type: ignore[method-assign]
+    original, summarize = FeasibleNodes.reasons, cycle_record.summarize
+    FeasibleNodes.reasons, cycle_record.summarize = measured(original), measured(summarize)  # type: ignore[method-assign]
     try:
         for _ in range(3):
             spent[0] = 0.0
             (took,), _ = timed(cluster, runs=1)
             shares.append(spent[0] * 1e5 / took)
     finally:
-        FeasibleNodes.reasons, cycle_record.told = original, told  # type: ignore[method-assign]
+        FeasibleNodes.reasons, cycle_record.summarize = original, summarize  # type: ignore[method-assign]
     return figure(
         "engine: part of a cycle that goes into reasons, 42 classes that fit nowhere, 10000 nodes, 10000 pods alone",
         shares,

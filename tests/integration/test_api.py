@@ -63,8 +63,8 @@ async def test_answers(api: Api, cluster_name: str) -> None:
     why = await api.get(f"/v1/clusters/{cluster_name}/pods/default/never/why")
     assert why["verdict"] == "pending"
     assert "5 needed, 4 in the largest zone" in why["reasons"][0]["message"]
-    assert [(remedy["code"], remedy["resource"], remedy["message"]) for remedy in why["wouldHelp"]] == [
-        ("FitsIf", "nvidia.com/gpu", "fits if nvidia.com/gpu ≤ 4 (such as n0)")
+    assert [(remedy["code"], remedy["resource"], remedy["message"]) for remedy in why["schedulableIf"]] == [
+        ("FitsIf", "nvidia.com/gpu", "would become schedulable if nvidia.com/gpu ≤ 4 (such as n0)")
     ]
     assert (await api.get(f"/v1/clusters/{cluster_name}/replay"))["differences"] == []
     assert (await api.get(f"/v1/clusters/{cluster_name}/audit"))["ok"]

@@ -104,7 +104,7 @@ def test_the_table_ends_with_what_is_wrong(tmp_path: Path) -> None:
         "  default/wide-24924 and 1 more of Job/wide\n"
         "    - 1 node can never align it: nvidia.com/gpu: 3 needed, 2 in the largest zone (node-0) "
         "(such as n1: TopologyAffinityError)\n"
-        "    - fits if nvidia.com/gpu ≤ 1 (such as n1)\n"
+        "    - would become schedulable if nvidia.com/gpu ≤ 1 (such as n1)\n"
         "\n"
         "1 node, 2 cycles: 1 placed, 2 pending, 1 had a node before\n"
     )

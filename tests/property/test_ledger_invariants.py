@@ -181,7 +181,7 @@ class Story:
         self.cluster.cycle()
 
     def _late_cycle(self, step: Step) -> None:
-        """A cycle whose record comes after something else has happened: some decisions come too late."""
+        """A cycle whose record comes after something else has happened: some decisions are stale."""
         proposal = decide(self.state, EngineConfig(), shard="default", now=self.cluster.now, actor="scheduler")
         for happened in step.detail:
             self.take(happened)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
-from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
+from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events import payloads

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
@@ -33,21 +33,22 @@ def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads
         if uid not in starting:
             # There, so that nobody misses its group, but not asking for anything.
             then.add_pod(msgspec.structs.replace(then.state.pods[uid].pod, scheduling_gates=("held.back",)))
-    if remedy.code == Code.FITS_IF:
+    if isinstance(remedy, FitsIf):
         for uid in sorted(then.state.waiting):
-            smaller = with_at_most(then.state.pods[uid].pod, remedy.resource, remedy.need)
+            smaller = with_at_most(then.state.pods[uid].pod, remedy.resource, remedy.most)
             if smaller is not None:
                 then.add_pod(smaller)
         return then
+    assert isinstance(remedy, FitsAfter)
     gone = list(then.state.roster.leaving.values())
-    if remedy.detail:
+    if remedy.group:
         (ending,) = [
             one
             for one in workloads.values()
-            if f"{one.group.origin.split('.')[0]} {one.group.namespace}/{one.group.name}" == remedy.detail
+            if f"{one.group.origin.split('.')[0]} {one.group.namespace}/{one.group.name}" == remedy.group
         ]
         gone = [then.state.pods[uid] for uid in (*ending.active, *ending.leaving)]
-        assert len(gone) == remedy.need
+        assert len(gone) == remedy.pods
     for entry in gone:
         then.delete_pod(entry.pod)
     return then
@@ -62,13 +63,13 @@ def check(cluster: Workloads) -> None:
         if any(state.pods[uid].group != key for uid in state.nominated):
             continue
         for remedy in answers.of(key).reasons:
-            note(f"{key}: {render(remedy)}")
+            note(f"{key}: {remedy!s}")
             steps = answers._steps_of(key)
             starting = {member.pod.uid for _, step in steps for member in step.members}
             # Whom it starts together with, but who does not need it, may start before it, and where it would have been.
             may_start = {turn.workload.group.key for turn, _ in steps}
             decisions = changed(cluster, starting, remedy).cycle().decisions
-            assert any(decision.group in may_start for decision in decisions), (key, render(remedy))
+            assert any(decision.group in may_start for decision in decisions), (key, str(remedy))
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,6 +23,9 @@ from kaicore.rules.events.payloads import (
     PodsLeftWaiting,
     WaitingPod,
 )
+from kaicore.rules.reasons.eviction import NeverPreempts
+from kaicore.rules.reasons.node import InsufficientResource
+from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
@@ -32,6 +35,9 @@ SIGS, VOLCANO, KAI = "scheduling.sigs.k8s.io", "scheduling.volcano.sh", "schedul
 
 #: Of all pods.
 _CLASS = "0123456789ab"
+
+
+SHORT = InsufficientResource(nodes=3, example="n1", resource="nvidia.com/gpu", requested=1)
 
 
 class Groups:
@@ -114,7 +120,7 @@ async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene
     status = await groups.until("g", lambda status: status.get("phase"))
     assert (status["phase"], condition(status)) == ("Pending", ("False", "NotEnoughPods"))
     b = await groups.pod("b", group="g")
-    await groups.why(Reason("InsufficientResource", nodes=3, example="n1", resource="nvidia.com/gpu", need=1))
+    await groups.why(SHORT)
     status = await groups.until("g", lambda status: "nvidia.com/gpu" in status["conditions"][0]["message"])
     assert (status["phase"], condition(status)) == ("PreScheduling", ("False", "Unschedulable"))
     assert status["conditions"][0]["message"].startswith(
@@ -139,9 +145,9 @@ async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods(group
     await groups.group("g", minMember=2)
     for name in "ab":
         await groups.pod(name, group="g")
-    await groups.told_of(f"PodGroup.{SIGS}/default/g", Reason("OverLimit", resource="gpu", need=2, queue="team"))
+    await groups.told_of(f"PodGroup.{SIGS}/default/g", OverLimit(resource="gpu", requested=2, queue="team"))
     await groups.until("g", lambda status: "queue team would be 2 gpu over" in str(status.get("conditions")))
-    await groups.why(Reason("InsufficientResource", nodes=3, resource="nvidia.com/gpu", need=1))
+    await groups.why(SHORT)
     await groups.told_of(f"PodGroup.{SIGS}/default/g")
     await groups.until("g", lambda status: "3 nodes short of" in str(status.get("conditions")))
 
@@ -151,7 +157,7 @@ async def test_what_keeps_a_queues_pods_that_start_one_by_one_is_told(groups: Gr
     await groups.configured()
     await groups.group("g", minMember=1)
     await groups.pod("a", group="g")
-    await groups.why(Reason("InsufficientResource", nodes=3), alone=Reason("NeverPreempts"))
+    await groups.why(SHORT, alone=NeverPreempts())
     await groups.until("g", lambda status: "policy is Never" in str(status.get("conditions")))
 
 

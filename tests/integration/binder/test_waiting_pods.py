@@ -6,6 +6,9 @@ from collections.abc import Callable
 from kaicore.kube.normalize_pod import normalize_pod
 from kaicore.kube.resources import PODS as POD_RESOURCE
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, PodObserved, PodsLeftWaiting, WaitingPod
+from kaicore.rules.reasons.group import GangIncomplete, SchedulingGated
+from kaicore.rules.reasons.node import InsufficientResource, NodeNotReady, UntoleratedTaint
+from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 from msgspec import json
 
@@ -56,7 +59,7 @@ def condition(pod: Json) -> Json:
 
 
 def short_of(resource: str, *, free: int = 0, nodes: int = 3) -> Reason:
-    return Reason("InsufficientResource", nodes=nodes, example="n1", resource=resource, need=2, free=free)
+    return InsufficientResource(nodes=nodes, example="n1", resource=resource, requested=2, free=free)
 
 
 async def test_waiting_pod_says_why_until_it_is_bound(scene: Scene) -> None:
@@ -99,7 +102,7 @@ async def test_condition_is_rewritten_only_when_it_says_something_else(scene: Sc
     pod = await scene.until_pod("a", lambda pod: "1 free" in condition(pod)["message"])
     assert condition(pod)["lastTransitionTime"] == condition(first)["lastTransitionTime"]
     # Other reasons: both.
-    await why(scene, Reason("NodeNotReady", nodes=3, example="n1"))
+    await why(scene, NodeNotReady(nodes=3, example="n1"))
     await scene.until_pod("a", lambda pod: "not ready" in condition(pod)["message"])
     await events(scene, lambda items: len(items) == 2)
     assert binder.metric("side_writes_total", kind="condition", result="written") == 3
@@ -109,9 +112,9 @@ async def test_condition_is_rewritten_only_when_it_says_something_else(scene: Sc
 async def test_condition_of_a_pod_that_other_nodes_would_not_help_is_not_unschedulable(scene: Scene) -> None:
     scene.start()
     cases = {
-        "gated": (Reason("SchedulingGated", detail="example.com/hold"), "SchedulingGated"),
-        "limited": (Reason("OverLimit", resource="gpu", need=2, queue="team"), "OverLimit"),
-        "alone": (Reason("GangIncomplete", need=4, free=1), "GangIncomplete"),
+        "gated": (SchedulingGated(gates="example.com/hold"), "SchedulingGated"),
+        "limited": (OverLimit(resource="gpu", requested=2, queue="team"), "OverLimit"),
+        "alone": (GangIncomplete(min_pods=4, ready_pods=1), "GangIncomplete"),
     }
     for name, (reason, _) in cases.items():
         await left_waiting(scene, await scene.api.pod(name), pod_class=name)
@@ -164,7 +167,7 @@ async def test_conditions_and_events_can_be_left_out(scene: Scene) -> None:
 async def test_long_reasons_fit_into_an_event(scene: Scene) -> None:
     scene.start()
     await left_waiting(scene, await scene.api.pod("a"))
-    await why(scene, *(Reason("UntoleratedTaint", nodes=1, example="n" * 60, detail="ü" * 300) for _ in range(2)))
+    await why(scene, *(UntoleratedTaint(nodes=1, example="n" * 60, taint="ü" * 300) for _ in range(2)))
     (event,) = await events(scene, bool)
     assert len(event["message"].encode()) <= 1024
     assert event["message"].endswith("; kai why default/a)")

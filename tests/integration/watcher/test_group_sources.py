@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from kaicore.rules.groups.problems import GroupProblem
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.group import GroupNotFound
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.groups import shape
@@ -55,7 +54,7 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
     found = await state(world)
     assert list(found.groups) == ["Job.batch/default/j"]
     assert [entry.group_problem for entry in found.pods.values() if entry.group_problem] == [
-        Reason(code=GroupProblem.NOT_FOUND, group="PodGroup.scheduling.run.ai default/g")
+        GroupNotFound(group="PodGroup.scheduling.run.ai default/g")
     ]
 
 

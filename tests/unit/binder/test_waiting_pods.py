@@ -2,12 +2,18 @@
 
 import pytest
 from kai_binder.projection import Projection
-from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.engine.explain.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import (
+    SingleStartKind,
+    condition_reason,
+    reasons_in_short,
+    waiting_reasons,
+)
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting
-from kaicore.rules.groups.problems import GroupProblem
-from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.eviction import NeverPreempts, NoVictimsWouldHelp, WaitsForVictims
+from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete, SchedulingGated, WaitsAfterFailedBinds
+from kaicore.rules.reasons.node import InsufficientResource, NodeNotReady
+from kaicore.rules.reasons.queue import OverFairShare, OverLimit
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.why import pending_reasons
 
@@ -77,38 +83,46 @@ def test_pod_without_its_group_says_which_object_is_missing() -> None:
     condition = follow(world).waiting.condition("uid-a")
     assert condition is not None
     assert (condition.reason, condition.message) == (
-        GroupProblem.NOT_FOUND,
+        "GroupNotFound",
         "PodGroup.scheduling.sigs.k8s.io default/g does not exist",
     )
 
 
+SHORT = InsufficientResource(nodes=2, example="n1", resource="cpu", requested=2)
+INCOMPLETE = GangIncomplete(min_pods=2, ready_pods=1)
+LIMIT = OverLimit(queue="q", resource="cpu", requested=2)
+
+
 @pytest.mark.parametrize(
-    ("codes", "reason"),
+    ("reasons", "reason"),
     [
-        ([Code.INSUFFICIENT], "Unschedulable"),
-        ([Code.INSUFFICIENT, Code.SCHEDULING_GATED], "SchedulingGated"),
-        ([Code.GANG_SHORT, Code.INSUFFICIENT], "Unschedulable"),
-        ([Code.GANG_INCOMPLETE, Code.INSUFFICIENT], "GangIncomplete"),
-        ([QueueRefusal.OVER_LIMIT, Code.INSUFFICIENT], "OverLimit"),
-        # Why no other work makes way does not mean that another node would not help.
-        ([Code.INSUFFICIENT, QueueRefusal.OVER_FAIR_SHARE, Code.NO_VICTIMS], "Unschedulable"),
-        ([Code.WAITS_FOR_VICTIMS], "WaitsForVictims"),
-        ([Code.INSUFFICIENT, Code.BIND_BACKOFF], "WaitsAfterFailedBinds"),
+        ([SHORT], "Unschedulable"),
+        ([SHORT, SchedulingGated(gates="held")], "SchedulingGated"),
+        ([GangDoesNotFit(pods=2), SHORT], "Unschedulable"),
+        ([INCOMPLETE, SHORT], "GangIncomplete"),
+        ([LIMIT, SHORT], "OverLimit"),
+        # Why no other work makes way says nothing about another node.
+        ([SHORT, OverFairShare(queue="q", resource="cpu", requested=2), NoVictimsWouldHelp()], "Unschedulable"),
+        ([WaitsForVictims(pods=1)], "WaitsForVictims"),
+        ([SHORT, WaitsAfterFailedBinds(pods=1)], "WaitsAfterFailedBinds"),
     ],
 )
-def test_condition_says_unschedulable_only_where_other_nodes_would_help(codes: list[str], reason: str) -> None:
-    assert condition_reason([Reason(code) for code in codes]) == reason
+def test_condition_of_a_pod_that_another_node_could_take_is_unschedulable(reasons: list[Reason], reason: str) -> None:
+    assert condition_reason(reasons) == reason
 
 
 def test_reasons_of_the_group_go_before_those_of_pods_like_it_and_of_the_class() -> None:
-    group, like, mine = Reason("OverLimit"), Reason("NeverPreempts"), Reason("InsufficientResource", nodes=2)
+    group, like, mine = LIMIT, NeverPreempts(), SHORT
     by_class = {"s": ClassPending("c", 2, (mine,), (AlonePending("q", 5, (like,)), AlonePending("q", 6, (group,))))}
     by_group = {"s": GroupPending("g", 2, (group,))}
-    assert waiting_reasons(by_group, by_class, alone=Kind("q", 5)) == [group, mine]
-    assert waiting_reasons({}, by_class, alone=Kind("q", 5)) == [like, mine]
+    assert waiting_reasons(by_group, by_class, alone=SingleStartKind("q", 5)) == [group, mine]
+    assert waiting_reasons({}, by_class, alone=SingleStartKind("q", 5)) == [like, mine]
     assert waiting_reasons({}, by_class, alone=None) == [mine]
 
 
 def test_reasons_beyond_the_first_three_are_counted() -> None:
-    reasons = [Reason("NodeNotReady", nodes=number) for number in range(2, 7)]
-    assert reasons_in_short(reasons) == ("2 nodes not ready; 3 nodes not ready; 4 nodes not ready; and 2 more reasons")
+    reasons = [NodeNotReady(nodes=number, example="n1") for number in range(2, 7)]
+    assert reasons_in_short(reasons) == (
+        "2 nodes not ready (such as n1); 3 nodes not ready (such as n1); 4 nodes not ready (such as n1); "
+        "and 2 more reasons"
+    )

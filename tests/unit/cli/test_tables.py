@@ -3,14 +3,14 @@
 from kai_cli.tables import why_text
 from kaicore.analysis.inquiry.answers import Why
 from kaicore.analysis.inquiry.listing import reason_answer
-from kaicore.rules.engine.explain.reasons import Code
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.node import NodeTooSmall
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 GI = 2**30
 GPU = "nvidia.com/gpu"
 
 
-def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
+def test_why_of_a_pod_that_waits_says_when_it_would_become_schedulable() -> None:
     why = Why(
         kind="Pod",
         cluster="c",
@@ -21,27 +21,26 @@ def test_why_of_a_pod_that_waits_says_what_would_help() -> None:
         verdict="pending",
         reasons=[
             reason_answer(
-                Reason(code=Code.TOO_SMALL, nodes=2, example="a", resource="memory", need=200 * GI, free=118 * GI)
+                NodeTooSmall(nodes=2, example="a", resource="memory", requested=200 * GI, allocatable=118 * GI)
             )
         ],
-        would_help=[
+        schedulable_if=[
             reason_answer(reason)
             for reason in (
-                Reason(code=Code.FITS_IF, resource="memory", need=118 * GI, example="a"),
-                Reason(code=Code.FITS_IF, resource=GPU, need=2, detail="per pod", example="a"),
-                Reason(code=Code.FITS_AFTER, need=4, detail="Job default/x", example="b"),
-                Reason(code=Code.FITS_AFTER, need=1, detail="Pod default/y", example="b"),
-                Reason(code=Code.FITS_AFTER, need=3, example="b"),
+                FitsIf(resource="memory", most=118 * GI, example="a"),
+                FitsIf(resource=GPU, most=2, scope="per pod", example="a"),
+                FitsAfter(pods=4, group="Job default/x", example="b"),
+                FitsAfter(pods=1, group="Pod default/y", example="b"),
+                FitsAfter(pods=3, example="b"),
             )
         ],
     )
     assert why_text(why).splitlines() == [
         "default/p: pending",
         "  - 2 nodes too small: memory: 200Gi needed, at most 118Gi in all (such as a)",
-        "would help:",
-        "  + fits if memory ≤ 118Gi (such as a)",
-        "  + fits if nvidia.com/gpu ≤ 2 per pod (such as a)",
-        "  + fits after Job default/x ends (its 4 pods, such as on b)",
-        "  + fits after Pod default/y ends (on b)",
-        "  + fits when what is leaving is gone (such as b)",
+        "  + would become schedulable if memory ≤ 118Gi (such as a)",
+        "  + would become schedulable if nvidia.com/gpu ≤ 2 per pod (such as a)",
+        "  + would become schedulable if Job default/x ends (its 4 pods, such as on b)",
+        "  + would become schedulable if Pod default/y ends (on b)",
+        "  + would become schedulable when the pods that are ending are gone (such as b)",
     ]

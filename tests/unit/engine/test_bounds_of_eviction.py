@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.events import payloads
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.pod import Pod
@@ -149,7 +148,7 @@ def test_search_ends_after_search_steps() -> None:
         for name, cpu in (("one", 1), ("two", 2)):
             cluster.gang(name, 2, cpu=cpu, gpu=8, priority=5)
         result = cluster.cycle(EngineConfig(search_steps=steps))
-        ended = any(reason.code == Code.SEARCH_ENDED for group in result.groups for reason in group.reasons)
+        ended = any(reason.code == "VictimSearchEnded" for group in result.groups for reason in group.reasons)
         return len(result.evictions), ended
 
     assert found(0) == (0, True)

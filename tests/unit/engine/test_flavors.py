@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
@@ -75,7 +74,7 @@ def test_pods_go_to_nodes_of_their_queues_flavors(quotas: tuple[FlavorQuota, ...
     result = cluster.cycle()
     assert set(cluster.placed(result).values()) == nodes
     if not nodes:
-        assert Code.NODE_FLAVOR in {reason.code for one in result.pending for reason in one.reasons}
+        assert "NodeFlavorMismatch" in {reason.code for one in result.pending for reason in one.reasons}
 
 
 def test_the_reason_names_the_queue_and_its_flavors() -> None:
@@ -83,7 +82,7 @@ def test_the_reason_names_the_queue_and_its_flavors() -> None:
     for number in range(2):
         cluster.add_pod(of(f"p{number}", gpu=8))
     (pending,) = cluster.cycle().pending
-    texts = [render(reason) for reason in pending.reasons]
+    texts = [str(reason) for reason in pending.reasons]
     assert f"3 nodes not of the flavors of its queue {NAME}: cpu, {GPU} of h100 (such as a100)" in texts
 
 
@@ -99,7 +98,7 @@ def test_a_flavor_that_does_not_exist_is_waited_for() -> None:
     cluster = cluster_of(quota("h100"), known=("a100",))
     cluster.add_pod(of("p", gpu=1))
     (pending,) = cluster.cycle().pending
-    assert [reason.code for reason in pending.reasons] == [Code.FLAVOR_UNKNOWN]
+    assert [reason.code for reason in pending.reasons] == ["FlavorNotFound"]
     cluster.record("flavor/h100", payloads.FlavorObserved(FLAVORS["h100"]))
     assert cluster.placed(cluster.cycle()) == {"p": "h100"}
 
@@ -163,7 +162,7 @@ def test_what_a_flavor_tolerates_counts_like_the_pods_own_for_the_nodes_taints(
     result = cluster.cycle()
     assert cluster.placed(result) == ({} if node is None else {"p": node})
     if node is None:
-        assert Code.UNTOLERATED_TAINT in {reason.code for one in result.pending for reason in one.reasons}
+        assert "UntoleratedTaint" in {reason.code for one in result.pending for reason in one.reasons}
 
 
 def test_a_soft_taint_that_a_flavor_tolerates_does_not_make_a_node_less_liked() -> None:

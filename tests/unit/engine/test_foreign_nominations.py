@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -58,7 +57,7 @@ def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: b
     if scheduler == OTHER:
         return
     reasons = pending_reasons(cluster.state.pods["uid-first"], cluster.state)
-    assert reasons[0].code == Code.WAITS_FOR_VICTIMS
+    assert reasons[0].code == "WaitsForVictims"
     cluster.delete_pod(victim)
     assert cluster.placed(cluster.cycle()) == {"first": "n0"}
 

@@ -3,9 +3,9 @@
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.groups.kinds import SIGS_POD_GROUP
 from kaicore.rules.model.group import MatchPolicy, PodSet
+from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete
 from kaicore.rules.state.decide import decide
 
 from tests.factory import amounts, pod
@@ -23,7 +23,7 @@ def test_a_gang_starts_as_a_whole_in_one_unit_or_leaves_no_trace() -> None:
     assert len(result.batches) == 1
     (group,) = result.groups
     assert (group.group, group.pods) == (f"{SIGS_POD_GROUP}/default/big", 5)
-    assert (group.reasons[0].code, group.reasons[0].need, group.reasons[0].free) == (Code.GANG_SHORT, 5, 4)
+    assert group.reasons[0] == GangDoesNotFit(pods=5, fitting_pods=4)
     assert group.reasons[1].resource == "nvidia.com/gpu"
 
 
@@ -32,10 +32,10 @@ def test_a_gang_waits_for_all_its_pods_and_for_gates() -> None:
     cluster.add_node("n1", cpu=64)
     cluster.gang("g", 2, least=3, cpu=1)
     (group,) = cluster.cycle().groups
-    assert [(reason.code, reason.need, reason.free) for reason in group.reasons] == [(Code.GANG_INCOMPLETE, 3, 2)]
+    assert group.reasons == (GangIncomplete(min_pods=3, ready_pods=2),)
     cluster.members("g", [2], cpu=1, scheduling_gates=("wait",))
     (group,) = cluster.cycle().groups
-    assert [reason.code for reason in group.reasons] == [Code.SCHEDULING_GATED]
+    assert [reason.code for reason in group.reasons] == ["SchedulingGated"]
     cluster.members("g", [3], cpu=1)
     assert len(cluster.cycle().placements) == 3
 
@@ -74,11 +74,11 @@ def test_gangs_of_a_gang_group_start_at_once_or_none_does() -> None:
     cluster.add_node("n1", cpu=3)
     cluster.gang("leader", 1, group={"together": together}, cpu=1)
     (group,) = cluster.cycle().groups
-    assert group.reasons[0].code == Code.GANG_GROUP
+    assert group.reasons[0].code == "GangGroupWaits"
     cluster.gang("worker", 3, group={"together": together}, cpu=1)
     result = cluster.cycle()
     assert not result.placements
-    assert result.groups[0].reasons[0].code == Code.GANG_SHORT
+    assert result.groups[0].reasons[0].code == "GangDoesNotFit"
     cluster.add_node("n2", cpu=1)
     result = cluster.cycle()
     assert len(result.placements) == 4

@@ -1,10 +1,9 @@
-"""What would help a group that does not start: how much less, or whose end."""
+"""When a group that waits would become schedulable: if it asked for less, or after others have ended."""
 
 from collections.abc import Callable
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
 from kaicore.rules.engine.explain.smaller_pods import Sizes, with_at_most
 from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
@@ -13,6 +12,7 @@ from kaicore.rules.model.pod import ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.pod_rules import PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.cycle_input import cycle_input
 
 from tests.factory import GI, GPU, amounts, container, pod
@@ -22,7 +22,7 @@ from tests.workloads import Workloads
 
 
 def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:
-    """What would help a group, of a pod alone or a gang, by its name."""
+    """When a group would become schedulable, of a pod alone or a gang, by its name."""
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     key = f"{SIGS_POD_GROUP}/default/{group}"
     return remedies(given, EngineConfig(), key if key in given.workloads else f"Pod/default/{group}")
@@ -237,33 +237,54 @@ def _kept_for_others() -> Workloads:
 
 
 CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
-    ("memory: as much as the largest node has", _memory_never, ["fits if memory ≤ 118Gi (such as n0)"]),
+    (
+        "memory: as much as the largest node has",
+        _memory_never,
+        ["would become schedulable if memory ≤ 118Gi (such as n0)"],
+    ),
     (
         "memory that others hold: less of it, or after them",
         _memory_now,
-        ["fits if memory ≤ 100Gi (such as n0)", "fits after Pod default/old ends (on n0)"],
+        [
+            "would become schedulable if memory ≤ 100Gi (such as n0)",
+            "would become schedulable if Pod default/old ends (on n0)",
+        ],
     ),
     ("two resources are short: less of one would not help", _both_short, []),
-    ("CPUs: whole ones", _cores, ["fits if cpu ≤ 48 (such as n0)"]),
+    ("CPUs: whole ones", _cores, ["would become schedulable if cpu ≤ 48 (such as n0)"]),
     (
         "CPUs below one: by 100m",
         _less_than_a_core,
-        ["fits if cpu ≤ 500m (such as n0)", "fits after Pod default/old ends (on n0)"],
+        [
+            "would become schedulable if cpu ≤ 500m (such as n0)",
+            "would become schedulable if Pod default/old ends (on n0)",
+        ],
     ),
-    ("GPUs of one zone", _one_zone, ["fits if nvidia.com/gpu ≤ 4 (such as n0)"]),
+    ("GPUs of one zone", _one_zone, ["would become schedulable if nvidia.com/gpu ≤ 4 (such as n0)"]),
     (
         "GPUs that are free on one zone",
         _one_zone_now,
-        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/a ends (on n0)"],
+        [
+            "would become schedulable if nvidia.com/gpu ≤ 1 (such as n0)",
+            "would become schedulable if Pod default/a ends (on n0)",
+        ],
     ),
-    ("restricted: as many as lie where the CPUs do", _restricted, ["fits if nvidia.com/gpu ≤ 4 (such as n0)"]),
-    ("a gang: per pod, all placed", _gang, ["fits if memory ≤ 50Gi per pod (such as n0)"]),
+    (
+        "restricted: as many as lie where the CPUs do",
+        _restricted,
+        ["would become schedulable if nvidia.com/gpu ≤ 4 (such as n0)"],
+    ),
+    ("a gang: per pod, all placed", _gang, ["would become schedulable if memory ≤ 50Gi per pod (such as n0)"]),
     (
         "gangs that start at once: none above it, all placed",
         _gangs_that_start_at_once,
-        ["fits if cpu ≤ 700m per pod (such as n0)"],
+        ["would become schedulable if cpu ≤ 700m per pod (such as n0)"],
     ),
-    ("two containers: less in the largest", _two_containers, ["fits if memory ≤ 100Gi by less in main (such as n0)"]),
+    (
+        "two containers: less in the largest",
+        _two_containers,
+        ["would become schedulable if memory ≤ 100Gi by less in main (such as n0)"],
+    ),
     ("of one GPU there is no less", _one_gpu, []),
     ("a label is no matter of amounts, nor of time", _never_by_label, []),
     ("what fits needs no help", _fits_now, []),
@@ -272,52 +293,69 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
     (
         "of those whose end helps: fewest pods, then the oldest",
         _fewest_then_oldest,
-        ["fits after Pod default/older ends (on n2)"],
+        ["would become schedulable if Pod default/older ends (on n2)"],
     ),
     (
         "no pod's end, but a whole group's",
         _only_a_whole_job_does,
-        ["fits after PodGroup default/wide ends (its 4 pods, such as on n0)"],
+        ["would become schedulable if PodGroup default/wide ends (its 4 pods, such as on n0)"],
     ),
     ("where it takes two ends, none is named", _no_single_end, []),
-    ("a DaemonSet's pods do not end", _daemons_stay, ["fits if cpu ≤ 7 (such as n0)"]),
+    ("a DaemonSet's pods do not end", _daemons_stay, ["would become schedulable if cpu ≤ 7 (such as n0)"]),
     (
         "who leaves is waited for, and nobody else named",
         _leaving,
-        ["fits if cpu ≤ 4 (such as n0)", "fits when what is leaving is gone (such as n0)"],
+        [
+            "would become schedulable if cpu ≤ 4 (such as n0)",
+            "would become schedulable when the pods that are ending are gone (such as n0)",
+        ],
     ),
-    ("whom room is kept for waits for those", _room_is_kept, ["fits when what is leaving is gone (such as n0)"]),
-    ("pods of other schedulers end too", _other_scheduler, ["fits after Pod default/theirs ends (on n0)"]),
+    (
+        "whom room is kept for waits for those",
+        _room_is_kept,
+        ["would become schedulable when the pods that are ending are gone (such as n0)"],
+    ),
+    (
+        "pods of other schedulers end too",
+        _other_scheduler,
+        ["would become schedulable if Pod default/theirs ends (on n0)"],
+    ),
     (
         "a gang after a gang",
         _gang_after_a_gang,
-        ["fits after PodGroup default/old ends (its 4 pods, such as on n0)"],
+        ["would become schedulable if PodGroup default/old ends (its 4 pods, such as on n0)"],
     ),
     (
         "a zone, and not only so many GPUs, has to be free",
         _zone_freed,
-        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/c ends (on n0)"],
+        [
+            "would become schedulable if nvidia.com/gpu ≤ 1 (such as n0)",
+            "would become schedulable if Pod default/c ends (on n0)",
+        ],
     ),
     ("no end and no less makes a queue that is not there", _no_such_queue, []),
-    ("who keeps it away ends", _kept_apart, ["fits after Pod default/old ends (on n0)"]),
+    ("who keeps it away ends", _kept_apart, ["would become schedulable if Pod default/old ends (on n0)"]),
     (
         "a queue's limit: less, or after work of that queue",
         _queue_limit,
-        ["fits if nvidia.com/gpu ≤ 1 (such as n0)", "fits after Pod default/first ends (on n0)"],
+        [
+            "would become schedulable if nvidia.com/gpu ≤ 1 (such as n0)",
+            "would become schedulable if Pod default/first ends (on n0)",
+        ],
     ),
 ]
 
 
 @pytest.mark.parametrize(("make", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_would_help(make: Callable[[], Workloads], said: list[str]) -> None:
-    assert [render(reason) for reason in helps(make(), "new")] == said
+def test_group_that_waits_says_when_it_would_become_schedulable(make: Callable[[], Workloads], said: list[str]) -> None:
+    assert [str(reason) for reason in helps(make(), "new")] == said
 
 
 def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
     cluster = _two_kinds()
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     (remedy,) = remedies(given, EngineConfig(), f"{KAI_POD_GROUP}/default/g")
-    assert render(remedy) == "fits if cpu ≤ 8 per pod (such as n0)"
+    assert str(remedy) == "would become schedulable if cpu ≤ 8 per pod (such as n0)"
 
 
 def test_room_that_is_kept_for_others_is_not_free() -> None:
@@ -326,8 +364,8 @@ def test_room_that_is_kept_for_others_is_not_free() -> None:
 
 def test_as_data() -> None:
     smaller, later = helps(_memory_now(), "new")
-    assert smaller == Reason(code=Code.FITS_IF, resource="memory", need=100 * GI, example="n0")
-    assert later == Reason(code=Code.FITS_AFTER, need=1, example="n0", detail="Pod default/old")
+    assert smaller == FitsIf(resource="memory", most=100 * GI, example="n0")
+    assert later == FitsAfter(pods=1, example="n0", group="Pod default/old")
 
 
 def test_remedy_is_empty_when_too_many_would_have_to_be_tried() -> None:

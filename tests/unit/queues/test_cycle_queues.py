@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from kaicore.rules.model.group import Group
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.cycle_queues import CycleQueues
-from kaicore.rules.queues.refusals import QueueRefusal
 
 from tests.hierarchy import accounts, queue, tree
 
@@ -49,20 +48,20 @@ def test_which_queue_pays(queues: CycleQueues) -> None:
 
 def test_who_may_start(queues: CycleQueues) -> None:
     assert queues.refusal(group("a"), gpus(9)) == ()
-    assert codes(queues.refusal(group("a", preemptible=False), gpus(5))) == [QueueRefusal.NON_PREEMPTIBLE_OVER_QUOTA]
-    assert codes(queues.refusal(group("b"), gpus(1))) == [QueueRefusal.OVER_LIMIT]
-    assert codes(queues.refusal(group("unknown"), gpus(1))) == [QueueRefusal.DOES_NOT_EXIST]
+    assert codes(queues.refusal(group("a", preemptible=False), gpus(5))) == ["NonPreemptibleOverQuota"]
+    assert codes(queues.refusal(group("b"), gpus(1))) == ["OverLimit"]
+    assert codes(queues.refusal(group("unknown"), gpus(1))) == ["QueueDoesNotExist"]
     queues.release(group("b"), gpus(2))
     assert queues.refusal(group("b"), gpus(1)) == ()
 
 
 def test_who_may_take_from_whom(queues: CycleQueues) -> None:
     assert queues.reclaim_refusal([(group("a"), gpus(4))]) == ()
-    assert codes(queues.reclaim_refusal([(group("a"), gpus(5))])) == [QueueRefusal.OVER_FAIR_SHARE]
+    assert codes(queues.reclaim_refusal([(group("a"), gpus(5))])) == ["OverFairShare"]
     together = [(group("a"), gpus(2)), (group("a"), gpus(3))]
-    assert codes(queues.reclaim_refusal(together)) == [QueueRefusal.OVER_FAIR_SHARE]
-    assert codes(queues.reclaim_refusal([(group("c"), gpus(1))])) == [QueueRefusal.MAY_NOT_RECLAIM]
-    assert codes(queues.reclaim_refusal([(group("unknown"), gpus(1))])) == [QueueRefusal.DOES_NOT_EXIST]
+    assert codes(queues.reclaim_refusal(together)) == ["OverFairShare"]
+    assert codes(queues.reclaim_refusal([(group("c"), gpus(1))])) == ["QueueMayNotReclaim"]
+    assert codes(queues.reclaim_refusal([(group("unknown"), gpus(1))])) == ["QueueDoesNotExist"]
     one = [(group("a"), gpus(1))]
     assert queues.may_reclaim(one, group("b"))
     assert not queues.may_reclaim(one, group("b", preemptible=False))
@@ -71,16 +70,16 @@ def test_who_may_take_from_whom(queues: CycleQueues) -> None:
     assert queues.exchange_refusal(asked, [(group("b"), gpus(2))]) == ()
     two = [(group("b"), gpus(2)), (group("b"), gpus(1))]
     refused = queues.exchange_refusal(asked, two)
-    assert codes(refused) == [QueueRefusal.VICTIM_WITHIN_SHARE]
+    assert codes(refused) == ["VictimWithinShare"]
     assert queues.is_about(refused, group("b"))
     assert not queues.is_about(refused, group("c"))
     assert queues.preempt_refusal(group("a")) == ()
-    assert codes(queues.preempt_refusal(group("c"))) == [QueueRefusal.MAY_NOT_PREEMPT]
+    assert codes(queues.preempt_refusal(group("c"))) == ["QueueMayNotPreempt"]
 
 
 def test_whose_end_makes_room_below_a_limit(queues: CycleQueues) -> None:
     refused = queues.refusal(group("b"), gpus(4))
-    assert codes(refused) == [QueueRefusal.OVER_LIMIT]
+    assert codes(refused) == ["OverLimit"]
     assert queues.relief(group("b"), gpus(1), refused) == 250
     assert queues.relief(group("b"), gpus(9), refused) == 1000
     assert queues.relief(group("b"), {"cpu": 1000}, refused) == 0

@@ -53,7 +53,7 @@ def test_the_document(tmp_path: Path) -> None:
                     },
                     {
                         "code": "FitsAfter",
-                        "message": "fits after Pod default/a ends (on n1)",
+                        "message": "would become schedulable if Pod default/a ends (on n1)",
                         "nodes": 0,
                         "example": "n1",
                     },

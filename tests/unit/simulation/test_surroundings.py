@@ -113,7 +113,7 @@ def test_a_local_volume_is_for_one_of_two(tmp_path: Path) -> None:
     pods = document_of(world_of(NODES + LOCAL + STATEFUL_SET, tmp_path))["pods"]
     assert [pod["node"] for pod in pods] == ["b", None]
     messages = [reason["message"] for reason in pods[1]["reasons"]]
-    assert "2 nodes for which no volume of storage class zoned is left that would do (such as a)" in messages
+    assert "2 nodes for which no fitting volume of storage class zoned is left (such as a)" in messages
 
 
 def test_a_claim_that_is_written_down_as_bound(tmp_path: Path) -> None:

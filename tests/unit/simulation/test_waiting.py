@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 
 from tests.simulating import brief, document_of, node, pod, world_of
 
@@ -98,7 +97,8 @@ def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "code"), [(DELAYED, "high", Code.PREEMPTION_DELAY), (PROTECTED, "owed", Code.MINIMUM_RUNTIME)]
+    ("text", "name", "code"),
+    [(DELAYED, "high", "PreemptionDelayNotElapsed"), (PROTECTED, "owed", "WithinMinimumRuntime")],
 )
 def test_who_is_not_to_wait_is_told_until_when_it_would_be(text: str, name: str, code: str, tmp_path: Path) -> None:
     document = document_of(world_of(text, tmp_path))

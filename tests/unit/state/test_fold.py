@@ -3,7 +3,6 @@
 import pytest
 from kaicore.errors import CorruptLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import annotated_placement
 from kaicore.rules.model.placement import (
@@ -199,8 +198,8 @@ def test_a_kubelets_rejection_is_not_repeated_until_something_changes(cluster: C
     assert used(cluster) == [1000, 0]
     cluster.add_pod(pod("b", cpu=4))
     (pending,) = cluster.cycle().pending
-    assert [(reason.code, reason.detail) for reason in pending.reasons] == [
-        (Code.REJECTED_HERE, "TopologyAffinityError")
+    assert [(reason.code, reason.rejection) for reason in pending.reasons] == [
+        ("RejectedByKubelet", "TopologyAffinityError")
     ]
     cluster.delete_pod(running)
     (decision,) = cluster.cycle().placements

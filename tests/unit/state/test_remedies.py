@@ -1,7 +1,6 @@
-"""What would help the pods of a state: worked out once for groups that are alike, and told to whom it concerns."""
+"""When the pods of a state would become schedulable: worked out once for groups that are alike."""
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.state.remedies import MOST_SHAPES, StateRemedies
 
 from tests.factory import pod
@@ -9,7 +8,7 @@ from tests.workloads import Workloads
 
 
 def told(cluster: Workloads) -> dict[str, list[str]]:
-    """The codes of what would help, by pod."""
+    """The codes of when pods would become schedulable, by pod."""
     answers = StateRemedies(cluster.state, EngineConfig())
     return {entry.pod.name: [reason.code for reason in answers.of(entry)] for entry in cluster.state.pods.values()}
 
@@ -22,7 +21,7 @@ def test_pods_of_a_kind_are_told_the_same() -> None:
         cluster.add_pod(pod(f"new-{number}", cpu=4))
     cluster.add_pod(pod("theirs", cpu=4, scheduler_name="default-scheduler"))
     cluster.cycle()
-    both = [Code.FITS_IF, Code.FITS_AFTER]
+    both = ["FitsIf", "FitsAfter"]
     assert told(cluster) == {"runs": [], "theirs": [], "new-0": both, "new-1": both, "new-2": both}
 
 
@@ -32,7 +31,7 @@ def test_who_is_not_to_start_next_is_told_nothing() -> None:
     cluster.gang("g", 1, least=1, cpu=9)
     cluster.members("g", [1], cpu=10)
     cluster.cycle()
-    assert told(cluster) == {"g-0": [Code.FITS_IF], "g-1": []}
+    assert told(cluster) == {"g-0": ["FitsIf"], "g-1": []}
 
 
 def test_so_many_kinds_and_no_more() -> None:

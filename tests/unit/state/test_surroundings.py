@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.pod_rules import ClaimUse, PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.pods_nearby import VolumeInUse, VolumeNotReady
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -79,7 +78,7 @@ def test_what_has_to_happen_first(build: Callable[[Cluster], None], detail: str)
     build(cluster)
     using(cluster, "c")
     (pending,) = cluster.cycle().pending
-    assert [(reason.code, reason.detail) for reason in pending.reasons] == [(Code.VOLUME_NOT_READY, detail)]
+    assert pending.reasons == (VolumeNotReady(waits_for=detail),)
 
 
 def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() -> None:
@@ -93,7 +92,7 @@ def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() 
     assert [item.claims for item in placed if isinstance(item, payloads.PodPlaced)] == [("shared", "own"), ("shared",)]
     using(cluster, "shared", name="3", node_selector={"host": "a1"})
     (pending,) = cluster.cycle().pending
-    assert {reason.code for reason in pending.reasons} >= {Code.VOLUME_NODE}
+    assert {reason.code for reason in pending.reasons} >= {"VolumeOutOfReach"}
     claim(cluster, "shared", volume="v", bound=True)
     volume(cluster, claimed=True)
     assert [decision.name for decision in cluster.cycle().placements] == ["3"]
@@ -107,7 +106,7 @@ def test_a_claim_for_one_pod_at_a_time() -> None:
     using(cluster, "c", name="2")
     result = cluster.cycle()
     assert [decision.name for decision in result.placements] == ["1"]
-    assert result.pending[0].reasons[0] == Reason(code=Code.VOLUME_IN_USE, nodes=4, example="a1", detail="default/c")
+    assert result.pending[0].reasons[0] == VolumeInUse(nodes=4, example="a1", claim="default/c")
     cluster.delete_pod(first)
     assert [decision.name for decision in cluster.cycle().placements] == ["2"]
 
@@ -116,7 +115,7 @@ def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     cluster = storage()
     claim(cluster, "p-scratch", owner="uid-other")
     cluster.add_pod(pod("p", cpu=1, claims=(ClaimUse("p-scratch", owned=True),)))
-    assert cluster.cycle().pending[0].reasons[0].detail == "claim p-scratch was not made for this pod"
+    assert cluster.cycle().pending[0].reasons[0].waits_for == "claim p-scratch was not made for this pod"
     claim(cluster, "p-scratch", owner="uid-p")
     assert len(cluster.cycle().placements) == 1
 

@@ -2,7 +2,6 @@
 
 import msgspec
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Pod, QosClass
@@ -32,7 +31,7 @@ def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> No
     cluster.add_pod(pod("p", cpu=4))
     (pending,) = cluster.cycle(WAITING).pending
     (reason,) = pending.reasons
-    assert reason.code == Code.HISTORY_INCOMPLETE
+    assert reason.code == "HistoryIncomplete"
     cluster.add_pod(pod("shared", cpu=1, qos=QosClass.BURSTABLE))
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["shared"], "of it nothing is aligned"
     stirred = cluster.state.stirred

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.rules.engine.explain.reasons import Code, render
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.pod_rules import ClaimUse
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.reasons.pods_nearby import VolumeOutOfReach
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -118,8 +118,8 @@ def test_a_volume_outside_of_where_the_class_provisions_does_as_well() -> None:
     using(cluster, "d", name="q", node_selector={ZONE: "a"})
     (pending,) = cluster.cycle().pending
     assert placed(cluster) == {"p": ("a2", {"c": "v"}, ())}
-    reasons = [(reason.code, reason.detail) for reason in pending.reasons]
-    assert (Code.VOLUME_NODE, "topologies of storage class zoned") in reasons
+    out_of_reach = [reason.constraint for reason in pending.reasons if isinstance(reason, VolumeOutOfReach)]
+    assert "topologies of storage class zoned" in out_of_reach
 
 
 def test_claims_of_a_pod_get_different_volumes_on_one_node() -> None:
@@ -147,8 +147,8 @@ def test_a_volume_is_promised_until_the_decision_is_undone() -> None:
     result = cluster.cycle()
     assert result.placements == ()
     (reason,) = result.pending[0].reasons
-    assert (reason.code, reason.nodes) == (Code.NO_VOLUME, 4)
-    assert "no volume of storage class local is left" in render(reason)
+    assert (reason.code, reason.nodes) == ("NoVolumeLeft", 4)
+    assert "no fitting volume of storage class local is left" in str(reason)
     failed = payloads.BindFailed(first.uid, "default", "1", decision.node, 0, "VolumeNotBound", "", 0)
     cluster.record(f"pod/{first.uid}", failed)
     cluster.delete_pod(first)
@@ -179,7 +179,7 @@ def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
     result = cluster.cycle()
     assert sorted(decision.node for decision in result.placements) == ["a1", "a2", "b1"]
     (pending,) = result.pending
-    assert {reason.code for reason in pending.reasons} == {Code.NO_VOLUME}
+    assert {reason.code for reason in pending.reasons} == {"NoVolumeLeft"}
     assert sorted(volume for _, found, _ in placed(cluster).values() for volume in found.values()) == [
         "of-a1",
         "of-a2",

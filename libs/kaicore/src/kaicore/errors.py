@@ -5,9 +5,11 @@ KaiError
 ├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
 │   └── InvalidQuantity      a resource quantity that is no quantity, or negative
 │       └── AbsurdQuantity   a quantity that is larger than is believed
+├── InvalidPattern           a regular expression that is none; the message says why
+├── OverlappingDomains       a node is in several domains of a topology, of which none is in another
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
-│   ├── StaleExpectation     a conditional append as a whole came too late: a stream has moved on
+│   ├── StaleExpectation     a conditional append as a whole was stale: a stream has moved on
 │   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
 │   ├── EventsRetired        the events asked for were detached with an old month; a snapshot must lead past them
 │   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
@@ -27,6 +29,8 @@ KaiError
 
 Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.
 """
+
+from collections.abc import Sequence
 
 
 class KaiError(Exception):
@@ -50,6 +54,17 @@ class InvalidQuantity(InvalidObject):
 
 class AbsurdQuantity(InvalidQuantity):
     """A resource quantity that is larger than is believed: sums of such would not stay within 64 bits."""
+
+
+class InvalidPattern(KaiError):
+    """A regular expression cannot be compiled; the message says why."""
+
+
+class OverlappingDomains(KaiError):
+    """A node is in several domains of a topology, of which none is in another."""
+
+    def __init__(self, node: str, domains: Sequence[str]) -> None:
+        super().__init__(f"Node {node} is in HyperNodes {' and '.join(domains)}, of which none is in another")
 
 
 class LogError(KaiError):

@@ -10,7 +10,6 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import msgspec
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
@@ -222,7 +221,7 @@ class GroupStatuses:
     def _problem(self, pods: list[_Known]) -> str:
         """Say why it cannot be told which pods one of the pods starts with."""
         places = (self._table.place_of(known.pod.uid) for known in pods)
-        problems = (render(place.problem) for place in places if place is not None and place.problem is not None)
+        problems = (str(place.problem) for place in places if place is not None and place.problem is not None)
         return min(problems, default="")
 
     def _is_ours(self, key: str) -> bool:

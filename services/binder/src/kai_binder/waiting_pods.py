@@ -8,7 +8,12 @@ from hashlib import blake2b
 from typing import Self
 
 import msgspec
-from kaicore.rules.engine.explain.waiting_reasons import Kind, condition_reason, reasons_in_short, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import (
+    SingleStartKind,
+    condition_reason,
+    reasons_in_short,
+    waiting_reasons,
+)
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ClassPending, GroupPending, Payload, WaitingPod
 from kaicore.rules.reasons.reason import Reason
@@ -171,7 +176,7 @@ class WaitingPods:
         return waiting_reasons(
             of_group.groups if of_group is not None else {},
             of_class.classes if of_class is not None else {},
-            alone=Kind(pod.queue, pod.priority) if pod.alone else None,
+            alone=SingleStartKind(pod.queue, pod.priority) if pod.alone else None,
         )
 
     def _take_reasons(self, payload: payloads.CycleCompleted, position: int) -> set[str]:

@@ -34,7 +34,7 @@ async def _replay(source: LogSource, output: Output) -> int:
         for report in reports:
             print(
                 f"cluster {report.cluster}: {report.position} events, {report.cycles} cycles, "
-                f"{report.decisions} decisions replayed, {report.late} more had come too late: "
+                f"{report.decisions} decisions replayed, {report.late} more were stale: "
                 f"{len(report.differences)} differences"
             )
             if report.other_engine:

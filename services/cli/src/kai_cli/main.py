@@ -106,6 +106,13 @@ app.command(
     group=_FILES,
     help="Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.",
 )
+topology = App(name="topology", help="Network topologies: which nodes are close to each other.", group=_FILES)
+topology.command(
+    "kai_cli.topology:show",
+    name="show",
+    help="Draw the trees that the topologies of manifests make of their nodes, with what each domain has.",
+)
+app.command(topology)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import render as render_reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause, contradiction
 from kaicore.rules.state.pod_entry import Agreement, Stage
@@ -74,7 +73,7 @@ class ClusterReport:
         ours = [entry for entry in state.pods.values() if entry.pod.scheduler_name == EngineConfig().scheduler_name]
         phases = Counter(entry.pod.phase for entry in ours)
         pending = {
-            entry.pod.subject: [render_reason(reason) for reason in pending_reasons(entry, state)]
+            entry.pod.subject: [str(reason) for reason in pending_reasons(entry, state)]
             for entry in sorted(ours, key=lambda item: item.pod.subject)
             if entry.stage is Stage.WAITING
         }

@@ -92,9 +92,7 @@ def why_text(why: Why) -> str:
     if why.group is not None and why.kind != "Pod":
         lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
     lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
-    if why.would_help:
-        lines.append("would help:")
-        lines += [f"  + {remedy.message}" for remedy in why.would_help]
+    lines += [f"  + {remedy.message}" for remedy in why.schedulable_if]
     lines += [f"  ! {note}" for note in why.notes]
     if why.queue is not None:
         lines += ["account:", _indented(rows_text("queues", [why.queue]))]

@@ -29,7 +29,7 @@ class SchedulerMetrics:
         self._placed = Counter("kai_cycle_placed_pods", "Pods placed by cycles", ["shard"], registry=registry)
         self._pending = Gauge("kai_pending_pods", "Pods that the last cycle left", ["shard"], registry=registry)
         self._stale = Counter(
-            "kai_stale_decisions", "Decisions dropped as they came too late", ["about"], registry=registry
+            "kai_stale_decisions", "Decisions dropped because they were stale", ["about"], registry=registry
         )
         self.fenced = Counter(
             "kai_fenced_cycles", "Cycles dropped because another scheduler leads the shard", registry=registry
@@ -47,7 +47,7 @@ class SchedulerMetrics:
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
 
     def stale(self, stale: Stale) -> None:
-        """Count a decision that came too late."""
+        """Count a stale decision."""
         self._stale.labels(stale.stream.split("/", 1)[0]).inc()
 
 

@@ -173,7 +173,7 @@ class Scheduler:
         )
 
     async def _append(self, proposal: Proposal) -> None:
-        """Append a cycle and fold up to it; for what came too late there is another cycle."""
+        """Append a cycle and fold up to it; for stale decisions there is another cycle."""
         outcomes: list[UnitOutcome] = []
         while not outcomes:
             try:

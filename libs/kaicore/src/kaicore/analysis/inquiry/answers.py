@@ -13,7 +13,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """Why nodes are not for a pod, or what would help; `message` says it in words (`kaicore.rules.reasons`).
+    """Why a pod waits, or when it would become schedulable; `message` says it in words.
+
+    The fields are those of the log; docs/reference/reasons.md says what each means for which code.
 
     Attributes:
         pods: for how many pods of what was asked about.
@@ -300,8 +302,8 @@ class Why(Answer, frozen=True, kw_only=True):
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
         verdict: one sentence.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
-        would_help: what would help a pod to start, worked out for this answer.
-        notes: what is not as it should be.
+        schedulable_if: when a pod would become schedulable, worked out for this answer.
+        notes: what is wrong.
         story: a pod's events, in order.
         pods: of anything that has several: those that wait first.
         details: the row of what was asked about, as lists have it; None for pods and for what has no row.
@@ -315,7 +317,7 @@ class Why(Answer, frozen=True, kw_only=True):
     uid: str
     verdict: str
     reasons: list[ReasonAnswer] = []
-    would_help: list[ReasonAnswer] = []
+    schedulable_if: list[ReasonAnswer] = []
     notes: list[str] = []
     story: list[StoryAnswer] = []
     pods: list[PodRow] = []

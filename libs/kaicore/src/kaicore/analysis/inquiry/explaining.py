@@ -16,11 +16,9 @@ from kaicore.analysis.inquiry.listing import (
     reason_answer,
 )
 from kaicore.analysis.inquiry.spelling import time_text
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -62,7 +60,9 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         uid=uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
         reasons=[] if entry is None else [reason_answer(reason) for reason in pending_reasons(entry, state)],
-        would_help=[] if entry is None else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
+        schedulable_if=[]
+        if entry is None
+        else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
         notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
         story=[
             StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
@@ -127,7 +127,7 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
     remarks = list(queue.unsupported)
     if row.stopped:
         remarks.append("is stopped: it takes no new work")
-    short = [item for item in answer.reasons if item.code in set(QueueRefusal)]
+    short = [item for item in answer.reasons if item.queue]
     remarks += [f"{item.pods} pods wait because of a queue: {item.message}" for item in short]
     return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
 
@@ -181,7 +181,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     counts: Counter[Reason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], render(item[0])))[:_MOST_REASONS]
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
@@ -195,7 +195,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         uid="",
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
-        would_help=[reason_answer(item) for item in help_for],
+        schedulable_if=[reason_answer(item) for item in help_for],
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
 

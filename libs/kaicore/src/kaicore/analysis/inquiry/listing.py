@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from kaicore.analysis.inquiry.answers import (
     ClusterSummary,
     GroupRow,
@@ -17,7 +19,6 @@ from kaicore.analysis.inquiry.answers import (
     ZoneAnswer,
 )
 from kaicore.analysis.inquiry.spelling import spelled, time_text
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -143,8 +144,8 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
         if not reasons:
             return ""
         # What stands in the way on most nodes; of two, the one that got further.
-        first = max(reversed(reasons), key=lambda reason: reason.nodes)
-        return render(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
+        first = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 
@@ -357,19 +358,7 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
 
 def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
     """Return a reason as an answer."""
-    return ReasonAnswer(
-        code=reason.code,
-        message=render(reason),
-        nodes=reason.nodes,
-        example=reason.example,
-        resource=reason.resource,
-        zone=reason.zone,
-        need=reason.need,
-        free=reason.free,
-        detail=reason.detail,
-        rejection=reason.rejection,
-        queue=reason.queue,
-        until=time_text(reason.until) if reason.until else "",
-        group=reason.group,
-        pods=pods,
-    )
+    fields = msgspec.to_builtins(reason)
+    if "until" in fields:
+        fields["until"] = time_text(fields["until"])
+    return ReasonAnswer(message=str(reason), pods=pods, **fields)

@@ -28,7 +28,7 @@ from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.queue_kinds import queue_kind
 from kaicore.kube.resources import subject_of
 from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
-from kaicore.rules.engine.constraints.node_filters import affine, selected, tolerates
+from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.groups.kinds import OWNER_KINDS
 from kaicore.rules.groups.membership import membership

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.reasons import render
 from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, HealRequested
 from kaicore.rules.model.placement import Placement
@@ -173,7 +172,7 @@ def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) 
     if not found:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
     told = (*found, *remedies.of(entry))
-    return tuple(WhyNot(reason.code, render(reason), reason.nodes, reason.example) for reason in told)
+    return tuple(WhyNot(reason.code, str(reason), reason.affected_nodes, reason.named_example) for reason in told)
 
 
 def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.decisions import ClearReason, CycleResult, DecisionBatch, EvictionReason, PodDecision
-from kaicore.rules.engine.explain.pending import Left, told
+from kaicore.rules.engine.explain.pending import GroupLeftWaiting, summarize
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.victims.eviction_cost import cost_parts
@@ -162,7 +162,7 @@ class CycleRecord:
     ) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
         pods: dict[str, int] = {}
-        left: list[Left] = []
+        left: list[GroupLeftWaiting] = []
         for key in sorted(pending_groups):
             pending_group = pending_groups[key]
             placed = pending_group.placed_uids
@@ -175,8 +175,8 @@ class CycleRecord:
                 pods[class_key] = pods.get(class_key, 0) + count
             if by_class:
                 count = sum(by_class.values())
-                left.append(Left(pending_group.workload, tuple(by_class), count, pending_group.reasons))
-        pending, groups = told(left, pods, class_reasons)
+                left.append(GroupLeftWaiting(pending_group.workload, tuple(by_class), count, pending_group.reasons))
+        pending, groups = summarize(left, pods, class_reasons)
         return CycleResult(tuple(self._batches), pending, groups, self._due)
 
     def _add(self, decisions: Iterable[PodDecision], *, depends_on: int = -1) -> None:

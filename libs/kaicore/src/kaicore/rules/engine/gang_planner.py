@@ -5,12 +5,12 @@ from collections.abc import MutableMapping, Sequence
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.readiness import class_refusal, unsupported
 from kaicore.rules.engine.workload import Member, Step, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.group import GangGroupWaits, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.reasons.reason import Reason
 
 #: Steps that start together or not at all, each with its group.
@@ -55,7 +55,7 @@ class GangPlanner:
             return [], (unsupported(pending_group.workload),)
         step = pending_group.step()
         if step.missing:
-            incomplete = Reason(code=Code.GANG_INCOMPLETE, need=step.wanted, free=step.wanted - step.missing)
+            incomplete = GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)
             return [], self._held_back(pending_group) or (incomplete,)
         if not step.members:
             return [], self._held_back(pending_group)
@@ -71,7 +71,7 @@ class GangPlanner:
                 continue
             their_step = None if other is None else other.step()
             if other is None or their_step is None or not their_step.members:
-                return [], (Reason(code=Code.GANG_GROUP, detail=key),)
+                return [], (GangGroupWaits(other_group=key),)
             steps.append((other, their_step))
             # What that group starts together with must start as well: the groups need not all name each other.
             needed += other.group.together
@@ -133,4 +133,4 @@ class GangPlanner:
             in_backoff += uid in self._input.in_backoff
         self._class_reasons.update(reasons)
         found = tuple(reason for key in sorted(reasons) for reason in reasons[key])
-        return found + ((Reason(code=Code.BIND_BACKOFF, need=in_backoff),) if in_backoff else ())
+        return found + ((WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())

@@ -3,11 +3,12 @@
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
+from kaicore.rules.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -39,20 +40,20 @@ def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCo
 def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
     """Return why pods of a class may not be placed anywhere; empty if they may."""
     if pod_class.gated:
-        return (Reason(code=Code.SCHEDULING_GATED, detail=", ".join(pod_class.gated)),)
+        return (SchedulingGated(gates=", ".join(pod_class.gated)),)
     if pod_class.malformed:
-        return (Reason(code=Code.MALFORMED, detail=pod_class.malformed),)
+        return (Malformed(problem=pod_class.malformed),)
     if pod_class.unsupported:
-        return (Reason(code=Code.UNSUPPORTED, detail=", ".join(pod_class.unsupported)),)
+        return (Unsupported(features=", ".join(pod_class.unsupported)),)
     if pod_class.flavors.unknown:
         detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
-        return (Reason(code=Code.FLAVOR_UNKNOWN, detail=detail),)
+        return (FlavorNotFound(flavors=detail),)
     if pod_class.volumes.waits:
-        return (Reason(code=Code.VOLUME_NOT_READY, detail=", ".join(pod_class.volumes.waits)),)
+        return (VolumeNotReady(waits_for=", ".join(pod_class.volumes.waits)),)
     return ()
 
 
 def unsupported(workload: Workload) -> Reason:
     """Return why nothing of a group starts that requires what is not supported yet."""
     detail = f"required topology ({', '.join(workload.unsupported)})"
-    return Reason(code=Code.UNSUPPORTED, group=told_key(workload.group.key), detail=detail)
+    return Unsupported(group=told_key(workload.group.key), features=detail)

@@ -200,7 +200,7 @@ class Reservations:
             return False
         now = self._nodes.now
         non_monotonic = any(
-            now.outlook(self._pods.class_of(assignment.member)).may_change for assignment in assignments
+            now.outlook(self._pods.class_of(assignment.member)).non_monotonic for assignment in assignments
         )
         future = self._nodes.future if non_monotonic or self._nodes.has_future else None
         savepoint = now.statement.savepoint(), future.statement.savepoint() if future is not None else 0

@@ -8,7 +8,6 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment, Placer
@@ -18,6 +17,7 @@ from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import EvictionDecided
+from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -145,7 +145,7 @@ class Session:
     def never_fits(self, class_key: str) -> bool:
         """Tell from a class's reasons whether its pods fit nowhere, whatever pods end."""
         reasons = self.class_reasons.get(class_key, ())
-        return bool(reasons) and all(reason.code in UNRESOLVABLE for reason in reasons)
+        return bool(reasons) and all(reason.lasting for reason in reasons)
 
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
@@ -168,11 +168,10 @@ class Session:
 
     def _waits_for_victims(self, reserved: Sequence[Assignment]) -> Reason:
         names = self.nodes.columns.names
-        return Reason(
-            code=Code.WAITS_FOR_VICTIMS,
+        return WaitsForVictims(
             nodes=len({assignment.row for assignment in reserved}),
             example=min((names[assignment.row] for assignment in reserved), default=""),
-            need=len(reserved),
+            pods=len(reserved),
         )
 
 

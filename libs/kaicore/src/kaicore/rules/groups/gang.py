@@ -6,9 +6,9 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 import json
 from collections.abc import Mapping
 
-from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.reasons.reason import Reason
 
 GANG = "gang.scheduling.koordinator.sh"
@@ -35,7 +35,7 @@ def gang_problem(pod: Pod) -> Reason | None:
 
 
 def _malformed(problem: str) -> Reason:
-    return Reason(code=GroupProblem.MALFORMED, detail=f"annotation {GANG}/min-available {problem}")
+    return Malformed(problem=f"annotation {GANG}/min-available {problem}")
 
 
 def gang_min_available(pod: Pod) -> str:

@@ -27,11 +27,17 @@ from kaicore.rules.groups.kinds import (
     X_POD_GROUP,
 )
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem
-from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.reasons.group import (
+    GroupNotFound,
+    OwnerNotFound,
+    PodGroupNotInWorkload,
+    SubGroupNotFound,
+    SubGroupNotNamed,
+)
 from kaicore.rules.reasons.reason import Reason
 
 KAI_GROUP_ANNOTATION = "pod-group-name"
@@ -72,7 +78,7 @@ class Membership(NamedTuple):
         pod_set: name of the set in it that it counts for.
         source: key of the source that the group is made of; empty where pods alone make it.
         template: name of the source's template.
-        problem: why it cannot be decided on (`kaicore.rules.groups.problems`); None if it can.
+        problem: why it cannot be decided on (`kaicore.rules.reasons.group`); None if it can.
         looked_at: keys of the sources on which this depends, also of those that are not there.
     """
 
@@ -94,7 +100,7 @@ def membership(pod: Pod, find: FindSource) -> Membership:
     named = named_membership(pod, find)
     if named is None:
         return _owned(pod, find)
-    missing = named.problem is not None and named.problem.code == GroupProblem.NOT_FOUND
+    missing = isinstance(named.problem, GroupNotFound)
     if missing and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
         # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much.
         owned = _owned(pod, find)
@@ -135,12 +141,12 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     group = f"{key}:{instance}" if instance else key
     source = find(key)
     if source is None:
-        missing = Reason(code=GroupProblem.NOT_FOUND, group=told_key(key))
-        return Membership(group, source=key, problem=missing, looked_at=(key,))
+        not_found = GroupNotFound(group=told_key(key))
+        return Membership(group, source=key, problem=not_found, looked_at=(key,))
     found = source.template(template)
     if found is None:
-        missing = Reason(code=GroupProblem.NO_TEMPLATE, group=told_key(key), detail=template)
-        return Membership(group, source=key, problem=missing, looked_at=(key,))
+        no_template = PodGroupNotInWorkload(group=told_key(key), pod_group=template)
+        return Membership(group, source=key, problem=no_template, looked_at=(key,))
     pod_set, problem = _pod_set(pod, key, found)
     return Membership(group, pod_set, key, template, problem, (key,))
 
@@ -179,7 +185,7 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     kind = key.partition("/")[0]
     source = find(key)
     if source is None:
-        unknown = Reason(code=GroupProblem.OWNER_NOT_FOUND, group=told_key(key))
+        unknown = OwnerNotFound(group=told_key(key))
         return Membership(key, source=key, problem=unknown, looked_at=looked_at)
     instance = template = ""
     if kind == LEADER_WORKER_SET:
@@ -216,8 +222,8 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
         return REST, None
     there = ", ".join(sorted(names))
     if not wanted:
-        return "", Reason(code=GroupProblem.SUB_GROUP_UNNAMED, group=told_key(key), detail=there)
-    return "", Reason(code=GroupProblem.NO_SUB_GROUP, group=told_key(key), detail=f"{wanted}; it has {there}")
+        return "", SubGroupNotNamed(group=told_key(key), sub_groups=there)
+    return "", SubGroupNotFound(group=told_key(key), sub_groups=f"{wanted}; it has {there}")
 
 
 def _set_name(pod: Pod, kind: str) -> str:

@@ -1,9 +1,9 @@
 """How long work waits until it may have others evicted, where a pod that is a group of its own says so."""
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.groups.problems import GroupProblem
 from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.reasons.reason import Reason
 
 PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
@@ -26,5 +26,5 @@ def preemption_delay_problem(pod: Pod) -> Reason | None:
     try:
         preemption_delay_us(pod)
     except InvalidObject as error:
-        return Reason(code=GroupProblem.MALFORMED, detail=str(error))
+        return Malformed(problem=str(error))
     return None

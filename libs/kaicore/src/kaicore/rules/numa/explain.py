@@ -1,25 +1,24 @@
 """Why a kubelet would not admit a pod: which resource, on which zone, and how much is missing."""
 
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Refused
+from kaicore.rules.reasons.numa import (
+    NumaMemoryGroups,
+    NumaNeverFits,
+    NumaWholeCores,
+    NumaWidthsDiffer,
+    NumaZonesApart,
+    NumaZoneShort,
+)
 
-
-class NumaRefusal(StrEnum):
-    """Why a pod cannot be aligned on a node.
-
-    The first two no other pod's end will change: so it is even on an empty node.
-    """
-
-    NEVER_FITS = "NumaNeverFits"
-    WIDTHS_DIFFER = "NumaWidthsDiffer"
-    ZONE_SHORT = "NumaZoneShort"
-    ZONES_APART = "NumaZonesApart"
-    MEMORY_GROUPS = "NumaMemoryGroups"
-    WHOLE_CORES = "NumaWholeCores"
+AlignmentReason: TypeAlias = (
+    NumaNeverFits | NumaWidthsDiffer | NumaZoneShort | NumaZonesApart | NumaMemoryGroups | NumaWholeCores
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +26,54 @@ class Refusal:
     """One node's refusal.
 
     Attributes:
-        resource: what is short, or what the detail speaks of first.
+        kind: which reason it is.
+        resource: what is short, or what the explanation speaks of first.
         zone: index of the zone that comes closest, -1 where no single zone is meant.
-        need: how much the container needs of the resource.
-        free: how much is free (for `NEVER_FITS`: installed) there.
+        requested: how much the container requests of the resource.
+        available: how much of it is free there; for `NumaNeverFits`, how much is installed.
         rejection: the reason that the kubelet would give.
-        detail: for people.
+        explanation: for people.
     """
 
-    code: NumaRefusal
+    kind: type[AlignmentReason]
     resource: str
     zone: int
-    need: int
-    free: int
+    requested: int
+    available: int
     rejection: str
-    detail: str = ""
+    explanation: str = ""
+
+    def on_empty_node(self) -> "Refusal":
+        """Return it as the refusal of a node that has no pods: it lasts."""
+        return self if self.kind is NumaWidthsDiffer else replace(self, kind=NumaNeverFits)
+
+    def reason(self, *, nodes: int, example: str, zone_names: Sequence[str], gap: str = "") -> AlignmentReason:
+        """Return it as the reason of nodes.
+
+        Args:
+            nodes: how many nodes refuse for it.
+            example: the node that it is of.
+            zone_names: the zones of that node.
+            gap: what is not known of that node; empty if nothing.
+        """
+        explanation = ", ".join(part for part in (self.explanation, gap) if part)
+        zone = zone_names[self.zone] if self.zone >= 0 else ""
+        fields: dict[str, Any] = {
+            "nodes": nodes,
+            "example": example,
+            "resource": self.resource,
+            "requested": self.requested,
+            "rejection": self.rejection,
+        }
+        kind = self.kind
+        if kind is NumaWidthsDiffer:
+            return NumaWidthsDiffer(**fields, widths=explanation)
+        if kind is NumaWholeCores:
+            return NumaWholeCores(**fields, message=explanation)
+        if kind is NumaNeverFits:
+            return NumaNeverFits(**fields, zone=zone, installed=self.available, explanation=explanation)
+        fields |= {"zone": zone, "free": self.available, "explanation": explanation}
+        return kind(**fields)
 
 
 def explain(refused: Refused) -> Refusal:
@@ -59,7 +91,7 @@ class _Explanation:
     def refusal(self) -> Refusal:
         hints, needs = self._refused.hints, self._needs
         if self._refused.reason == SMT_ALIGNMENT:
-            return self._simple(NumaRefusal.WHOLE_CORES, CPU, self._refused.message)
+            return self._simple(NumaWholeCores, CPU, self._refused.message)
         if not hints:
             return self._of_allocation()
         table = self._node.table
@@ -67,7 +99,7 @@ class _Explanation:
         never = next((hint.resource for hint in hints if not self._could(hint.resource)), None)
         short = next((hint.resource for hint in hints if not hint.preferred & allowed), None)
         if never is not None:
-            return self._at_zone(never, NumaRefusal.NEVER_FITS)
+            return self._at_zone(never, NumaNeverFits)
         if not self._single and len({hint.width for hint in hints}) > 1:
             widths = sorted({hint.width for hint in hints}, reverse=True)
             detail = " but ".join(
@@ -75,12 +107,12 @@ class _Explanation:
                 for width in widths
             )
             widest = max(hints, key=lambda hint: hint.width)
-            return self._simple(NumaRefusal.WIDTHS_DIFFER, widest.resource, detail)
+            return self._simple(NumaWidthsDiffer, widest.resource, detail)
         if short is not None:
-            return self._at_zone(short, NumaRefusal.ZONE_SHORT)
+            return self._at_zone(short, NumaZoneShort)
         detail = " and ".join(hint.resource for hint in hints)
         first = hints[0].resource if hints[0].resource in needs else next(iter(needs))
-        return self._simple(NumaRefusal.ZONES_APART, first, f"{detail} are free, but not on the same zones")
+        return self._simple(NumaZonesApart, first, f"{detail} are free, but not on the same zones")
 
     def _could(self, resource: str) -> bool:
         """Whether the zones, or for one zone the largest, have enough of a resource when no pod holds any."""
@@ -109,33 +141,33 @@ class _Explanation:
         memory = next((name for name in self._needs if is_memory(name)), None)
         if "[memorymanager]" in self._refused.message and memory is not None:
             never = not self._could(memory)
-            return self._at_zone(memory, NumaRefusal.NEVER_FITS if never else NumaRefusal.ZONE_SHORT)
+            return self._at_zone(memory, NumaNeverFits if never else NumaZoneShort)
         resource = next((name for name in self._needs if name in self._refused.message), CPU)
-        return self._at_zone(resource, NumaRefusal.ZONE_SHORT)
+        return self._at_zone(resource, NumaZoneShort)
 
-    def _simple(self, code: NumaRefusal, resource: str, detail: str) -> Refusal:
-        return Refusal(code, resource, -1, self._needs.get(resource, 0), 0, self._refused.reason, detail)
+    def _simple(self, kind: type[AlignmentReason], resource: str, detail: str) -> Refusal:
+        return Refusal(kind, resource, -1, self._needs.get(resource, 0), 0, self._refused.reason, detail)
 
-    def _at_zone(self, resource: str, code: NumaRefusal) -> Refusal:
+    def _at_zone(self, resource: str, kind: type[AlignmentReason]) -> Refusal:
         """Name the resource of the provider that is really short, and the zone that has most of it."""
         joint = [name for name in self._needs if is_memory(name)] if is_memory(resource) else [resource]
         figures = []
         for name in joint:
-            have = self._installed(name) if code is NumaRefusal.NEVER_FITS else self._free(name)
+            have = self._installed(name) if kind is NumaNeverFits else self._free(name)
             zone = max(range(len(have)), key=lambda index: (have[index], -index))
             figures.append((have[zone] - self._needs.get(name, 0), name, zone, have[zone]))
         margin, resource, zone, free = min(figures)
-        if margin >= 0 and code is NumaRefusal.ZONE_SHORT:
-            code = NumaRefusal.MEMORY_GROUPS if is_memory(resource) else NumaRefusal.ZONES_APART
+        if margin >= 0 and kind is NumaZoneShort:
+            kind = NumaMemoryGroups if is_memory(resource) else NumaZonesApart
         need = self._needs.get(resource, 0)
-        return Refusal(code, resource, zone, need, free, self._refused.reason, _DETAILS[code])
+        return Refusal(kind, resource, zone, need, free, self._refused.reason, _EXPLANATIONS[kind])
 
 
-_DETAILS = {
-    NumaRefusal.NEVER_FITS: "the largest zone is too small",
-    NumaRefusal.ZONE_SHORT: "no zone has enough free",
-    NumaRefusal.ZONES_APART: "free, but not on zones that may serve together",
-    NumaRefusal.MEMORY_GROUPS: "enough is free, but the zones are grouped by other pods' memory",
+_EXPLANATIONS: dict[type[AlignmentReason], str] = {
+    NumaNeverFits: "the largest zone is too small",
+    NumaZoneShort: "no zone has enough free",
+    NumaZonesApart: "free, but not on zones that may serve together",
+    NumaMemoryGroups: "enough is free, but the zones are grouped by other pods' memory",
 }
 
 

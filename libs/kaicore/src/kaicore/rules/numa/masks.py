@@ -50,7 +50,7 @@ class MaskTable:
 
     def reaching(self, figures: Sequence[int], need: int) -> int:
         """Return the set of the masks over whose zones a figure sums to at least `need`."""
-        found, bit = 0, 1
+        reached, bit = 0, 1
         sums: list[int] = []
         for part, zone in self.steps:
             total = figures[zone] + (sums[part] if part >= 0 else 0)
@@ -58,9 +58,9 @@ class MaskTable:
                 total = sum(figures)
             sums.append(total)
             if total >= need:
-                found |= bit
+                reached |= bit
             bit <<= 1
-        return found
+        return reached
 
     def first_width(self, masks: int) -> int:
         """Return the fewest zones of any mask of a set; of an empty one, the number of all zones."""
@@ -68,10 +68,10 @@ class MaskTable:
 
     def with_all(self, zones: Sequence[int]) -> int:
         """Return the set of the masks that contain all of some zones."""
-        found = (1 << len(self.masks)) - 1
+        containing_all = (1 << len(self.masks)) - 1
         for zone in zones:
-            found &= self.containing[zone]
-        return found
+            containing_all &= self.containing[zone]
+        return containing_all
 
 
 @lru_cache(maxsize=64)

@@ -254,18 +254,18 @@ class _Group:
 
     def _free(self, resource: str) -> Ints:
         """What is free of a resource, as `ZoneColumns.free` has it; shape (rows, zones)."""
-        found = self._frees.get(resource)
-        if found is None:
+        free = self._frees.get(resource)
+        if free is None:
             window = (self._rows, slice(0, self._zones), self._columns.resources[resource])
             if self._reconstruct:
-                found = self._columns.allocatable[window] - self._columns.used[window]
+                free = self._columns.allocatable[window] - self._columns.used[window]
                 if self._unknown.any():
-                    less = np.minimum(found, self._columns.published[window])
-                    found = np.where(self._unknown[:, None], less, found)
+                    less = np.minimum(free, self._columns.published[window])
+                    free = np.where(self._unknown[:, None], less, free)
             else:
-                found = self._columns.published[window]
-            self._frees[resource] = found
-        return found
+                free = self._columns.published[window]
+            self._frees[resource] = free
+        return free
 
 
 def _any(flags: Flags) -> Flags:

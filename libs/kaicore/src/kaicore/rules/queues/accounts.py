@@ -9,13 +9,17 @@ lending limits what they are there (`facts` and decision 0082).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kaicore.rules.queues.division import Shares, Table
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
 from kaicore.rules.reasons.reason import Reason
 
 Amounts = tuple[int, ...]
+
+
+_Bound = TypeVar("_Bound", NonPreemptibleOverQuota, OverFairShare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class QueueAccounts:
         refused = self._over_limits(number, demand)
         if not preemptible:
             refused += self._over(
-                QueueRefusal.NON_PREEMPTIBLE_OVER_QUOTA,
+                NonPreemptibleOverQuota,
                 self.tree.paths[number],
                 demand,
                 used=self.non_preemptible,
@@ -95,7 +99,7 @@ class QueueAccounts:
     def over_fair_share(self, number: int, demand: Demand) -> tuple[Reason, ...]:
         """Return by how much a queue would be over its own fair share with some work; empty when it would not."""
         path = self.tree.paths[number][:1]
-        return tuple(self._over(QueueRefusal.OVER_FAIR_SHARE, path, demand, used=self.used, bounds=self.shares.fair))
+        return tuple(self._over(OverFairShare, path, demand, used=self.used, bounds=self.shares.fair))
 
     def exceeds(self, number: int, bounds: Table, places: Iterable[int]) -> bool:
         """Whether a queue uses more than a bound of any of the resources."""
@@ -119,7 +123,7 @@ class QueueAccounts:
                     self.non_preemptible[above][place] += amount
 
     def _over_limits(self, number: int, demand: Demand) -> list[Reason]:
-        refused = []
+        refused: list[Reason] = []
         for place, amount in enumerate(demand.amounts):
             held = amount
             for above in self.tree.paths[number]:
@@ -129,11 +133,10 @@ class QueueAccounts:
                 limit = self.tree.limits[above][place]
                 if own + held > limit:
                     refused.append(
-                        Reason(
-                            code=QueueRefusal.OVER_LIMIT,
+                        OverLimit(
                             resource=self.tree.resources[place],
-                            need=held,
-                            free=limit - own,
+                            requested=held,
+                            left=limit - own,
                             queue=self.tree.queues[above].name,
                         )
                     )
@@ -141,14 +144,13 @@ class QueueAccounts:
         return refused
 
     def _over(
-        self, code: QueueRefusal, path: Iterable[int], demand: Demand, *, used: Table, bounds: Table
-    ) -> list[Reason]:
+        self, kind: type[_Bound], path: Iterable[int], demand: Demand, *, used: Table, bounds: Table
+    ) -> list[_Bound]:
         return [
-            Reason(
-                code=code,
+            kind(
                 resource=self.tree.resources[place],
-                need=amount,
-                free=bounds[above][place] - used[above][place],
+                requested=amount,
+                left=bounds[above][place] - used[above][place],
                 queue=self.tree.queues[above].name,
             )
             for place, amount in enumerate(demand.amounts)

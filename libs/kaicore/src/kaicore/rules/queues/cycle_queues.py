@@ -9,8 +9,8 @@ from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.order import Standing, standing
 from kaicore.rules.queues.reclaim import Claim, is_victim, keeps_quotas, may_reclaim, reclaim_refusals
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.queue import OverLimit, QueueMayNotPreempt
 from kaicore.rules.reasons.reason import Reason
 
 #: Groups, each with what it is to start, or with what of it would be evicted.
@@ -54,7 +54,7 @@ class CycleQueues:
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group may not start so much now, whatever is free; empty if it may."""
         number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
-        if isinstance(number, Reason):
+        if not isinstance(number, int):
             return (number,)
         return self.accounts.refusals(number, self._demand(request), preemptible=group.preemptible)
 
@@ -77,8 +77,8 @@ class CycleQueues:
         above = {tree.queues[one].name for one in tree.paths[number]}
         total = 0
         for reason in refused:
-            if reason.code == QueueRefusal.OVER_LIMIT and reason.queue in above:
-                excess, amount = reason.need - reason.free, amounts[tree.resources.index(reason.resource)]
+            if isinstance(reason, OverLimit) and reason.queue in above:
+                excess, amount = reason.excess, amounts[tree.resources.index(reason.resource)]
                 total += -(-1000 * min(amount, excess) // excess)
         return total
 
@@ -88,7 +88,7 @@ class CycleQueues:
         before = self.savepoint()
         for group, request in requests:
             number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
-            if isinstance(number, Reason):
+            if not isinstance(number, int):
                 refused.append(number)
             else:
                 refused += may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
@@ -102,7 +102,7 @@ class CycleQueues:
         queue = None if number is None else self.accounts.tree.queues[number]
         if queue is None or queue.may_preempt:
             return ()
-        return (Reason(code=QueueRefusal.MAY_NOT_PREEMPT, queue=queue.name),)
+        return (QueueMayNotPreempt(queue=queue.name),)
 
     def reclaims_from(self, group: Group, victim: Group) -> bool:
         """Tell whether a group may have the victim evicted as one of another queue, by priority."""
@@ -137,7 +137,7 @@ class CycleQueues:
         number = self._number(victim)
         path = () if number is None else self.accounts.tree.paths[number]
         names = {self.accounts.tree.queues[above].name for above in path}
-        return any(reason.queue in names for reason in refused)
+        return any(reason.queue_name in names for reason in refused)
 
     def min_runtime_us(self, victim: Group, *, for_group: Group) -> int:
         """Return how long the victim must have run before it may be evicted for a group, microseconds."""

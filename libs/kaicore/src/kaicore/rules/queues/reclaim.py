@@ -11,8 +11,8 @@ Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/recla
 from collections.abc import Sequence
 
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.tree import Demand
+from kaicore.rules.reasons.queue import OverLimit, QueueMayNotReclaim, VictimWithinShare
 from kaicore.rules.reasons.reason import Reason
 
 #: Work of a queue: what it asks for, or holds.
@@ -28,11 +28,11 @@ def may_reclaim(accounts: QueueAccounts, reclaimer: int, demand: Demand, *, pree
     """
     queue = accounts.tree.queues[reclaimer]
     if not queue.may_reclaim:
-        return (Reason(code=QueueRefusal.MAY_NOT_RECLAIM, queue=queue.name),)
+        return (QueueMayNotReclaim(queue=queue.name),)
     refused = accounts.refusals(reclaimer, demand, preemptible=preemptible)
     return (
         *accounts.over_fair_share(reclaimer, demand),
-        *(reason for reason in refused if reason.code != QueueRefusal.OVER_LIMIT or reason.queue == queue.name),
+        *(reason for reason in refused if not isinstance(reason, OverLimit) or reason.queue == queue.name),
     )
 
 
@@ -96,7 +96,7 @@ def reclaim_refusals(
     try:
         for number, amounts in victims:
             if not any(is_victim(accounts, *claim, number) for claim in asked):
-                return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=accounts.tree.queues[number].name),)
+                return (VictimWithinShare(queue=accounts.tree.queues[number].name),)
             accounts.take_back(number, amounts, preemptible=True)
             changes.append((number, amounts, -1))
         return _turned_tables(accounts, asked, sorted({number for number, _ in victims}), margin_milli)
@@ -122,5 +122,5 @@ def _turned_tables(
                     continue
                 # have / my_share * margin >= used / their_share, without the divisions.
                 if have * margin * their_share >= used[theirs][place] * 1000 * my_share:
-                    return (Reason(code=QueueRefusal.VICTIM_WITHIN_SHARE, queue=accounts.tree.queues[theirs].name),)
+                    return (VictimWithinShare(queue=accounts.tree.queues[theirs].name),)
     return ()

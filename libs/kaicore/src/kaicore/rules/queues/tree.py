@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
-from kaicore.rules.queues.refusals import QueueRefusal
 from kaicore.rules.queues.resources import counted
+from kaicore.rules.reasons.queue import (
+    NamespaceNotSelected,
+    QueueDoesNotExist,
+    QueueInvalid,
+    QueueNotLeaf,
+    QueueStopped,
+    QueueUnsupported,
+    ResourceNotCovered,
+)
 from kaicore.rules.reasons.reason import Reason
 
 #: More than there can be of anything: no bound.
@@ -98,8 +106,8 @@ class QueueTree:
 
     def find(self, name: str, *, namespace: str = "") -> int | None:
         """Return the number of the queue that work belongs to, whatever may be wrong with it; None for none."""
-        found = self._lookup(name, namespace)
-        return None if found is None else self._number.get(found.alias_of or found.name)
+        queue = self._lookup(name, namespace)
+        return None if queue is None else self._number.get(queue.alias_of or queue.name)
 
     def resolve(self, name: str, *, namespace: str = "") -> int | Reason:
         """Return the number of the queue that work may start in, or why it may not.
@@ -108,26 +116,26 @@ class QueueTree:
             name: of a queue; empty for work that names none.
             namespace: the work's.
         """
-        found = self._lookup(name, namespace)
-        if found is None:
+        named = self._lookup(name, namespace)
+        if named is None:
             wanted = self.problems.get(name)
             if wanted is not None:
-                return Reason(code=QueueRefusal.INVALID, queue=name, detail=wanted)
-            return Reason(code=QueueRefusal.DOES_NOT_EXIST, queue=name)
-        number = self._number.get(found.alias_of or found.name)
+                return QueueInvalid(queue=name, problem=wanted)
+            return QueueDoesNotExist(queue=name)
+        number = self._number.get(named.alias_of or named.name)
         if number is None:
-            problem = self.problems.get(found.alias_of, f"queue {found.alias_of} does not exist")
-            return Reason(code=QueueRefusal.INVALID, queue=found.name, detail=problem)
+            problem = self.problems.get(named.alias_of, f"queue {named.alias_of} does not exist")
+            return QueueInvalid(queue=named.name, problem=problem)
         if self.children[number]:
-            return Reason(code=QueueRefusal.NOT_A_LEAF, queue=found.name)
-        for queue in (found, *(self.queues[above] for above in self.paths[number])):
+            return QueueNotLeaf(queue=named.name)
+        for queue in (named, *(self.queues[above] for above in self.paths[number])):
             if queue.stopped:
-                return Reason(code=QueueRefusal.STOPPED, queue=queue.name)
+                return QueueStopped(queue=queue.name)
             if queue.namespaces and namespace not in queue.namespaces:
-                return Reason(code=QueueRefusal.OTHER_NAMESPACE, queue=queue.name, detail=namespace)
+                return NamespaceNotSelected(queue=queue.name, namespace=namespace)
             if queue.unsupported:
                 detail = ", ".join(queue.unsupported)
-                return Reason(code=QueueRefusal.UNSUPPORTED, queue=queue.name, detail=detail)
+                return QueueUnsupported(queue=queue.name, features=detail)
         return number
 
     def uncovered(self, number: int, demand: Demand) -> Reason | None:
@@ -138,7 +146,7 @@ class QueueTree:
                 continue
             missing = sorted(demand.resources - set(queue.shares))
             if missing:
-                return Reason(code=QueueRefusal.NOT_COVERED, queue=queue.name, resource=missing[0])
+                return ResourceNotCovered(queue=queue.name, resource=missing[0])
         return None
 
     def diverging(self, one: int, other: int) -> tuple[int, int] | None:

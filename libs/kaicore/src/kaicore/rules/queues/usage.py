@@ -136,24 +136,24 @@ class UsageReader(Generic[NameT]):
             return {}
         key = (first, hour, config.half_life_hours)
         capacity = {resource: weighable(resource, amount) * span for resource, amount in totals.items()}
-        found = {}
+        by_queue = {}
         for name, history in histories.items():
-            known = self._closed.get(name)
-            if known is None or known[0] != key:
+            closed = self._closed.get(name)
+            if closed is None or closed[0] != key:
                 passed = history.weighed(range(first, hour), by_hour, at_us=hour * HOUR_US)
-                known = (key, passed)
+                closed = (key, passed)
                 if recorded_us >= hour * HOUR_US:
-                    self._closed[name] = known
+                    self._closed[name] = closed
             current = history.weighed(range(hour, hour + 1), by_hour, at_us=now_us)
             parts = {}
-            for resource in known[1].keys() | current.keys():
+            for resource in closed[1].keys() | current.keys():
                 if capacity.get(resource):
-                    used = known[1].get(resource, 0) + current.get(resource, 0)
+                    used = closed[1].get(resource, 0) + current.get(resource, 0)
                     parts[resource] = used * USAGE_SCALE // capacity[resource]
-            found[name] = parts
+            by_queue[name] = parts
         for name in self._closed.keys() - histories.keys():
             del self._closed[name]
-        return found
+        return by_queue
 
 
 def _first_hour(config: FairShareConfig, hour: int) -> int:

@@ -1,35 +1,173 @@
-"""Why a pod waits, as data: cycles record it, answers and conditions say it in words."""
+"""Why a pod waits: any of the reasons that cycles record and that answers, conditions and events say in words.
 
-import msgspec
+The union is told apart by `code`. A new member raises the schema version of the events that carry reasons, for older
+programs cannot read it.
+"""
 
+from typing import TypeAlias
 
-class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why nodes were not for a class of pods, counted over nodes.
+from kaicore.rules.reasons.eviction import (
+    GroupsThatCannotRestart,
+    JobWouldFail,
+    MovedLately,
+    NeverPreempts,
+    NoMoveWouldHelp,
+    NoOtherPlaceForThem,
+    NotWorthMoving,
+    NoVictimsWouldHelp,
+    PodsWithoutController,
+    PreemptionDelayNotElapsed,
+    ProtectedByDisruptionBudget,
+    TooManyToMove,
+    UnderSeveralDisruptionBudgets,
+    VictimSearchEnded,
+    WaitsForVictims,
+    WithinMinimumRuntime,
+)
+from kaicore.rules.reasons.group import (
+    FlavorNotFound,
+    GangDoesNotFit,
+    GangGroupWaits,
+    GangIncomplete,
+    GroupNotFound,
+    Malformed,
+    OwnerNotFound,
+    PodGroupNotInWorkload,
+    SchedulingGated,
+    SubGroupNotFound,
+    SubGroupNotNamed,
+    Unsupported,
+    WaitsAfterFailedBinds,
+)
+from kaicore.rules.reasons.node import (
+    HistoryIncomplete,
+    InsufficientResource,
+    NodeAffinityMismatch,
+    NodeFlavorMismatch,
+    NodeNotReady,
+    NodeSelectorMismatch,
+    NodeTooSmall,
+    NodeUnschedulable,
+    NoNodes,
+    RejectedByKubelet,
+    UntoleratedTaint,
+)
+from kaicore.rules.reasons.numa import (
+    NumaMemoryGroups,
+    NumaNeverFits,
+    NumaPolicyNeverKept,
+    NumaPolicyNotKept,
+    NumaPolicyUntold,
+    NumaWholeCores,
+    NumaWidthsDiffer,
+    NumaZonesApart,
+    NumaZoneShort,
+)
+from kaicore.rules.reasons.pods_nearby import (
+    AntiAffinityOfOthers,
+    HostPortTaken,
+    NoTopologyLabel,
+    NoVolumeLeft,
+    PodAffinity,
+    PodAntiAffinity,
+    TopologySpread,
+    VolumeInUse,
+    VolumeNotReady,
+    VolumeOutOfReach,
+)
+from kaicore.rules.reasons.queue import (
+    NamespaceNotSelected,
+    NonPreemptibleOverQuota,
+    OverFairShare,
+    OverLimit,
+    QueueDoesNotExist,
+    QueueInvalid,
+    QueueMayNotPreempt,
+    QueueMayNotReclaim,
+    QueueNotLeaf,
+    QueueStopped,
+    QueueUnsupported,
+    ResourceNotCovered,
+    VictimWithinShare,
+)
+from kaicore.rules.reasons.remedy import (
+    FitsAfter,
+    FitsIf,
+)
 
-    Attributes:
-        code: see `kaicore.rules.engine.explain.reasons`.
-        nodes: how many nodes said no for this reason first.
-        example: one of them: the first by name.
-        resource: what is short, if anything.
-        zone: where on the example, if in a zone.
-        need: how much is needed there, in the resource's unit.
-        free: how much is free there.
-        detail: a taint, a label, a policy: whatever else the code speaks of.
-        rejection: the reason with which those kubelets would reject the pod, if it is they who say no.
-        queue: whose bound or state stands in the way (`kaicore.rules.queues.refusals`).
-        until: when this ends by itself, microseconds since the epoch; 0 if it does not.
-        group: the object that groups pods and of which the code speaks: `<kind> <namespace>/<name>`.
-    """
-
-    code: str
-    nodes: int = 0
-    example: str = ""
-    resource: str = ""
-    zone: str = ""
-    need: int = 0
-    free: int = 0
-    detail: str = ""
-    rejection: str = ""
-    queue: str = ""
-    until: int = 0
-    group: str = ""
+Reason: TypeAlias = (
+    NoNodes
+    | NodeNotReady
+    | NodeUnschedulable
+    | NodeSelectorMismatch
+    | NodeAffinityMismatch
+    | NodeFlavorMismatch
+    | UntoleratedTaint
+    | RejectedByKubelet
+    | HistoryIncomplete
+    | NodeTooSmall
+    | InsufficientResource
+    | NoTopologyLabel
+    | TopologySpread
+    | PodAffinity
+    | PodAntiAffinity
+    | AntiAffinityOfOthers
+    | HostPortTaken
+    | VolumeOutOfReach
+    | NoVolumeLeft
+    | VolumeInUse
+    | VolumeNotReady
+    | NumaNeverFits
+    | NumaWidthsDiffer
+    | NumaZoneShort
+    | NumaZonesApart
+    | NumaMemoryGroups
+    | NumaWholeCores
+    | NumaPolicyUntold
+    | NumaPolicyNeverKept
+    | NumaPolicyNotKept
+    | SchedulingGated
+    | Unsupported
+    | Malformed
+    | FlavorNotFound
+    | GangIncomplete
+    | GangDoesNotFit
+    | GangGroupWaits
+    | WaitsAfterFailedBinds
+    | GroupNotFound
+    | PodGroupNotInWorkload
+    | SubGroupNotFound
+    | SubGroupNotNamed
+    | OwnerNotFound
+    | QueueDoesNotExist
+    | QueueInvalid
+    | QueueNotLeaf
+    | QueueStopped
+    | NamespaceNotSelected
+    | QueueUnsupported
+    | ResourceNotCovered
+    | OverLimit
+    | NonPreemptibleOverQuota
+    | OverFairShare
+    | VictimWithinShare
+    | QueueMayNotReclaim
+    | QueueMayNotPreempt
+    | WaitsForVictims
+    | NeverPreempts
+    | PreemptionDelayNotElapsed
+    | NoVictimsWouldHelp
+    | ProtectedByDisruptionBudget
+    | UnderSeveralDisruptionBudgets
+    | WithinMinimumRuntime
+    | VictimSearchEnded
+    | NoMoveWouldHelp
+    | PodsWithoutController
+    | GroupsThatCannotRestart
+    | MovedLately
+    | NoOtherPlaceForThem
+    | TooManyToMove
+    | NotWorthMoving
+    | JobWouldFail
+    | FitsIf
+    | FitsAfter
+)

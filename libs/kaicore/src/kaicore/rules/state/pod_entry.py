@@ -73,7 +73,7 @@ class PodEntry(msgspec.Struct):
         healed_from: it stands for a pod that was evicted from this node; no such pod is evicted again.
         group: key of the group that it belongs to.
         pod_set: name of the set in that group that it counts for.
-        group_problem: why its group cannot be decided on with it (`kaicore.rules.groups.problems`); None if it can.
+        group_problem: why its group cannot be decided on with it (`kaicore.rules.reasons.group`); None if it can.
         reported: as what it was last recorded to be left waiting; None while it does not wait.
         bill: what it is counted under in the accounts of queues; None while it neither runs nor can start.
     """

@@ -27,7 +27,7 @@ class StateRemedies:
         self._by_shape: dict[object, Remedy] = {}
 
     def of(self, entry: PodEntry) -> tuple[Reason, ...]:
-        """Say what would help a pod to start, as part of what its group is to start next.
+        """Return when a pod would become schedulable, as part of what its group is to start next.
 
         Returns:
             nothing for a pod that does not wait, of which it cannot be told which pods it starts with, or that another

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.engine.explain.waiting_reasons import Kind, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -155,14 +155,14 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     workload = state.roster.workloads.get(entry.group)
     alone = None
     if workload is not None and not workload.is_gang:
-        alone = Kind(workload.group.queue, workload.group.priority)
+        alone = SingleStartKind(workload.group.queue, workload.group.priority)
     return waiting_reasons(
         state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
     )
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
-    """Say what is not as it should be about a pod, as of the log's last event."""
+    """Say what is wrong with a pod, as of the log's last event."""
     config, found = state.config(), []
     if entry.healed_from:
         found.append(f"stands for a pod that was evicted from {entry.healed_from}, and will not be evicted itself")

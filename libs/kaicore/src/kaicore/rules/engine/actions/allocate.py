@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.eviction import WaitsForVictims
+from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -85,7 +86,7 @@ class Allocate(CycleAction):
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""
         session = self.session
-        return any(session.nodes.now.outlook(session.pods.classes[key]).may_change for key in class_counts)
+        return any(session.nodes.now.outlook(session.pods.classes[key]).non_monotonic for key in class_counts)
 
     def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why queues do not let steps start together; empty if they do."""
@@ -117,9 +118,9 @@ class Allocate(CycleAction):
             if pending_group.nominated:
                 pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
             elif len(members) > 1 and placed is not None:
-                pending_group.reasons = (Reason(code=Code.GANG_SHORT, need=len(members), free=placed), *reasons)
+                pending_group.reasons = (GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
             elif len(members) > 1:
-                pending_group.reasons = (Reason(code=Code.GANG_SHORT, need=len(members)), *reasons)
+                pending_group.reasons = (GangDoesNotFit(pods=len(members)), *reasons)
             else:
                 pending_group.reasons = reasons
 
@@ -151,4 +152,4 @@ class _Failures:
 def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:
     nominations = [member.nomination for member in pending_group.unplaced]
     nodes: Sequence[str] = sorted(nomination.node for nomination in nominations if nomination is not None)
-    return Reason(code=Code.WAITS_FOR_VICTIMS, nodes=len(set(nodes)), example=nodes[0], need=nominated)
+    return WaitsForVictims(nodes=len(set(nodes)), example=nodes[0], pods=nominated)

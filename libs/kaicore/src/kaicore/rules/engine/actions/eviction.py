@@ -13,7 +13,6 @@ from functools import cached_property
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
@@ -25,10 +24,26 @@ from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import told_key
+from kaicore.rules.reasons.eviction import (
+    JobWouldFail,
+    MovedLately,
+    NeverPreempts,
+    NoMoveWouldHelp,
+    NoOtherPlaceForThem,
+    NotWorthMoving,
+    NoVictimsWouldHelp,
+    Obstacle,
+    PreemptionDelayNotElapsed,
+    ProtectedByDisruptionBudget,
+    TooManyToMove,
+    UnderSeveralDisruptionBudgets,
+    VictimSearchEnded,
+    WithinMinimumRuntime,
+)
 from kaicore.rules.reasons.reason import Reason
 
-_SEARCH_ENDED = Reason(code=Code.SEARCH_ENDED)
-_NEVER_PREEMPTS = Reason(code=Code.NEVER_PREEMPTS)
+_SEARCH_ENDED = VictimSearchEnded()
+_NEVER_PREEMPTS = NeverPreempts()
 
 
 @dataclass(slots=True)
@@ -136,7 +151,7 @@ class EvictionAction(CycleAction, VictimRules):
             until = max(group.created_at * 1_000_000, evicted_at) + group.preemption_delay_us
             if now < until:
                 self.session.record.wait_until(until)
-                return (Reason(code=Code.PREEMPTION_DELAY, until=until),)
+                return (PreemptionDelayNotElapsed(until=until),)
         return ()
 
     def _takeable(self, steps: Steps) -> list[PendingGroup]:
@@ -253,18 +268,22 @@ class EvictionAction(CycleAction, VictimRules):
         if self.moves:
             reasons += [*self._why_not_moved(steps, failure.shortfall), *self._obstacles]
         elif self._might_have_victims(pending_group):
-            reasons.append(Reason(code=Code.NO_VICTIMS, detail=self.reason))
+            reasons.append(NoVictimsWouldHelp(action=self.reason))
         for keys in sorted(failure.shortfall.budgets):
             members = failure.candidates.members(lambda victim: self.is_eligible(pending_group, victim))
             if under := session.budgets.under(keys, members):
-                code = Code.DISRUPTION_BUDGET if len(keys) == 1 else Code.DISRUPTION_BUDGETS
-                free = session.budgets.allowed(keys[0]) if len(keys) == 1 else 0
-                reasons.append(Reason(code=code, detail=", ".join(keys), need=under, free=free))
+                reasons.append(self._protected_by(keys, pods=under))
         protected, until = self._protected(steps, failure.candidates)
         if protected:
             session.record.wait_until(until)
-            reasons.append(Reason(code=Code.MINIMUM_RUNTIME, need=protected, until=until))
+            reasons.append(WithinMinimumRuntime(pods=protected, until=until))
         return tuple(reasons)
+
+    def _protected_by(self, budgets: tuple[str, ...], *, pods: int) -> Reason:
+        if len(budgets) > 1:
+            return UnderSeveralDisruptionBudgets(budgets=", ".join(budgets), pods=pods)
+        allowed = self.session.budgets.allowed(budgets[0])
+        return ProtectedByDisruptionBudget(budget=budgets[0], pods=pods, disruptions_allowed=allowed)
 
     def _protected(self, steps: Steps, candidates: Candidates) -> tuple[int, int]:
         """Count the pods that only a minimum runtime protects; with when the first of these runtimes ends."""
@@ -283,17 +302,17 @@ class EvictionAction(CycleAction, VictimRules):
     def _why_not_moved(self, steps: Steps, shortfall: Shortfall) -> Iterator[Reason]:
         """Yield why no running pods were moved for steps."""
         if shortfall.stuck:
-            yield Reason(code=Code.NO_OTHER_PLACE, need=len(shortfall.stuck), example=told_key(min(shortfall.stuck)))
+            yield NoOtherPlaceForThem(groups=len(shortfall.stuck), example_group=told_key(min(shortfall.stuck)))
         if shortfall.failing:
             example = told_key(min(shortfall.failing))
-            yield Reason(code=Code.JOB_WOULD_FAIL, need=len(shortfall.failing), example=example)
+            yield JobWouldFail(groups=len(shortfall.failing), example_group=example)
         if shortfall.groups:
             free = self.session.config.consolidate_groups
-            yield Reason(code=Code.TOO_MANY_MOVES, need=shortfall.groups, free=free)
+            yield TooManyToMove(groups=shortfall.groups, max_groups=free)
         if shortfall.cost:
-            yield Reason(code=Code.NOT_WORTH_MOVING, need=shortfall.cost, free=gain_of(self.session, steps))
+            yield NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
         if shortfall == Shortfall(budgets=shortfall.budgets):
-            yield Reason(code=Code.NO_MOVE)
+            yield NoMoveWouldHelp()
 
     @cached_property
     def _obstacles(self) -> tuple[Reason, ...]:
@@ -302,15 +321,13 @@ class EvictionAction(CycleAction, VictimRules):
         How many they are is left out: it changes all the time, and with it what is recorded of all waiting pods.
         """
         session = self.session
-        examples: dict[Code, str] = {}
-        ends: dict[Code, int] = {}
+        obstacles: dict[str, Obstacle] = {}
         for workload in self._running():
-            found = obstacle(session, workload)
-            if found is not None:
-                code, until = found
-                names = [member.pod.subject for member in workload.active.values()]
-                examples[code] = min([*names, examples.get(code, names[0])])
-                ends[code] = min(until, ends.get(code, until))
-        for until in filter(None, ends.values()):
-            session.record.wait_until(until)
-        return tuple(Reason(code=code, example=examples[code], until=ends[code]) for code in sorted(examples))
+            reason = obstacle(session, workload)
+            if reason is not None:
+                before = obstacles.get(reason.code)
+                obstacles[reason.code] = reason if before is None else reason.joined(before)
+        moved = obstacles.get(MovedLately.__name__)
+        if moved is not None:
+            session.record.wait_until(moved.until)
+        return tuple(obstacles[code] for code in sorted(obstacles))

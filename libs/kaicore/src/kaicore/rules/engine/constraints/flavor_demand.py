@@ -10,7 +10,7 @@ from itertools import product
 
 import msgspec
 
-from kaicore.rules.engine.constraints.node_filters import tolerates
+from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.model.pod import Amounts, Toleration
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.selector import Requirement

@@ -63,13 +63,13 @@ _FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Prospects:
+class ZoneFit:
     """What a class meets on some nodes' zones; all of shape (rows,).
 
     Attributes:
         admit: whether the kubelet admits it.
         keeps: whether the kubelet keeps to the pods' own policy; True without one.
-        score: see `kaicore.rules.numa.scoring.score`; 0 where nobody scores.
+        score: see `kaicore.rules.numa.scoring.score`; 0 where scoring is off.
     """
 
     admit: Flags
@@ -92,7 +92,7 @@ class NumaVerdicts:
         self._states = states or RowStates(columns)
         self._own = pod_class.numa_policy
         self._scoring = config.numa_scoring
-        self._prospects: dict[int, tuple[bool, bool, int]] = {}
+        self._fits: dict[int, tuple[bool, bool, int]] = {}
         self._columns = columns
         self._counting = config.evaluator is Evaluator.COUNTING
         self._reconstruct = config.reconstruct_available
@@ -106,7 +106,7 @@ class NumaVerdicts:
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
         if len(rows) <= _FEW:
-            # With prospects each of them is asked anyway.
+            # With a policy or a score each of them is asked anyway.
             return np.array([self.discerns or self.admits(row) for row in rows.tolist()], np.bool_)
         request = self._request if not self._counting else self._request.nothing()
         return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
@@ -117,21 +117,21 @@ class NumaVerdicts:
         scored = self._scoring.strategy is not ScoringStrategy.OFF
         return self._own is not None or (scored and not self._nothing_asked)
 
-    def prospects(self, rows: Ints) -> Prospects:
+    def zone_fit(self, rows: Ints) -> ZoneFit:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
         kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
-        found = []
+        fits = []
         for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
-            prospect = self._prospects.get(kind)
-            if prospect is None:
-                prospect = self._prospects[kind] = self._prospect(int(rows[index]))
-            found.append(prospect)
-        admit, keeps, score = zip(*found, strict=True)
-        return Prospects(
+            fit = self._fits.get(kind)
+            if fit is None:
+                fit = self._fits[kind] = self._fit_of(int(rows[index]))
+            fits.append(fit)
+        admit, keeps, score = zip(*fits, strict=True)
+        return ZoneFit(
             np.array(admit, np.bool_)[which], np.array(keeps, np.bool_)[which], np.array(score, np.int64)[which]
         )
 
-    def _prospect(self, row: int) -> tuple[bool, bool, int]:
+    def _fit_of(self, row: int) -> tuple[bool, bool, int]:
         verdict, zones = self.verdict(row), self._columns.zones
         if isinstance(verdict, Refused):
             return False, False, 0
@@ -157,9 +157,14 @@ class NumaVerdicts:
             else strays(self._columns.zones, row, self._request, self._own, verdict)
         )
 
-    def admits(self, row: int) -> bool:
-        """Tell whether a node's kubelet would admit such a pod; one without zones admits all."""
-        return isinstance(self.verdict(row), Admitted)
+    def admits(self, row: int, *, on_empty: bool = False) -> bool:
+        """Tell whether a node's kubelet would admit such a pod; one without zones admits all.
+
+        Args:
+            row: the node.
+            on_empty: as if the node had no pods.
+        """
+        return isinstance(self._on_empty(row) if on_empty else self.verdict(row), Admitted)
 
     def verdict(self, row: int) -> Admitted | Refused:
         """Return what a node's kubelet makes of such a pod.
@@ -170,10 +175,10 @@ class NumaVerdicts:
         if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
         kind = self._states.kind(row)
-        found = self._verdicts.get(kind)
-        if found is None:
-            found = self._verdicts[kind] = self._admit(row, empty=False)
-        return found
+        verdict = self._verdicts.get(kind)
+        if verdict is None:
+            verdict = self._verdicts[kind] = self._admit(row, empty=False)
+        return verdict
 
     def likeliest(self, row: int) -> Admitted | Refused:
         """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
@@ -191,14 +196,12 @@ class NumaVerdicts:
             self._placements[id(verdict)] = predicted_placement(verdict, names)
         return self._placements[id(verdict)]
 
-    def refusal(self, row: int) -> Refusal | None:
-        """Explain why a node refuses such a pod; None when it does not."""
+    def refusal(self, row: int, *, on_empty: bool = False) -> Refusal | None:
+        """Explain why a node refuses such a pod, or would even without its pods; None when it does not."""
+        if on_empty:
+            verdict = self._on_empty(row)
+            return explain(verdict).on_empty_node() if isinstance(verdict, Refused) else None
         verdict = self.verdict(row)
-        return explain(verdict) if isinstance(verdict, Refused) else None
-
-    def never(self, row: int) -> Refusal | None:
-        """Explain why a node would refuse such a pod even if it had no others; None when it would not."""
-        verdict = self._on_empty(row)
         return explain(verdict) if isinstance(verdict, Refused) else None
 
     def _on_empty(self, row: int) -> Admitted | Refused:
@@ -206,10 +209,10 @@ class NumaVerdicts:
         if self._nothing_asked or not zones.zone_count[row]:
             return _NOTHING
         key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
-        found = self._empty.get(key)
-        if found is None:
-            found = self._empty[key] = self._admit(row, empty=True)
-        return found
+        verdict = self._empty.get(key)
+        if verdict is None:
+            verdict = self._empty[key] = self._admit(row, empty=True)
+        return verdict
 
     def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
         node = self._node(row, empty=empty)

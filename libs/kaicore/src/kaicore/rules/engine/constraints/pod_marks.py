@@ -79,20 +79,20 @@ def selections(rules: PodRules) -> tuple[Selection, ...]:
     single: list[PodSelector] = [term.selector for term in (*rules.affinity, *rules.anti_affinity)]
     single += [preferred.term.selector for preferred in rules.preferred_pods]
     single += [constraint.selector for constraint in rules.spread]
-    found: dict[Selection, None] = {(selector,): None for selector in single}
+    distinct: dict[Selection, None] = {(selector,): None for selector in single}
     if rules.affinity:
-        found[tuple(term.selector for term in rules.affinity)] = None
-    return tuple(found)
+        distinct[tuple(term.selector for term in rules.affinity)] = None
+    return tuple(distinct)
 
 
 def carried_terms(rules: PodRules) -> tuple[CarriedTerm, ...]:
     """Return the terms that a placed pod turns on others: its anti-affinity, and its preferences both ways."""
-    found = [
+    weighted = [
         *((term, None) for term in rules.anti_affinity),
         *((term, HARD_AFFINITY_WEIGHT) for term in rules.affinity),
         *((preferred.term, preferred.weight) for preferred in rules.preferred_pods),
     ]
-    return tuple(CarriedTerm(selection_mark((term.selector,)), term.topology_key, weight) for term, weight in found)
+    return tuple(CarriedTerm(selection_mark((term.selector,)), term.topology_key, weight) for term, weight in weighted)
 
 
 def carried_marks(rules: PodRules) -> tuple[str, ...]:
@@ -197,13 +197,13 @@ class PodMarks:
             values: the label's value per row, as `NodeColumns.label_values` gives them.
             counting: rows that count; None for all.
         """
-        found = self._shared_sums.get((mark, key)) if counting is None else None
-        if found is None:
-            found = DomainSums(values, self.counts(mark), counting=counting)
-            self._sums.setdefault(mark, []).append(found)
+        domain_sums = self._shared_sums.get((mark, key)) if counting is None else None
+        if domain_sums is None:
+            domain_sums = DomainSums(values, self.counts(mark), counting=counting)
+            self._sums.setdefault(mark, []).append(domain_sums)
             if counting is None:
-                self._shared_sums[mark, key] = found
-        return found
+                self._shared_sums[mark, key] = domain_sums
+        return domain_sums
 
     # What classes bring along.
 
@@ -219,8 +219,8 @@ class PodMarks:
 
     def terms_on(self, selected: Iterable[str]) -> list[CarriedTerm]:
         """Return the carried terms that are about pods with these selection marks, in a fixed order."""
-        found = [term for mark in selected for term in self._carried.get(mark, ())]
-        return sorted(found, key=term_mark)
+        terms = [term for mark in selected for term in self._carried.get(mark, ())]
+        return sorted(terms, key=term_mark)
 
     def conflicting_ports(self, port: HostPort) -> list[HostPort]:
         """Return the ports, of pods known so far, that cannot be held on one node with this one.

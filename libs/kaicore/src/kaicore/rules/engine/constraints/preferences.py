@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.node_filters import affine
+from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import DomainSums, selection_mark, term_mark
 from kaicore.rules.engine.constraints.pod_rules import counting_rows, having
 from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
@@ -107,8 +107,8 @@ class _SoftSpread:
     def raw(self, counted: Flags) -> Ints:
         """Pods of the row's domain, weighed by how many domains there are, in fixed point."""
         domains = int((np.bincount(self._codes[counted], minlength=self._domains) > 0).sum())
-        found: Ints = self._sums.at_rows() * ln_fixed(domains + 2) + ((self._skew - 1) << _BITS)
-        return found
+        scores: Ints = self._sums.at_rows() * ln_fixed(domains + 2) + ((self._skew - 1) << _BITS)
+        return scores
 
 
 @lru_cache(maxsize=1024)
@@ -130,14 +130,14 @@ def ln_fixed(number: int) -> int:
 def _weighted_sums(pod_class: PodClass, columns: NodeColumns) -> list[tuple[int, DomainSums]]:
     """Return what pods near a node are worth: those that the class prefers, and those that prefer the class."""
     marks = columns.marks
-    found = []
+    weighted = []
     if pod_class.rules is not None:
         for preferred in pod_class.rules.preferred_pods:
             key = preferred.term.topology_key
             sums = marks.sums(selection_mark((preferred.term.selector,)), key, columns.label_values(key))
-            found.append((preferred.weight, sums))
+            weighted.append((preferred.weight, sums))
     for term in marks.terms_on(pod_class.selected):
         if term.weight is not None:
             key = term.topology_key
-            found.append((term.weight, marks.sums(term_mark(term), key, columns.label_values(key))))
-    return found
+            weighted.append((term.weight, marks.sums(term_mark(term), key, columns.label_values(key))))
+    return weighted

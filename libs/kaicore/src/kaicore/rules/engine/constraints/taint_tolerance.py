@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.node_filters import affine, matches_toleration, tolerates
+from kaicore.rules.engine.constraints.node_matching import affine, matches_toleration, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import Taint

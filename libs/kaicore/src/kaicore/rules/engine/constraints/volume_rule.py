@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.node_filters import affine
+from kaicore.rules.engine.constraints.node_filter import MaskFilter
+from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import settled_mark
-from kaicore.rules.engine.constraints.pod_rules import RuleRefusal
 from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, volume_places
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
 from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
 
 
 class VolumeRule:
@@ -27,7 +27,6 @@ class VolumeRule:
 
     Attributes:
         binding: whether there is a row where the storage class provisions nothing.
-        reachable: rows where there was something for all of it as the cycle began; nothing in a cycle makes them more.
     """
 
     def __init__(self, wanted: Sequence[WantedVolume], columns: NodeColumns) -> None:
@@ -47,45 +46,42 @@ class VolumeRule:
         self._active: tuple[WantedVolume, ...] | None = None
         self._served: Flags = np.zeros(len(self._reach.volumes), np.bool_)
         self._seen = 0
-        self.reachable: Flags = self._provided
+        self._reachable: Flags = self._provided
         if self.binding:
             own = [item for item in self._wanted if not item.claim]
             served = [all(_chosen(own, volumes, lambda _: False)) for volumes in self._reach.volumes]
-            self.reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
+            self._reachable = self._provided | np.array(served, np.bool_)[self._reach.groups]
 
     def choose(self, row: int) -> list[GivenVolume]:
         """Return for each that is wanted what it gets on a row."""
         supply, active = self._columns.volumes, self._now_wanted()
         volumes = self._reach.volumes[int(self._reach.groups[row])]
         chosen = iter(_chosen(active, volumes, supply.is_given))
-        found: list[GivenVolume] = []
+        given: list[GivenVolume] = []
         for item in self._wanted:
             if item in active:
-                found.append(GivenVolume(next(chosen), item.claim))
+                given.append(GivenVolume(next(chosen), item.claim))
             elif self._is_settled(item):
-                found.append(GivenVolume(""))
+                given.append(GivenVolume(""))
             else:
-                found.append(GivenVolume(supply.given_to(item.claim) or "", item.claim))
-        return found
+                given.append(GivenVolume(supply.given_to(item.claim) or "", item.claim))
+        return given
 
-    def refused(self) -> Flags:
-        """See `PodRule.refused`."""
+    def filters(self) -> list[MaskFilter]:
+        """See `PodRule.filters`."""
         self._catch_up()
-        refused: Flags = ~(self._provided | self._served[self._reach.groups])
-        return refused
+        return [self._filter(~(self._provided | self._served[self._reach.groups]))]
 
-    def refusals(self) -> list[RuleRefusal]:
-        """See `PodRule.refusals`."""
-        return [self._refusal(self.refused())]
+    @property
+    def unreachable(self) -> MaskFilter:
+        """Rows that had nothing for it as the cycle began: nothing in a cycle makes them fewer."""
+        return self._filter(~self._reachable)
 
-    def unreachable(self) -> RuleRefusal:
-        """Say which rows had nothing for it as the cycle began, and why."""
-        return self._refusal(~self.reachable)
-
-    def _refusal(self, rows: Flags) -> RuleRefusal:
+    def _filter(self, mask: Flags) -> MaskFilter:
         if self._provides:
-            return RuleRefusal(rows, Code.VOLUME_NODE, f"topologies of storage class {self._name}")
-        return RuleRefusal(rows, Code.NO_VOLUME, self._name)
+            detail = {"constraint": f"topologies of storage class {self._name}"}
+            return MaskFilter(self._columns, VolumeOutOfReach, mask, detail)
+        return MaskFilter(self._columns, NoVolumeLeft, mask, {"storage_class": self._name})
 
     def _now_wanted(self) -> tuple[WantedVolume, ...]:
         given_to = self._columns.volumes.given_to
@@ -136,8 +132,8 @@ def _reach(columns: NodeColumns, volumes: Sequence[PersistentVolume]) -> Reach:
     rows = [lookup.rows(places) for places in by_places]
     held = list(by_places.values())
     of_row: dict[int, list[int]] = {}
-    for number, found in enumerate(rows):
-        for row in found.tolist():
+    for number, usable_from in enumerate(rows):
+        for row in usable_from.tolist():
             of_row.setdefault(row, []).append(number)
     numbers: dict[tuple[int, ...], int] = {(): 0}
     groups = np.zeros(len(columns.present), np.int64)
@@ -163,11 +159,11 @@ class _Lookup:
 
     def rows(self, places: tuple[Terms, ...]) -> Ints:
         """Return the rows where all places' terms hold, ascending."""
-        found: Ints | None = None
+        common: Ints | None = None
         for terms in places:
             rows = self._rows(terms)
-            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
-        return np.arange(len(self._columns.present)) if found is None else found
+            common = rows if common is None else np.intersect1d(common, rows, assume_unique=True)
+        return np.arange(len(self._columns.present)) if common is None else common
 
     def _rows(self, terms: Terms) -> Ints:
         if len(terms) == 1 and len(terms[0]) == 1 and terms[0][0].operator == "In" and not terms[0][0].field:
@@ -178,12 +174,12 @@ class _Lookup:
         return np.flatnonzero(affine(self._columns, terms))
 
     def _values(self, key: str) -> dict[str, Ints]:
-        found = self._by_value.get(key)
-        if found is None:
+        rows_by_value = self._by_value.get(key)
+        if rows_by_value is None:
             codes, values = self._columns.label_values(key)
             order = np.argsort(codes, kind="stable")
             starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
-            found = self._by_value[key] = {
+            rows_by_value = self._by_value[key] = {
                 value: order[starts[code] : starts[code + 1]] for code, value in enumerate(values)
             }
-        return found
+        return rows_by_value

@@ -98,13 +98,13 @@ class VolumeSupply:
             storage_class: the class.
             build: works it out, once, for volumes that come smallest first, of equals by name.
         """
-        found = self._reaches.get(storage_class)
-        if found is None:
+        reach = self._reaches.get(storage_class)
+        if reach is None:
             volumes = self._free.get(storage_class, {})
             free = [volume for name, volume in volumes.items() if name not in self._promised]
             free.sort(key=lambda volume: (volume.capacity, volume.name))
-            found = self._reaches[storage_class] = build(free)
-        return found
+            reach = self._reaches[storage_class] = build(free)
+        return reach
 
     def is_given(self, name: str) -> bool:
         """Tell whether this cycle has given a volume to a pod."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.reasons.group import Unsupported
 from kaicore.rules.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
@@ -16,8 +17,8 @@ _Kind = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A group of which a cycle left pods.
+class GroupLeftWaiting:
+    """A group of which a cycle left pods waiting.
 
     Attributes:
         classes: keys of their classes.
@@ -31,34 +32,38 @@ class Left:
     reasons: Reasons
 
 
-def told(
-    left: Iterable[Left], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
+def summarize(
+    groups_left: Iterable[GroupLeftWaiting], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
 ) -> tuple[tuple[ClassPending, ...], tuple[GroupPending, ...]]:
-    """Tell each reason as few times as it takes.
+    """Record each reason as few times as it takes.
 
-    A gang is told of by itself. What starts one by one, is of one class and waits in one queue with one priority mostly
-    waits for the same reasons: these are told with the class, and only the groups for which others hold by themselves.
+    A gang has its own reasons. Pods that start one by one, are of one class and wait in one queue with one priority
+    mostly wait for the same reasons. These go with the class, and only groups with other reasons have their own.
 
     Args:
-        left: the groups, by key.
+        groups_left: in order of their keys.
         pods: how many were left, by class.
         class_reasons: why no node is for them, by class, where any pod was tried.
     """
     groups: list[GroupPending] = []
-    kinds: dict[_Kind, dict[int, list[Left]]] = {}
+    kinds: dict[_Kind, dict[int, list[GroupLeftWaiting]]] = {}
     number_of: dict[Reasons, int] = {}
-    known: dict[tuple[int, ...], int] = {}
-    for one in left:
+    number_of_ids: dict[tuple[int, ...], int] = {}
+    for one in groups_left:
         group = one.workload.group
-        if one.workload.is_gang or len(one.classes) > 1 or any(reason.group for reason in one.reasons):
+        if (
+            one.workload.is_gang
+            or len(one.classes) > 1
+            or any(isinstance(reason, Unsupported) and reason.group for reason in one.reasons)
+        ):
             if one.reasons:
                 groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue
-        # Reasons are mostly the very same objects, and comparing them is dear.
+        # Reasons are mostly the very same objects, and comparing them is costly.
         ids = tuple(map(id, one.reasons))
-        number = known.get(ids)
+        number = number_of_ids.get(ids)
         if number is None:
-            number = known[ids] = number_of.setdefault(one.reasons, len(number_of))
+            number = number_of_ids[ids] = number_of.setdefault(one.reasons, len(number_of))
         kinds.setdefault((one.classes[0], group.queue, group.priority), {}).setdefault(number, []).append(one)
     alone: dict[str, list[AlonePending]] = {}
     for (pod_class, queue, priority), by_number in sorted(kinds.items(), key=lambda item: item[0]):

@@ -1,6 +1,6 @@
-"""What would help a group that does not start: asking for less, or the end of somebody else.
+"""When a group that waits would become schedulable: if it asked for less, or after other pods have ended.
 
-Worked out when somebody asks, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
+Worked out for each question, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
 is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
 included, on the nodes as they are with the room that is kept for others. It is about room and the bounds of queues;
 whose turn it is when the room is there is the next cycle's to decide.
@@ -14,7 +14,6 @@ from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
-from kaicore.rules.engine.explain.reasons import UNRESOLVABLE, Code
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
@@ -25,6 +24,7 @@ from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.workload import Member, Step
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 #: How many groups' ends are tried at most for one group.
 MOST_ENDS = 500
@@ -40,12 +40,10 @@ _Steps = list[tuple[PendingGroup, Step]]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would help a group.
+    """When a group would become schedulable.
 
     Attributes:
-        reasons: what, `Code.FITS_IF` or `Code.FITS_AFTER`. With the first, `need` is the amount of `resource` up to
-            which each pod may ask. With the second, `detail` names the group, `need` how many pods it has and
-            `example` a node of them; without a `detail`, it helps that those are gone who leave.
+        reasons: `FitsIf` by resource, then `FitsAfter`.
         classes: keys of the classes of the pods that are to start next.
     """
 
@@ -67,7 +65,7 @@ class _Outcome:
 
 
 def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
-    """Say what would help a group with waiting pods; nothing where nothing was found, or where it could start now."""
+    """Return when a group that waits would become schedulable; empty where nothing was found."""
     return Remedies(given, config).of(group_key).reasons
 
 
@@ -105,7 +103,7 @@ class Remedies:
         return tuple(parts)
 
     def of(self, group_key: str) -> Remedy:
-        """Say what would help a group."""
+        """Return when a group would become schedulable."""
         session, steps = self._session, self._steps_of(group_key)
         if not steps or self._exhausted:
             return Remedy()
@@ -115,16 +113,16 @@ class Remedies:
         if outcome.stuck is not None:
             reasons = session.nodes.now.outlook(session.pods.class_of(outcome.stuck)).reasons()
         session.nodes.statement.rollback(savepoint)
-        found: list[Reason] = []
+        conditions: list[Reason] = []
         if not outcome.starts:
             short = self._short(steps, reasons)
-            found = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
+            conditions = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
             # A queue that has no bound in the way does not exist, is stopped, or the like.
-            if all(reason.resource for reason in outcome.refusal) and not _lasting(reasons):
+            if all(reason.short_resource for reason in outcome.refusal) and not _lasting(reasons):
                 later = self._later(steps, refused=bool(outcome.refusal))
-                found += [later] if later is not None else []
+                conditions += [later] if later is not None else []
         return Remedy(
-            tuple(found), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
+            tuple(conditions), frozenset(session.pods.key_of(member) for _, step in steps for member in step.members)
         )
 
     @property
@@ -162,7 +160,7 @@ class Remedies:
     def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
         """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
         asked = sorted(self._session.pods.requests_of(member for _, step in steps for member in step.members))
-        named = dict.fromkeys(reason.resource for reason in reasons)
+        named = dict.fromkeys(reason.short_resource for reason in reasons)
         short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
         return [name for names in short for name in names if name in asked]
 
@@ -197,11 +195,10 @@ class Remedies:
         parts = ["per pod"] if count > 1 else []
         parts += [f"by less in {', '.join(sorted(set(lowered)))}"] if lowered else []
         names = session.nodes.columns.names
-        return Reason(
-            code=Code.FITS_IF,
+        return FitsIf(
             resource=resource,
-            need=sizes[best],
-            detail=", ".join(parts),
+            most=sizes[best],
+            scope=", ".join(parts),
             example=min(names[assignment.row] for assignment in assignments[best]),
         )
 
@@ -213,23 +210,23 @@ class Remedies:
         classes: dict[str, PodClass] = {}
         rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
         for key, member in samples.items():
-            known = session.pods.class_of(member)
-            if known.requests.get(resource, 0) > most:
+            pod_class = session.pods.class_of(member)
+            if pod_class.requests.get(resource, 0) > most:
                 smaller = with_at_most(member.pod, resource, most)
                 if smaller is None:
                     return None
-                before, known = known, resized(known, smaller)
-                if class_refusal(known):
+                before, pod_class = pod_class, resized(pod_class, smaller)
+                if class_refusal(pod_class):
                     return None
-                # A kubelet that refused more may take less, but that cannot be known.
-                alike = (base_key(known.key), known.key, before.key)
-                rejecting[known.key] = {
+                # A kubelet that refused more may take less, but that cannot be pod_class.
+                alike = (base_key(pod_class.key), pod_class.key, before.key)
+                rejecting[pod_class.key] = {
                     row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
                 }
-                avoid[known.key] = excluded_nodes.avoid.get(before.key, set())
-            classes[key] = known
+                avoid[pod_class.key] = excluded_nodes.avoid.get(before.key, set())
+            classes[key] = pod_class
         rows = len(session.nodes.columns.names)
-        self._effort -= len({known.key for known in classes.values()}) * (rows // _ROWS)
+        self._effort -= len({pod_class.key for pod_class in classes.values()}) * (rows // _ROWS)
         if self._exhausted:
             return None
         class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
@@ -239,7 +236,7 @@ class Remedies:
         session.nodes.statement.rollback(savepoint)
         return outcome.assignments if outcome.starts else None
 
-    # Somebody's end.
+    # The end of other pods.
 
     @cached_property
     def _ending(self) -> EndingGroups:
@@ -250,7 +247,7 @@ class Remedies:
         session = self._session
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
-            return Reason(code=Code.FITS_AFTER, need=len(leaving), example=min(member.node for member in leaving))
+            return FitsAfter(pods=len(leaving), example=min(member.node for member in leaving))
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
         savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
@@ -272,10 +269,9 @@ class Remedies:
                 return None
             members = [*workload.active.values(), *workload.leaving.values()]
             if self._fits_without(steps, members):
-                return Reason(
-                    code=Code.FITS_AFTER,
-                    detail=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
-                    need=len(members),
+                return FitsAfter(
+                    group=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
+                    pods=len(members),
                     example=min(member.node for member in members),
                 )
         return None
@@ -299,7 +295,7 @@ class Remedies:
 
 def _lasting(reasons: Sequence[Reason]) -> bool:
     """Tell whether no pod's end changes anything about reasons."""
-    return all(reason.code in UNRESOLVABLE for reason in reasons)
+    return all(reason.lasting for reason in reasons)
 
 
 def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:
@@ -316,11 +312,11 @@ def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:
     while high - low > 1:
         middle = (low + high) // 2
         near = (middle, middle + 1, middle - 1)
-        found = next((index for index in near if low < index < high and fits(index)), None)
-        if found is None:
+        fitting = next((index for index in near if low < index < high and fits(index)), None)
+        if fitting is None:
             high = max(middle - 1, low + 1)
-        elif found < middle:
-            low, high = found, middle
+        elif fitting < middle:
+            low, high = fitting, middle
         else:
-            low = found
+            low = fitting
     return low

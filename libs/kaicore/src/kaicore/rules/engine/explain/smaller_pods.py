@@ -90,9 +90,9 @@ def lowered_containers(pod: Pod, smaller: Pod) -> list[str]:
     return [one.name for one, other in pairs if one != other] if len(pod.containers) > 1 else []
 
 
-def resized(known: PodClass, smaller: Pod) -> PodClass:
+def resized(of_class: PodClass, smaller: Pod) -> PodClass:
     """Return the class of a pod of a class that asks for less now; labels, volumes and flavors are as they are."""
-    return variant(pod_class(smaller, class_identity(smaller)), known.selected, known.volumes, known.flavors)
+    return variant(pod_class(smaller, class_identity(smaller)), of_class.selected, of_class.volumes, of_class.flavors)
 
 
 def _lowered(container: Container, resource: str, amount: int) -> Container:

@@ -45,7 +45,7 @@ class EndingGroups:
         """
         columns = self._session.nodes.columns
         possible = np.ones(len(self._workloads), np.bool_)
-        if not anywhere and not any(outlook.may_change for outlook, _ in outlooks):
+        if not anywhere and not any(outlook.non_monotonic for outlook, _ in outlooks):
             idle = columns.allocatable - columns.used
             helped = np.zeros(len(self._workloads), np.bool_)
             for outlook, count in outlooks:

@@ -12,13 +12,13 @@ is a group of its own is told by its owner, and only one that was made since the
 
 import numpy as np
 
-from kaicore.rules.engine.explain.reasons import Code
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 
 #: Creation times are told in whole seconds.
 _SECOND_US = 1_000_000
@@ -44,16 +44,17 @@ def stays_until(session: Session, workload: Workload) -> int:
     return until if session.cycle_input.now < until else 0
 
 
-def obstacle(session: Session, workload: Workload) -> tuple[Code, int] | None:
-    """Return why a running group is not moved, whatever it would be good for, and until when; None if it may be."""
+def obstacle(session: Session, workload: Workload) -> Obstacle | None:
+    """Return why a running group is not moved, whatever it would be good for; None if it may be."""
+    example = min(member.pod.subject for member in workload.active.values())
     if workload.unsupported:
-        return Code.CANNOT_RESTART, 0
+        return GroupsThatCannotRestart(example_pod=example)
     if not session.config.consolidate_bare_pods and any(
         member.pod.owner is None for member in workload.active.values()
     ):
-        return Code.NOBODY_REMAKES, 0
+        return PodsWithoutController(example_pod=example)
     until = stays_until(session, workload)
-    return (Code.MOVED_LATELY, until) if until else None
+    return MovedLately(example_pod=example, until=until) if until else None
 
 
 def is_scattered(session: Session, steps: Steps) -> bool:

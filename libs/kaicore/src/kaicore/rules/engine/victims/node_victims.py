@@ -67,7 +67,7 @@ class NodeVictims:
         on_row = [[other for other in one.members if rows[other.node] == row] for one in victim_sets]
         key = self._key(pod_class, row, victim_sets, on_row)
         # Rules about other pods look beyond the node.
-        if key not in self._chosen or feasible_nodes.may_change:
+        if key not in self._chosen or feasible_nodes.non_monotonic:
             self._chosen[key] = self._choose(feasible_nodes, pod_class, row, victim_sets, on_row)
         chosen = self._chosen[key]
         return None if chosen is None else (chosen[0], tuple(victim_sets[index] for index in chosen[1]))

@@ -28,7 +28,7 @@ from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
-from kaicore.rules.queues.refusals import QueueRefusal
+from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -118,7 +118,7 @@ class VictimSearch:
             accounts.charge(group, request)
         charged = accounts.savepoint()
         exceeded = self._exceeded_limits()
-        if all(reason.code == QueueRefusal.OVER_LIMIT for reason in exceeded):
+        if all(isinstance(reason, OverLimit) for reason in exceeded):
             for limits_first in (False, True) if exceeded else (False,):
                 self._exceeded = exceeded
                 victims = self._run(limits_first=limits_first)
@@ -205,7 +205,7 @@ class VictimSearch:
 
     def _choice_for_limit(self, cost: int, others: Sequence[tuple[VictimSet, int]]) -> Choice:
         """Return why pods were chosen to relieve a limit; the others are those that would be chosen next."""
-        chosen_for = f"queue/{self._exceeded[0].queue}"
+        chosen_for = f"queue/{self._exceeded[0].queue_name}"
         if not others:
             return Choice(cost, chosen_for)
         following, _ = others[0]
@@ -317,7 +317,7 @@ class VictimSearch:
             key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
         )
         feasible_nodes = [placer.outlook(session.pods.class_of(assignment.member)) for assignment in assignments]
-        if not any(nodes.may_change for nodes in feasible_nodes):
+        if not any(nodes.non_monotonic for nodes in feasible_nodes):
             return True
         for assignment in assignments:
             placer.statement.leave(assignment.pod_charge, sign=-1)

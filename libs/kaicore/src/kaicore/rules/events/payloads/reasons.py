@@ -53,7 +53,7 @@ class WaitingPod(Payload, frozen=True):
         alone: whether it starts without others of its group, so that `AlonePending` of its queue and priority holds.
         queue: as its group names it.
         priority: of its group.
-        problem: why its group cannot be decided on with it (`kaicore.rules.groups.problems`); None if it can.
+        problem: why its group cannot be decided on with it (`kaicore.rules.reasons.group`); None if it can.
     """
 
     uid: str

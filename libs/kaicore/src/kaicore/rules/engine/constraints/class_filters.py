@@ -1,0 +1,151 @@
+"""The filters of a class of pods: the one list that decides which nodes may take a pod and tells why others may not.
+
+Filters that no charge of a cycle changes are masks, ANDed once to the eligible rows. The others are evaluated for the
+rows that are left, when they are asked.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
+from kaicore.rules.engine.constraints.node_filter import (
+    GroupedMaskFilter,
+    MaskFilter,
+    NodeFilter,
+    RoomFilter,
+    any_mask,
+)
+from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
+from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
+from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter, history_gap
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.model.node import Taint
+from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.reasons.node import (
+    HistoryIncomplete,
+    NodeAffinityMismatch,
+    NodeFlavorMismatch,
+    NodeNotReady,
+    NodeSelectorMismatch,
+    NodeUnschedulable,
+    RejectedByKubelet,
+    UntoleratedTaint,
+)
+
+#: What a pod must tolerate to be put on a cordoned node, as kube-scheduler's NodeUnschedulable asks.
+_CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+class ClassFilters:
+    """The filters of one class in one cycle; charges of the cycle are seen as they happen.
+
+    Attributes:
+        eligible: per row, whether the node passes all filters that no charge changes.
+        room: whether enough is free.
+        numa: what kubelets make of the class.
+        constraints: the rules about other pods, and what the class prefers.
+    """
+
+    def __init__(
+        self,
+        pod_class: PodClass,
+        columns: NodeColumns,
+        config: EngineConfig,
+        *,
+        states: RowStates,
+        rejecting: Mapping[int, str],
+    ) -> None:
+        """Args: see `FeasibleNodes`."""
+        self._class = pod_class
+        self._columns = columns
+        self._config = config
+        self._states = states
+        self.room = RoomFilter(columns, pod_class.requests)
+        self.numa = NumaVerdicts(columns, pod_class, config, states)
+        matching = self._matching()
+        tolerated = tolerated_rows(pod_class, columns)
+        rows = len(columns.present)
+        self.constraints = ConstraintEvaluator(
+            pod_class, columns, fitting=~any_mask(matching, rows), tolerated=tolerated
+        )
+        self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
+            MaskFilter(columns, NodeNotReady, ~columns.ready),
+            MaskFilter(columns, NodeUnschedulable, self._cordoned()),
+            *matching,
+            self._taints(~tolerated),
+            *self.constraints.unreachable,
+            self._rejections(rejecting),
+        ]
+        self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), self._gap)
+        self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
+
+    def in_order(self) -> Iterator[NodeFilter]:
+        """Yield all filters as they are now; the first that a node fails is its reason.
+
+        Nodes that fail a filter about what they have in all, or without their pods, fail the one about what they have
+        now as well: the former comes earlier, for it says that waiting is in vain.
+        """
+        columns, config, numa, states = self._columns, self._config, self.numa, self._states
+        own = self._class.numa_policy if self._class.numa_policy and self._class.numa_policy.binding else None
+        yield from self._of_nodes
+        yield RoomFilter(columns, self._class.requests, in_all=True)
+        yield self._unobserved
+        if config.numa:
+            yield AdmissionFilter(columns, numa, states, on_empty=True)
+            if own is not None:
+                yield OwnPolicyFilter(columns, numa, states, policy=own, on_empty=True)
+        yield self.room
+        if config.numa:
+            yield AdmissionFilter(columns, numa, states)
+            if own is not None:
+                yield OwnPolicyFilter(columns, numa, states, policy=own)
+        yield from self.constraints.filters()
+
+    def _matching(self) -> list[MaskFilter]:
+        columns, pod_class = self._columns, self._class
+        return [
+            MaskFilter(columns, NodeSelectorMismatch, ~selected(columns, pod_class.node_selector)),
+            MaskFilter(columns, NodeAffinityMismatch, ~affine(columns, pod_class.node_affinity)),
+            *(
+                MaskFilter(columns, NodeFlavorMismatch, ~affine(columns, terms), {"flavors": flavors})
+                for flavors, terms in pod_class.flavors.places
+            ),
+        ]
+
+    def _cordoned(self) -> Flags:
+        flags = self._columns.unschedulable
+        return np.zeros_like(flags) if tolerates(self._class.tolerations, _CORDONED) else flags
+
+    def _taints(self, untolerated: Flags) -> GroupedMaskFilter:
+        columns = self._columns
+        _, offending = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))
+        details = [{"taint": "" if taint is None else _taint_text(taint)} for taint in offending]
+        return GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)
+
+    def _rejections(self, rejecting: Mapping[int, str]) -> GroupedMaskFilter:
+        columns, reasons = self._columns, sorted(set(rejecting.values()))
+        mask = np.zeros(len(columns.present), np.bool_)
+        group = np.zeros(len(columns.present), np.int64)
+        for row, reason in rejecting.items():
+            mask[row], group[row] = True, reasons.index(reason)
+        return GroupedMaskFilter(columns, RejectedByKubelet, mask, group, [{"rejection": reason} for reason in reasons])
+
+    def _awaiting_observation(self) -> Flags:
+        """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
+        zones, config = self._columns.zones, self._config
+        if not (config.numa and config.wait_for_observation) or self._class.aligned.empty:
+            return np.zeros(len(self._columns.present), np.bool_)
+        waits: Flags = zones.unknown[: len(self._columns.present)] > 0
+        return waits
+
+    def _gap(self, row: int) -> dict[str, str]:
+        return {"gap": history_gap(self._columns, row)}
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,0 +1,166 @@
+"""A rule of a class of pods about nodes: which nodes fail it, and what is told of those that fail it first.
+
+A class has one list of filters. A node may take a pod if it fails none of them; if it fails some, the first is its
+reason. So what is decided and what is told cannot drift apart.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.reasons.base import NodeReason
+from kaicore.rules.reasons.node import InsufficientResource, NodeTooSmall
+
+#: The fields of a reason besides `nodes` and `example`; by the example's row where nodes differ in them.
+Detail = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
+
+
+class NodeFilter(Protocol):
+    """One rule of one class."""
+
+    def failing(self, rows: Ints) -> Flags:
+        """Tell which of some rows fail the rule now; shape (rows,)."""
+        ...
+
+    def reasons(self, rows: Ints) -> Iterator[NodeReason]:
+        """Yield the reasons of rows that all fail the rule; their `nodes` add up to the rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MaskFilter:
+    """A rule that is evaluated for all rows at once.
+
+    Attributes:
+        code: its reason.
+        mask: per row, whether the node fails the rule.
+        detail: what the reason says besides.
+    """
+
+    columns: NodeColumns
+    code: type[NodeReason]
+    mask: Flags
+    detail: Detail = field(default_factory=dict)
+
+    def failing(self, rows: Ints) -> Flags:
+        """See `NodeFilter.failing`."""
+        failing: Flags = self.mask[rows]
+        return failing
+
+    def reasons(self, rows: Ints) -> Iterator[NodeReason]:
+        """Yield one reason."""
+        yield node_reason(self.columns, self.code, rows, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedMaskFilter:
+    """A rule that is evaluated for all rows at once and that has several details.
+
+    Attributes:
+        code: its reason.
+        mask: per row, whether the node fails the rule.
+        group: per row, which detail is the node's; the lowest are told first.
+        details: by group.
+    """
+
+    columns: NodeColumns
+    code: type[NodeReason]
+    mask: Flags
+    group: Ints
+    details: Sequence[Mapping[str, Any]]
+
+    def failing(self, rows: Ints) -> Flags:
+        """See `NodeFilter.failing`."""
+        failing: Flags = self.mask[rows]
+        return failing
+
+    def reasons(self, rows: Ints) -> Iterator[NodeReason]:
+        """Yield one reason for each detail."""
+        groups = self.group[rows]
+        for group in np.unique(groups).tolist():
+            yield node_reason(self.columns, self.code, rows[groups == group], self.details[group])
+
+
+class RoomFilter:
+    """Nodes that have less of a resource than the class requests: free of what pods hold, or in all."""
+
+    def __init__(self, columns: NodeColumns, requests: Mapping[str, int], *, in_all: bool = False) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        requests: of one pod of the class, in the resources' units.
+        in_all: whether it is about what the nodes have in all, whatever pods hold of it.
+        """
+        self._columns = columns
+        self._requests = {name: requests[name] for name in sorted(requests) if requests[name]}
+        self._in_all = in_all
+        self._requested: Ints = np.array([columns.resources[name] for name in self._requests], np.int64)
+        self._amounts: Ints = np.array(list(self._requests.values()), np.int64)
+
+    def failing(self, rows: Ints) -> Flags:
+        """See `NodeFilter.failing`."""
+        short: Flags = self._available(rows) < self._amounts
+        failing: Flags = np.asarray(short.any(axis=1))
+        return failing
+
+    def reasons(self, rows: Ints) -> Iterator[NodeReason]:
+        """Yield one reason for each resource, in order of their names, of the nodes that are short of it first."""
+        for place, (resource, amount) in enumerate(self._requests.items()):
+            available = self._available(rows)[:, place]
+            short = available < amount
+            if short.any():
+                yield self._reason(rows[short], available[short], resource)
+                rows = rows[~short]
+
+    def _available(self, rows: Ints) -> Ints:
+        """Return how much there is of the requested resources; shape (rows, requested)."""
+        cells = rows[:, None], self._requested
+        allocatable: Ints = self._columns.allocatable[cells]
+        return allocatable if self._in_all else allocatable - self._columns.used[cells]
+
+    def _reason(self, rows: Ints, available: Ints, resource: str) -> NodeReason:
+        """Return the reason of rows that are short of a resource; the example has the most of it."""
+        columns, requested, most = self._columns, self._requests[resource], int(available.max())
+        example = first_by_name(columns, rows[available == most])
+        name, most_left = columns.names[example], max(most, 0)
+        if self._in_all:
+            return NodeTooSmall(
+                nodes=len(rows), example=name, resource=resource, requested=requested, allocatable=most_left
+            )
+        soon = most + int(columns.releasing[example, columns.resources[resource]]) >= requested
+        return InsufficientResource(
+            nodes=len(rows),
+            example=name,
+            resource=resource,
+            requested=requested,
+            free=most_left,
+            releasing="enough with what is being released" if soon else "",
+        )
+
+
+def node_reason(columns: NodeColumns, code: type[NodeReason], rows: Ints, detail: Detail) -> NodeReason:
+    """Return the reason of rows, the first of them by name being the example."""
+    example = first_by_name(columns, rows)
+    fields = detail(example) if callable(detail) else detail
+    return code(nodes=len(rows), example=columns.names[example], **fields)
+
+
+def first_by_name(columns: NodeColumns, rows: Ints) -> int:
+    """Return the row whose node's name comes first."""
+    return int(rows[columns.name_order()[rows].argmin()])
+
+
+def any_mask(filters: Iterable[MaskFilter | GroupedMaskFilter], rows: int) -> Flags:
+    """Tell per row whether the node fails any of some filters.
+
+    Args:
+        filters: the filters.
+        rows: how many rows there are.
+    """
+    failing = np.zeros(rows, np.bool_)
+    for one in filters:
+        failing |= one.mask
+    return failing

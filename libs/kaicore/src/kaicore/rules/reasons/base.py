@@ -1,0 +1,95 @@
+"""What all reasons have in common, and the words that several of them need."""
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from kaicore.rules.model.quantity import MEMORY, format_amount
+
+
+class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code", tag=True):
+    """A reason: its class's name is its code, in the log and in answers, and `str` says it in words.
+
+    Fields are named for what they hold. Where the log calls one otherwise, the field says so, and fields stand in the
+    order of the log's: a log that was written before reasons had classes has the very same bytes.
+
+    Attributes:
+        lasting: whether no other pod's end can remove it: the pod waits for the cluster, or itself, to be changed.
+        of_nodes: whether other nodes could remove it, so that an autoscaler may add some.
+    """
+
+    lasting: ClassVar[bool] = False
+    of_nodes: ClassVar[bool] = True
+
+    @property
+    def code(self) -> str:
+        """Which reason it is."""
+        return type(self).__name__
+
+    @property
+    def short_resource(self) -> str:
+        """The resource of which there is too little; empty where it is about something else."""
+        resource: str = getattr(self, "resource", "")
+        return resource
+
+    @property
+    def queue_name(self) -> str:
+        """The queue that it is about; empty where it is about none."""
+        queue: str = getattr(self, "queue", "")
+        return queue
+
+    @property
+    def named_example(self) -> str:
+        """The node, pod or group that it names of several; empty where it names none."""
+        named = (getattr(self, name, "") for name in ("example", "example_pod", "example_group"))
+        return next(filter(None, named), "")
+
+    @property
+    def affected_nodes(self) -> int:
+        """How many nodes it is about; 0 where it is not about nodes."""
+        nodes: int = getattr(self, "nodes", 0)
+        return nodes
+
+
+class NodeReason(CodedReason, frozen=True, kw_only=True):
+    """Why nodes are not for a pod, counted over nodes.
+
+    Attributes:
+        nodes: how many nodes fail this first.
+        example: one of them.
+    """
+
+    nodes: int
+    example: str
+
+    @property
+    def sort_key(self) -> tuple[int, str, str, str]:
+        """Orders the reasons of one class of pods: those of most nodes first."""
+        document = msgspec.to_builtins(self)
+        return -self.nodes, self.code, document.get("resource", ""), document.get("detail", "")
+
+    def _nodes(self, what: str, *, rejection: str = "") -> str:
+        """Say what of how many nodes, and name one."""
+        verdict = f": {rejection}" if rejection else ""
+        return f"{plural(self.nodes, 'node')} {what} (such as {self.example}{verdict})"
+
+    def _most(self, resource: str, amount: int) -> str:
+        """Write an amount that is the largest of all these nodes."""
+        return ("at most " if self.nodes > 1 and amount else "") + format_amount(resource, amount)
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def named_amount(resource: str, amount: int) -> str:
+    """Write an amount with the name of its resource, such as `2 nvidia.com/gpu` or `4Gi memory`."""
+    text = format_amount(resource, amount)
+    return f"{text} memory" if resource == MEMORY else f"{text} {resource}"
+
+
+def time_text(at: int) -> str:
+    """Write a time, given in microseconds since the epoch, as Kubernetes does, to the second that is over by then."""
+    return f"{np.datetime64(-(-at // 1_000_000), 's')}Z"

@@ -1,0 +1,1 @@
+"""Network topology: trees of domains over the nodes, from whatever defines them."""

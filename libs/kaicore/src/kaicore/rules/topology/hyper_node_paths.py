@@ -1,0 +1,156 @@
+"""Where a node is in the topology that HyperNodes define."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+import re2
+
+from kaicore.errors import InvalidPattern, OverlappingDomains
+from kaicore.rules.model.network_topology import HyperNode, TopologyLevel
+from kaicore.rules.model.selector import Requirement, meets
+from kaicore.rules.topology.paths import Path
+
+#: The level of single nodes, below every tier.
+_NODE_LEVEL = TopologyLevel("node")
+
+
+class HyperNodePaths:
+    """Finds nodes' paths by the members of HyperNodes.
+
+    The levels are the tiers that any HyperNode has, the highest first, and the nodes. A HyperNode whose parent is more
+    than one tier above it, or which has none, is by itself a domain of each tier between.
+
+    A HyperNode with two parents, HyperNodes that contain each other, and members whose tier is not lower are refused:
+    no node has a path until they are mended (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1: then the
+    HyperNodes are not ready, and jobs that ask for a topology wait). A member that does not exist is ignored until it
+    does, as there.
+    """
+
+    def __init__(self, hyper_nodes: Iterable[HyperNode]) -> None:
+        self._by_name = {one.name: one for one in sorted(hyper_nodes, key=lambda one: one.name)}
+        self._tiers = tuple(sorted({one.tier for one in self._by_name.values()}, reverse=True))
+        names: dict[int, set[str]] = {tier: set() for tier in self._tiers}
+        for one in self._by_name.values():
+            if one.tier_name:
+                names[one.tier].add(one.tier_name)
+        self.levels = (
+            *(TopologyLevel(str(tier), aliases=tuple(sorted(names[tier]))) for tier in self._tiers),
+            _NODE_LEVEL,
+        )
+        self._parents: dict[str, str] = {}
+        self.problems = (*self._find_parents(), *self._tier_names_used_twice(names), *self._wrong_tiers())
+        if cycles := tuple(self._cycles()):
+            self.problems += cycles
+        self._exact: dict[str, list[str]] = {}
+        self._patterns: list[tuple[str, str]] = []
+        self._labels: list[tuple[tuple[Requirement, ...], str]] = []
+        self._gather_members()
+
+    def path(self, name: str, labels: Mapping[str, str]) -> Path:
+        """Return names of a node's domains, as far as it is in any.
+
+        Raises:
+            OverlappingDomains: it is in several HyperNodes of which none is in another.
+        """
+        if self.problems:
+            return ()
+        found = self._holding(name, labels)
+        chains = {one: self._chain(one) for one in found}
+        above = {ancestor for chain in chains.values() for ancestor in chain[1:]}
+        narrowest = sorted(found - above)
+        if not narrowest:
+            return ()
+        if len(narrowest) > 1:
+            raise OverlappingDomains(name, narrowest)
+        chain = chains[narrowest[0]]
+        by_tier = {self._by_name[one].tier: one for one in chain}
+        path: list[str] = []
+        inner = ""
+        # From below: where the chain has no HyperNode of a tier, the one below stands for itself there.
+        for tier in sorted(tier for tier in self._tiers if tier >= min(by_tier)):
+            inner = by_tier.get(tier, inner)
+            path.append(inner)
+        path.reverse()
+        return (*path, name) if min(by_tier) == self._tiers[-1] else tuple(path)
+
+    def _holding(self, name: str, labels: Mapping[str, str]) -> set[str]:
+        found = set(self._exact.get(name, ()))
+        found |= {holder for pattern, holder in self._patterns if compile_pattern(pattern).search(name)}
+        found |= {holder for requirements, holder in self._labels if meets(labels, requirements)}
+        return found
+
+    def _chain(self, name: str) -> list[str]:
+        """Return a HyperNode and those that contain it, from within."""
+        chain = [name]
+        while (parent := self._parents.get(chain[-1])) is not None:
+            chain.append(parent)
+        return chain
+
+    def _gather_members(self) -> None:
+        for one in self._by_name.values():
+            for member in one.members:
+                if member.node:
+                    self._exact.setdefault(member.node, []).append(one.name)
+                elif member.pattern:
+                    self._patterns.append((member.pattern, one.name))
+                elif member.labels:
+                    self._labels.append((member.labels, one.name))
+
+    def _find_parents(self) -> Iterator[str]:
+        for one in self._by_name.values():
+            for member in one.members:
+                child = member.hyper_node
+                if child not in self._by_name:
+                    continue
+                parent = self._parents.setdefault(child, one.name)
+                if parent != one.name:
+                    yield f"HyperNode {child} is a member of {parent} and of {one.name}; it may have one parent only"
+
+    def _wrong_tiers(self) -> Iterator[str]:
+        for child, parent in sorted(self._parents.items()):
+            lower, upper = self._by_name[child].tier, self._by_name[parent].tier
+            if lower >= upper and child not in self._circle(child):
+                member = f"HyperNode {child} of tier {lower} is a member of {parent} of tier {upper}"
+                yield f"{member}; its tier must be lower"
+
+    def _tier_names_used_twice(self, names: dict[int, set[str]]) -> Iterator[str]:
+        tiers: dict[str, list[int]] = {}
+        for tier in sorted(names):
+            for name in names[tier]:
+                tiers.setdefault(name, []).append(tier)
+        for name, same in sorted(tiers.items()):
+            if len(same) > 1:
+                yield f"tierName {name} is the name of tiers {' and '.join(map(str, same))}"
+
+    def _cycles(self) -> Iterator[str]:
+        told: set[str] = set()
+        for name in self._by_name:
+            circle = self._circle(name)
+            if name in circle and name not in told:
+                told |= circle
+                yield f"HyperNodes {', '.join(sorted(circle))} contain each other"
+
+    def _circle(self, name: str) -> set[str]:
+        """Return the HyperNodes on the circle that a HyperNode's parents lead round; none if they come to an end."""
+        seen: list[str] = [name]
+        while (parent := self._parents.get(seen[-1])) is not None:
+            if parent in seen:
+                return set(seen[seen.index(parent) :])
+            seen.append(parent)
+        return set()
+
+
+@lru_cache(maxsize=4096)
+def compile_pattern(pattern: str) -> "re2._Regexp":
+    """Compile a regular expression of RE2, whose syntax is that of Go's regexp package.
+
+    Raises:
+        InvalidPattern: it is none.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else ""
+        raise InvalidPattern(said.decode() if isinstance(said, bytes) else str(said)) from error

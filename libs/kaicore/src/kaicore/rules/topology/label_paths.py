@@ -1,0 +1,34 @@
+"""Where a node is in a topology that is defined by labels."""
+
+from collections.abc import Mapping
+
+from kaicore.rules.model.network_topology import TopologyDefinition
+from kaicore.rules.topology.paths import Path
+
+
+class LabelPaths:
+    """Finds nodes' paths by their labels.
+
+    A node has a path down to the first level of which it lacks the label: it is in no domain of that level or below.
+    Kueue (pkg/cache/scheduler/tas_flavor_snapshot.go, v0.20.0-devel) and KAI (pkg/scheduler/plugins/topology, v0.17.0)
+    leave such a node out altogether. Where the definition fills the lowest level, it is in a domain of its own there
+    (Koordinator pkg/scheduler/frameworkext/networktopology/tree.go, v1.8.0, `getTreeNodesMeta`).
+    """
+
+    def __init__(self, definition: TopologyDefinition) -> None:
+        self.levels = definition.levels
+        #: What is wrong with the definition: nothing, for that would have been refused before.
+        self.problems: tuple[str, ...] = ()
+        self._filled = len(self.levels) - 2 if definition.fills_lowest else None
+
+    def path(self, name: str, labels: Mapping[str, str]) -> Path:
+        """Return names of a node's domains, from the widest to the narrowest."""
+        found: list[str] = []
+        for depth, level in enumerate(self.levels):
+            value = next((value for key in level.keys if (value := labels.get(key))), "") if level.keys else name
+            if not value and depth == self._filled:
+                value = name
+            if not value:
+                break
+            found.append(value)
+        return tuple(found)

@@ -1,0 +1,77 @@
+"""The page docs/reference/reasons.md, for `scripts/reference.py`."""
+
+import typing
+from inspect import getdoc
+from types import ModuleType
+
+import msgspec
+from kaicore.rules.reasons import eviction, group, node, numa, pods_nearby, queue, reason, remedy
+from kaicore.rules.reasons.base import CodedReason
+
+_HEAD = """# Reasons
+
+Why a pod waits. A cycle records reasons with classes of pods and with groups (`CycleCompleted`, decision 0003).
+`kai why`, the API, `kai simulate`, the condition `PodScheduled`, events of pods and statuses of groups say them in
+words.
+
+- `code` says which reason it is; the other fields are as the log and the API have them. A field that is 0 or empty is
+  left out.
+- *Lasting*: no other pod's end removes it. The pod waits for the cluster, or for itself, to be changed.
+- *Not of nodes*: no other node would change it. So the condition's reason is the code and not `Unschedulable`, and
+  autoscalers add nothing in vain.
+"""
+
+_PARTS: dict[ModuleType, str] = {
+    node: "Nodes and room",
+    pods_nearby: "Other pods and volumes",
+    numa: "NUMA zones",
+    group: "The pod and its group",
+    queue: "Queues",
+    eviction: "Eviction and moving",
+    remedy: "What would make it schedulable",
+}
+
+
+def members() -> tuple[type[CodedReason], ...]:
+    """All reasons, in the order of the union."""
+    found: tuple[type[CodedReason], ...] = typing.get_args(reason.Reason)
+    return found
+
+
+def reasons() -> str:
+    """Every reason with its fields, as its struct has them."""
+    parts = [_HEAD]
+    for module, title in _PARTS.items():
+        intro = (module.__doc__ or "").strip()
+        parts.append(f"## {title}\n\n{intro}\n")
+        parts += [_section(one) for one in members() if one.__module__ == module.__name__]
+    return "\n".join(parts)
+
+
+def _section(one: type[CodedReason]) -> str:
+    about = (getdoc(one) or "").partition("\n\n")[0].replace("\n", " ")
+    marks = [mark for mark, holds in (("lasting", one.lasting), ("not of nodes", not one.of_nodes)) if holds]
+    text = f"### {one.__name__}\n\n{about}" + (f" *{', '.join(marks).capitalize()}.*" if marks else "") + "\n"
+    rows = [f"| `{field.encode_name}` | {_meaning(one, field.name)} |" for field in msgspec.structs.fields(one)]
+    return text + ("\n| field | meaning |\n|---|---|\n" + "\n".join(rows) + "\n" if rows else "")
+
+
+def _meaning(one: type[CodedReason], name: str) -> str:
+    for base in one.__mro__:
+        meaning = _attributes(getdoc(base) or "").get(name)
+        if meaning is not None:
+            return meaning
+    raise LookupError(f"{one.__name__}.{name} has no description")
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """The attributes that a docstring describes."""
+    described: dict[str, str] = {}
+    name = ""
+    for line in text.partition("Attributes:\n")[2].splitlines():
+        if line.startswith("        "):
+            described[name] += " " + line.strip()
+        elif line.strip():
+            name, _, meaning = line.strip().partition(": ")
+            described[name] = meaning
+    return described

@@ -1,0 +1,58 @@
+"""Reasons: one struct each, in the log as they always were."""
+
+import typing
+
+import msgspec
+import pytest
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import encode_payload
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.reason import Reason
+
+#: The fields of a reason in the log, in their order, before each had a struct of its own.
+LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rejection", "queue", "until", "group")
+
+
+def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:
+    below = base.__subclasses__()
+    return {base} if not below else set().union(*map(concrete, below))
+
+
+def sample(one: type[CodedReason]) -> CodedReason:
+    """A reason of which every field is set."""
+    values = {field.name: 7 if field.type is int else f"some-{field.name}" for field in msgspec.structs.fields(one)}
+    return one(**values)
+
+
+def test_every_class_of_reasons_is_in_the_union() -> None:
+    assert set(typing.get_args(Reason)) == concrete(CodedReason)
+
+
+@pytest.mark.parametrize("one", typing.get_args(Reason), ids=lambda one: one.__name__)
+def test_reason_has_the_bytes_that_the_log_always_had_and_is_read_from_them(one: type[CodedReason]) -> None:
+    reason = sample(one)
+    document = msgspec.json.decode(msgspec.json.encode(reason))
+    assert document.pop("code") == one.__name__
+    assert list(document) == [name for name in LOGGED if name in document]
+    assert msgspec.json.decode(msgspec.json.encode(reason), type=Reason) == reason
+    assert str(reason) != repr(reason), "it says itself in words"
+    shown = [value for value in document.values() if isinstance(value, str) and value in str(reason)]
+    assert shown or not [value for value in document.values() if isinstance(value, str)]
+
+
+def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:
+    """As engine 12 wrote it, before reasons were structs."""
+    recorded = (
+        b'{"cycle":"default/2","shard":"default","input_position":9,"config_digest":"c","engine_version":"12","now":1,'
+        b'"decisions_digest":"d","pods":4,"placed":1,"pending":[{"pod_class":"a","pods":3,"reasons":['
+        b'{"code":"InsufficientResource","nodes":2,"example":"n1","resource":"cpu","need":8000,"free":4000,'
+        b'"detail":"enough with what is being released"},'
+        b'{"code":"NumaNeverFits","nodes":1,"example":"n2","resource":"nvidia.com/gpu","zone":"node-0","need":5,'
+        b'"free":4,"detail":"the largest zone is too small","rejection":"TopologyAffinityError"}],'
+        b'"alone":[{"queue":"q","priority":1,"reasons":[{"code":"OverLimit","resource":"gpu","need":2,"queue":"q"},'
+        b'{"code":"MovedLately","example":"default/a","until":60}]}]}],'
+        b'"groups":[{"group":"g","pods":2,"reasons":[{"code":"GangDoesNotFit","need":2},'
+        b'{"code":"Unsupported","detail":"required topology (rack)","group":"PodGroup.x default/g"}]}]}'
+    )
+    cycle = msgspec.json.decode(recorded, type=payloads.CycleCompleted)
+    assert encode_payload(cycle) == recorded
