@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kai_apiserver.http.request_path import read_request_path
 from kai_apiserver.kinds.pod_spec import default_pull_policy
 from kai_apiserver.objects import short_duration
-from kai_apiserver.quantity import amount, canonical
 from kai_apiserver.tables.json_path import find
 from kai_apiserver.tables.pod_cells import ready, restarts, status_word
 from kai_apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+from kai_fleet.quantity import canonical, exact_value
 from kaicore.kube.builtin_types import TYPES
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E2"]
@@ -25,7 +25,7 @@ def test_a_quantity_keeps_its_value_to_the_nano_and_its_form_is_final(whole: int
     text = f"{whole}.{part:03}{suffix}"
     written = canonical(text)
     assert canonical(written) == written
-    assert 0 <= amount(written) - amount(text) < Fraction(1, 10**9)
+    assert 0 <= exact_value(written) - exact_value(text) < Fraction(1, 10**9)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_quantities_are_written_as_the_api_server_writes_them(given_text: str, w
 @pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "--1", "1.2.3", "0x10", "1Kii"])
 def test_what_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
-        amount(text)
+        exact_value(text)
 
 
 def test_amounts_are_exact() -> None:
-    assert amount("0.1") + amount("0.2") == Fraction(Decimal("0.3"))
+    assert exact_value("0.1") + exact_value("0.2") == Fraction(Decimal("0.3"))
 
 
 @pytest.mark.parametrize(

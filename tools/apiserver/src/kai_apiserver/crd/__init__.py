@@ -1,1 +1,1 @@
-"""Custom resources: definitions, structural schemas (prune, default, validate) and their CEL rules."""
+"""Custom resources: definitions, structural schemas (prune, default, validate)."""

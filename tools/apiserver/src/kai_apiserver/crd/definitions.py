@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kai_apiserver.crd.rules import RuleSet
 from kai_apiserver.crd.schema_validation import validate_schema
-from kai_apiserver.crd.structural import Schema, apply_defaults, drop_nulls, prune
+from kai_apiserver.crd.structural import Schema, apply_defaults, drop_nulls, prune, walk
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds.rules import Cluster
 from kai_apiserver.objects import Object, timestamp
@@ -31,7 +30,6 @@ class CustomVersion:
 
     Attributes:
         schema: its structural schema.
-        rules: the schema's CEL rules.
         columns: `additionalPrinterColumns`.
         scale: for the scale subresource, or None.
     """
@@ -41,7 +39,6 @@ class CustomVersion:
             "type": "object",
             "x-kubernetes-preserve-unknown-fields": True,
         }
-        self.rules = RuleSet(self.schema)
         self.columns: list[Object] = list(version.get("additionalPrinterColumns") or ())
         given = (version.get("subresources") or {}).get("scale")
         self.scale = (
@@ -61,10 +58,9 @@ class CustomVersion:
         apply_defaults(obj, self.schema)
         return dropped
 
-    def validate(self, obj: Object, old: Object | None) -> list[FieldError]:
-        """What is wrong with an object, or with its change from `old`."""
-        errors = validate_schema(obj, self.schema)
-        return errors + self.rules.not_checked() if errors else self.rules.check(obj, old)
+    def validate(self, obj: Object) -> list[FieldError]:
+        """What is wrong with an object."""
+        return validate_schema(obj, self.schema)
 
 
 def _path(text: str) -> tuple[str, ...]:
@@ -140,7 +136,9 @@ def reservations(definition: Object) -> list[str]:
     if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append("conversion webhooks are not called: between versions only apiVersion changes")
     for resource in resources_of(definition):
-        told += [f"rule is not enforced: {rule}" for rule in resource.custom.rules.unsupported]
+        rules = sum(len(below.get("x-kubernetes-validations") or ()) for below in walk(resource.custom.schema))
+        if rules:
+            told.append(f"x-kubernetes-validations are not evaluated: {rules} of version {resource.version}")
     return told
 
 

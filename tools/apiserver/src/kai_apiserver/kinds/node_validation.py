@@ -1,10 +1,11 @@
 """What may be wrong with a node."""
 
+from kai_fleet.quantity import exact_value
+
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds.metadata import validate_labels
 from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS
 from kai_apiserver.objects import Object, is_qualified_name
-from kai_apiserver.quantity import amount
 
 
 def validate_node(node: Object) -> list[FieldError]:
@@ -22,10 +23,10 @@ def validate_node_status(node: Object) -> list[FieldError]:
             if not is_qualified_name(name):
                 detail = "must be a standard resource type or fully qualified"
                 errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=name))
-            elif amount(value) < 0:
+            elif exact_value(value) < 0:
                 detail = "must be greater than or equal to 0"
                 errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=value))
-            elif "/" in name and amount(value).denominator != 1:
+            elif "/" in name and exact_value(value).denominator != 1:
                 errors.append(FieldError("FieldValueInvalid", field, detail="must be an integer", value=value))
     return errors
 

@@ -5,11 +5,12 @@ import json
 from copy import deepcopy
 from typing import Any
 
+from kai_fleet.quantity import exact_value
+
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds.constraint_validation import validate_constraints
 from kai_apiserver.kinds.metadata import BAD_LABEL_NAME, validate_labels
 from kai_apiserver.objects import DNS_LABEL, Object, is_qualified_name
-from kai_apiserver.quantity import amount
 
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CHOICES = {
@@ -110,7 +111,7 @@ def _validate_resources(resources: Object, field: str) -> list[FieldError]:
                         detail="Limit must be set for non overcommitable resources",
                     )
                 )
-        elif not overcommittable(name) and amount(request) != amount(limit):
+        elif not overcommittable(name) and exact_value(request) != exact_value(limit):
             errors.append(
                 FieldError(
                     "FieldValueInvalid",
@@ -119,7 +120,7 @@ def _validate_resources(resources: Object, field: str) -> list[FieldError]:
                     value=request,
                 )
             )
-        elif amount(request) > amount(limit):
+        elif exact_value(request) > exact_value(limit):
             errors.append(
                 FieldError(
                     "FieldValueInvalid",
@@ -146,9 +147,9 @@ def _validate_amount(name: str, value: str, field: str) -> list[FieldError]:
                 "FieldValueInvalid", field, detail="must be a standard resource type or fully qualified", value=name
             ),
         ]
-    if amount(value) < 0:
+    if exact_value(value) < 0:
         return [FieldError("FieldValueInvalid", field, detail="must be greater than or equal to 0", value=value)]
-    if "/" in name and amount(value).denominator != 1:
+    if "/" in name and exact_value(value).denominator != 1:
         return [FieldError("FieldValueInvalid", field, detail="must be an integer", value=value)]
     return []
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 import msgspec
+from kai_fleet.quantity import exact_value
 
 from kai_apiserver.errors import NamedResource, forbidden
 from kai_apiserver.kinds.pod_spec import containers_of, default_pod_spec
 from kai_apiserver.kinds.rules import Cluster
 from kai_apiserver.objects import Object, timestamp
-from kai_apiserver.quantity import amount
 
 _PODS = NamedResource("pods")
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -165,7 +165,7 @@ def qos_class(spec: Object) -> str:
         resources = holder.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in _QOS_RESOURCES:
-            request, limit = amount(requests.get(name, "0")), amount(limits.get(name, "0"))
+            request, limit = exact_value(requests.get(name, "0")), exact_value(limits.get(name, "0"))
             requested = requested or request > 0
             limited = limited or limit > 0
             guaranteed = guaranteed and limit > 0 and request == limit

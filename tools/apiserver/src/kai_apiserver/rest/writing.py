@@ -81,7 +81,7 @@ def create_read(backend: Backend, target: Target, *, obj: Object, operation: Ope
     rules.admit(obj, backend)
     errors = validate_metadata(metadata, resource.storage) + rules.validate(obj)
     if resource.custom is not None:
-        errors += resource.custom.validate(_typed(resource, obj), None)
+        errors += resource.custom.validate(_typed(resource, obj))
     if errors:
         raise invalid(resource, name, errors=errors)
     if collection.get(_key(target, name)) is not None:
@@ -226,7 +226,7 @@ def update(
     else:
         errors += rules.validate(new) + rules.validate_update(new, old)
     if resource.custom is not None:
-        errors += resource.custom.validate(_typed(resource, new), _typed(resource, old))
+        errors += resource.custom.validate(_typed(resource, new))
     if errors:
         raise invalid(resource, stored.name, errors=errors)
     if resource.generation and not target.subresource and _desired(new) != _desired(old):

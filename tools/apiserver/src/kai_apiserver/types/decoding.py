@@ -12,10 +12,10 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
+from kai_fleet.quantity import canonical
 from kaicore.kube.builtin_types import TYPES
 
 from kai_apiserver.objects import Object, micro_timestamp, parse_time, timestamp
-from kai_apiserver.quantity import canonical
 from kai_apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 
 _Path = tuple[Any, ...] | None  # (parent, segment)

@@ -61,7 +61,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         """Return settings with what this says of them."""
         options = (self.topology_options, self.cpu_options)
         topology_options, cpu_options = (None if names is None else frozenset(names) for names in options)
-        said = {
+        overridden = {
             "policy": self.topology_policy,
             "scope": self.topology_scope,
             "topology_options": topology_options,
@@ -71,7 +71,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             "zones_per_socket": self.zones_per_socket,
             "static_memory": self.memory_manager,
         }
-        return settings.replaced(**{name: value for name, value in said.items() if value is not None})
+        return settings.replaced(**{name: value for name, value in overridden.items() if value is not None})
 
 
 class Action(StrEnum):

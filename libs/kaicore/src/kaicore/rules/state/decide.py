@@ -65,8 +65,8 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     stream = cycle_stream(shard)
     version = state.versions.get(stream, 0)
     cycle = f"{shard}/{version + 1}"
-    given = cycle_input(state, config, now=now, cycle=cycle)
-    result = run_cycle(given, config)
+    decided_on = cycle_input(state, config, now=now, cycle=cycle)
+    result = run_cycle(decided_on, config)
     summary = CycleCompleted(
         cycle=cycle,
         shard=shard,
@@ -75,7 +75,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         engine_version=ENGINE_VERSION,
         now=now,
         decisions_digest=result.digest(),
-        pods=given.waiting,
+        pods=decided_on.waiting,
         placed=len(result.placements),
         pending=_class_news(state, shard, result.pending),
         groups=_group_news(state, shard, result.groups),

@@ -129,6 +129,6 @@ class Placer:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
-        asked = PodCharge(member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=volumes)
+        pod_charge = PodCharge(member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=volumes)
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.statement.place(asked).charge, placement, pod_class.marks, volumes)
+        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class.marks, volumes)

@@ -132,11 +132,11 @@ class Candidates:
 
     def _needing(self, group: str) -> list[Workload]:
         """Return the groups that do not go on without one, nor without one of those."""
-        given = self._session.cycle_input
+        cycle_input = self._session.cycle_input
         keys = [group]
         for key in keys:
-            keys += [other for other in sorted(given.needed_by.get(key, ())) if other not in keys]
-        return [given.workloads[key] for key in keys[1:]]
+            keys += [other for other in sorted(cycle_input.needed_by.get(key, ())) if other not in keys]
+        return [cycle_input.workloads[key] for key in keys[1:]]
 
     def _whole(self, workload: Workload) -> tuple[Member, ...] | None:
         """Return all running pods of a group; None if not all of them may be evicted."""
