@@ -10,8 +10,12 @@ from kaicore.rules.events.envelope import Event
 
 _NEVER = 1 << 60
 
-#: How far the API is behind a kubelet at most, microseconds; the log is behind the API a little.
-_AHEAD_US = 3_000_000
+#: An exporter that works has reported a pod so long after its start, microseconds.
+_BLIND_US = 5_000_000
+
+#: A pod that ran for so long is not expected to end in the moment of a decision, microseconds; and within so long after
+#: a kubelet freed what a pod held, the API tells its end.
+_OLD_US, _AHEAD_US = 60_000_000, 3_000_000
 
 #: Events about a node before something went wrong, of those that are told.
 _TOLD = 60
@@ -19,14 +23,13 @@ _TOLD = 60
 
 @dataclass(slots=True)
 class _Life:
-    """A pod's positions in the log."""
+    """When something became of a pod: positions in the log, or as `recorded_at` where it says `_at`."""
 
     node: str = ""
-    created_at: int = 0
     placed: int = _NEVER
-    placed_at: int = 0
-    observed: bool = False
-    missed: int = 0
+    placed_at: int = _NEVER
+    started_at: int = _NEVER
+    observed: int = _NEVER
     ended: int = _NEVER
     ended_at: int = _NEVER
 
@@ -37,12 +40,11 @@ class _Life:
 
 @dataclass(slots=True)
 class Rejections:
-    """Kubelets' rejections of a log, by whether it knew better.
+    """Kubelets' rejections of a log, by whether it could have known better.
 
-    One could have been avoided if the log knew, when the pod was decided on, what the others of its node held. It did
-    not know if one of them was seen elsewhere only afterwards or never, as while ingest or an exporter is down; if the
-    end of one was told soon after, for the kubelet had freed what it held by then, and a first container went to where
-    the others cannot follow; or if an older one that was decided on later came to the kubelet together with it.
+    It could not in two cases only. When the pod was decided on, another one that was there had run for five seconds and
+    nobody had observed it: ingest or its node's exporter was down, and where it is was guessed. Or another one that had
+    run for a minute ended between the decision and the kubelet's verdict.
     """
 
     avoidable: list[str] = field(default_factory=list)
@@ -58,7 +60,8 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
         match payload:
             case payloads.PodObserved(pod=pod):
                 life = lives.setdefault(pod.uid, _Life())
-                life.created_at = pod.created_at
+                if pod.phase == "Running":
+                    life.started_at = min(life.started_at, event.recorded_at)
                 if pod.phase in ("Succeeded", "Failed"):
                     life.end(event)
             case payloads.PodDeleted(uid=uid):
@@ -67,29 +70,28 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
                 life = lives.setdefault(uid, _Life())
                 life.node, life.placed, life.placed_at = node, event.position, event.recorded_at
             case payloads.PlacementObserved(uid=uid):
-                lives.setdefault(uid, _Life()).observed = True
-            case payloads.PredictionMissed(uid=uid, observed=observed) if observed is not None:
-                lives.setdefault(uid, _Life()).missed = event.position
+                life = lives.setdefault(uid, _Life())
+                life.observed = min(life.observed, event.position)
             case payloads.PodRejected():
                 rejected.append((event, payload))
     found = Rejections()
     for event, rejection in rejected:
         own = lives[rejection.uid]
         others = [life for uid, life in lives.items() if uid != rejection.uid and life.node == rejection.node]
-        if any(_was_not_known(other, own, at=event.position) for other in others):
+        there = [other for other in others if other.placed < own.placed < other.ended]
+        if any(_was_not_seen(other, own) or _ended_of_a_sudden(other, own, at=event.recorded_at) for other in there):
             found.unavoidable += 1
         else:
             found.avoidable += story(events, rejection.node, event.position)
     return found
 
 
-def _was_not_known(other: _Life, own: _Life, *, at: int) -> bool:
-    if own.placed < other.placed < at:
-        return other.created_at < own.created_at
-    if not other.placed < own.placed < other.ended:
-        return False
-    freed_early = other.ended_at <= own.placed_at + _AHEAD_US
-    return freed_early or other.missed > own.placed or not other.observed
+def _was_not_seen(other: _Life, own: _Life) -> bool:
+    return other.observed > own.placed and own.placed_at - other.started_at > _BLIND_US
+
+
+def _ended_of_a_sudden(other: _Life, own: _Life, *, at: int) -> bool:
+    return own.placed_at - other.started_at > _OLD_US and other.ended_at <= at + _AHEAD_US
 
 
 def story(events: Sequence[Event], node: str, position: int) -> list[str]:

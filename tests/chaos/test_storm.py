@@ -99,8 +99,8 @@ async def test_a_storm_leaves_nothing_promised_twice_nothing_rejected_and_nothin
     await stack.check()
     rejections = rejections_of(events)
     assert rejections.avoidable == [], "\n".join([*storm.told, *rejections.avoidable])
-    # What nobody can know in time, above all what kubelets ahead of the API freed already, must be rare.
-    assert rejections.unavoidable <= 0.05 * len(bound)
+    # Blindness is rare: a service that was killed is back within seconds.
+    assert rejections.unavoidable <= 0.01 * len(bound)
     assert await storm.failed_jobs() == []
 
 

@@ -12,7 +12,14 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import docs_hooks  # noqa: E402
 
 #: Names that two classes have, and why they may.
-SHARED = {"PodAffinity": "Kubernetes' object, and the reason that is recorded under the name of that constraint"}
+<<<<<<< HEAD
+SHARED: dict[str, str] = {}
+=======
+SHARED = {
+    "Kind": "the engine's gets a name of its own with the reasons' package",
+    "PodAffinity": "a reason's class is named as its code, which is that of the pod's field",
+}
+>>>>>>> main
 
 _NOUN = re.compile(r"^\| ([a-z][a-z ]*) \| ", re.MULTILINE)
 NOUNS = _NOUN.findall(

@@ -112,6 +112,11 @@ topology.command(
     name="show",
     help="Draw the trees that the topologies of manifests make of their nodes, with what each domain has.",
 )
+topology.command(
+    "kai_cli.topology_generate:generate",
+    name="generate",
+    help="Write a topology as manifests: from the labels of nodes, or from what ibnetdiscover prints of the fabric.",
+)
 app.command(topology)
 app.command(
     "kai_cli.migrate:migrate",

@@ -134,7 +134,7 @@ def _read(reading: Reading, name: str, text: bytes, *, is_json: bool | None, nam
         if not named and not (isinstance(document, dict) and ("apiVersion" in document or "kind" in document)):
             reading.strangers.append(where)
         else:
-            _flatten(reading, document, where)
+            take_in(reading, document, where)
 
 
 def _documents(name: str, text: bytes, *, is_json: bool | None) -> list[Any]:
@@ -250,7 +250,8 @@ def _path_to(wanted: yaml.Node, node: yaml.Node) -> list[str]:
     return []
 
 
-def _flatten(reading: Reading, document: Any, where: str) -> None:
+def take_in(reading: Reading, document: Any, where: str) -> None:
+    """Take in a document: an object, or a list of objects, each found there."""
     if not isinstance(document, dict):
         reading.problems.append(InvalidObject(where, "document", document, "not a Kubernetes object"))
         return
@@ -269,4 +270,4 @@ def _flatten(reading: Reading, document: Any, where: str) -> None:
     # An API server's lists say once what their items are.
     told = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
     for number, item in enumerate(items):
-        _flatten(reading, {**told, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")
+        take_in(reading, {**told, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")

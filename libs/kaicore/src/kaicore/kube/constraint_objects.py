@@ -67,7 +67,7 @@ class PreferredPodTerm(Wire):
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
-class PodAffinity(Wire):
+class InterPodAffinity(Wire):
     """Which pods this one must or should be near to, or away from."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
@@ -82,8 +82,8 @@ class Affinity(Wire):
     """All of a pod's affinities."""
 
     node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
+    pod_affinity: InterPodAffinity | None = None
+    pod_anti_affinity: InterPodAffinity | None = None
 
 
 class TopologySpreadConstraint(Wire):

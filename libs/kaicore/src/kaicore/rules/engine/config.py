@@ -12,7 +12,7 @@ from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "13"
+ENGINE_VERSION = "14"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -68,6 +68,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             "static_cpu": self.cpu_manager,
             "cpu_options": cpu_options,
             "threads_per_core": self.threads_per_core,
+            "threads_told": None if self.threads_per_core is None else True,
             "zones_per_socket": self.zones_per_socket,
             "static_memory": self.memory_manager,
         }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -71,6 +72,7 @@ class CycleInput:
             (`kaicore.rules.engine.constraints.pod_marks`).
         excluded_nodes: rows that are not for certain classes.
         misaligned: pods that are to be evicted and placed anew, in order.
+        matters: what is not known for certain of nodes; None where nothing is open.
     """
 
     columns: NodeColumns
@@ -94,3 +96,4 @@ class CycleInput:
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
     misaligned: Sequence[MisalignedPod] = ()
+    matters: OpenMatters | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
@@ -11,7 +12,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
@@ -48,13 +49,15 @@ class Session:
         self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
+        self._doubts: Doubts | None = None
         columns = cycle_input.columns.copy()
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)
         self.nodes = NodeTimeline(
             columns,
-            placer=lambda statement: Placer(statement, self.pods.class_of, cycle_input.excluded_nodes, config),
+            now=lambda statement: self._placer(statement, doubted=True),
+            placer=self._placer,
             leaving=self._leaving,
         )
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
@@ -149,7 +152,22 @@ class Session:
 
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
+        if self._doubts is not None and self._doubts.due:
+            self.record.wait_until(self._doubts.due)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
+
+    def _placer(self, statement: Statement, *, doubted: bool = False) -> Placer:
+        """Return a placer; one that doubts puts a pod only where it fits whatever is not known yet."""
+        matters = self.cycle_input.matters if doubted else None
+        if matters is not None:
+            self._doubts = Doubts(matters, statement)
+        return Placer(
+            statement,
+            self.pods.class_of,
+            self.cycle_input.excluded_nodes,
+            self.config,
+            self._doubts if doubted else None,
+        )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:
         """Count a pod as leaving: it holds its node until it is gone."""

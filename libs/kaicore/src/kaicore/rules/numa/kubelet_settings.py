@@ -38,6 +38,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         static_cpu: whether the CPU manager's policy is `static`.
         cpu_options: names of the CPU manager options that are on.
         threads_per_core: how many CPUs a core has.
+        threads_told: whether anybody tells that; else there may be two.
         zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
         minor: the kubelet's minor version, 36 for 1.36.
@@ -49,9 +50,15 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     static_cpu: bool = False
     cpu_options: frozenset[str] = frozenset()
     threads_per_core: int = 1
+    threads_told: bool = True
     zones_per_socket: int = 1
     static_memory: bool = False
     minor: int = REFERENCE_MINOR
+
+    @property
+    def may_have_half_cores(self) -> bool:
+        """Whether a core may be free by half: then a later container may leave a CPU alone that was lent to it."""
+        return self.threads_per_core == 2 or not self.threads_told
 
     def replaced(self, **changes: Any) -> "KubeletSettings":
         """Return the settings with some changed."""
@@ -104,6 +111,7 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
         static_cpu=CPU in allotted,
         cpu_options=_switched_on(topology.cpu_options),
         threads_per_core=2 if labels.get(MULTITHREADING_LABEL) == "true" else 1,
+        threads_told=MULTITHREADING_LABEL in labels,
         static_memory=MEMORY in allotted,
         minor=kubelet_minor(node.kubelet_version if node is not None else ""),
     )

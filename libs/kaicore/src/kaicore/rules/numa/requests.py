@@ -51,6 +51,13 @@ class AlignedRequest:
         """Whether nothing of the pod is aligned."""
         return not any(container.amounts for container in self.containers)
 
+    @property
+    def lends_cpus(self) -> bool:
+        """Whether ordinary init containers have CPUs of their own, which later containers take over."""
+        return any(
+            container.kind is ContainerKind.INIT and dict(container.amounts).get(CPU) for container in self.containers
+        )
+
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""
         return AlignedRequest((), ())

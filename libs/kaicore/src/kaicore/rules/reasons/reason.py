@@ -49,6 +49,7 @@ from kaicore.rules.reasons.node import (
     NodeTooSmall,
     NodeUnschedulable,
     NoNodes,
+    NotObservedYet,
     RejectedByKubelet,
     UntoleratedTaint,
 )
@@ -105,6 +106,7 @@ Reason: TypeAlias = (
     | UntoleratedTaint
     | RejectedByKubelet
     | HistoryIncomplete
+    | NotObservedYet
     | NodeTooSmall
     | InsufficientResource
     | NoTopologyLabel

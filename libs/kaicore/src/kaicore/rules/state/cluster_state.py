@@ -470,6 +470,8 @@ class ClusterState:
                 add(self.tally.agreement, entry.agreement, -1)
             add(self.tally.agreement, agreement)
             entry.agreement = agreement
+        # Others may have waited for just that.
+        self._stirred += entry.observed is None and bool(self.waiting)
         entry.observed = payload.placement
         entry.otherwise = ()
         self.charges.foresee(entry)

@@ -8,6 +8,7 @@ from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.doubts import StateDoubts
 from kaicore.rules.state.healing import why_not
 from kaicore.rules.state.pod_entry import PodEntry
 
@@ -65,6 +66,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
+        matters=StateDoubts(state, now=now) if state.tally.reported else None,
     )
 
 

@@ -20,7 +20,7 @@ from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.contradiction import contradiction
 from kaicore.rules.state.node_charges import NodeCharges
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import PodEntry
 
 #: How long a told end may explain what was seen, and how far the API may be behind a kubelet, microseconds.
 KEPT_US, LAG_US = 10_000_000, 5_000_000
@@ -229,4 +229,4 @@ def _is_open(entry: PodEntry, *, at: int, now: int) -> bool:
     """Tell whether a pod's zones are not known for certain, and were predicted before something was told."""
     if entry.predicted is None or entry.observed is not None or entry.decided_at >= at:
         return False
-    return entry.stage is Stage.PLACED or now - (entry.started_at or entry.placed_at) <= LAG_US
+    return not entry.started_at or now - entry.started_at <= LAG_US

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
+from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.node_filter import (
     GroupedMaskFilter,
     MaskFilter,
@@ -33,6 +34,7 @@ from kaicore.rules.reasons.node import (
     NodeNotReady,
     NodeSelectorMismatch,
     NodeUnschedulable,
+    NotObservedYet,
     RejectedByKubelet,
     UntoleratedTaint,
 )
@@ -59,6 +61,7 @@ class ClassFilters:
         *,
         states: RowStates,
         rejecting: Mapping[int, str],
+        doubts: Doubts | None = None,
     ) -> None:
         """Args: see `FeasibleNodes`."""
         self._class = pod_class
@@ -66,7 +69,9 @@ class ClassFilters:
         self._config = config
         self._states = states
         self.room = RoomFilter(columns, pod_class.requests)
-        self.numa = NumaVerdicts(columns, pod_class, config, states)
+        self.numa = NumaVerdicts(columns, pod_class, config, states, doubts)
+        #: Rows that admit a pod as they are accounted, but not for certain.
+        self._uncertain: set[int] = set()
         matching = self._matching()
         tolerated = tolerated_rows(pod_class, columns)
         rows = len(columns.present)
@@ -104,7 +109,25 @@ class ClassFilters:
             yield AdmissionFilter(columns, numa, states)
             if own is not None:
                 yield OwnPolicyFilter(columns, numa, states, policy=own)
+            yield MaskFilter(columns, NotObservedYet, self._are_uncertain())
         yield from self.constraints.filters()
+
+    def is_certain(self, row: int, created_at: int) -> bool:
+        """Tell whether a row that admits a pod does so whatever is not known yet; a row that does not is remembered.
+
+        Args:
+            row: the row.
+            created_at: when the pod was created, seconds since the epoch.
+        """
+        if self.numa.is_certain(row, created_at=created_at):
+            return True
+        self._uncertain.add(row)
+        return False
+
+    def _are_uncertain(self) -> Flags:
+        mask = np.zeros(len(self._columns.present), np.bool_)
+        mask[list(self._uncertain)] = True
+        return mask
 
     def _matching(self) -> list[MaskFilter]:
         columns, pod_class = self._columns, self._class

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, Evaluator
+from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
@@ -81,14 +82,21 @@ class NumaVerdicts:
     """One class of pods on the nodes of a cycle."""
 
     def __init__(
-        self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig, states: RowStates | None = None
+        self,
+        columns: NodeColumns,
+        pod_class: PodClass,
+        config: EngineConfig,
+        states: RowStates | None = None,
+        doubts: Doubts | None = None,
     ) -> None:
         """Args:
         columns: the cycle's own copy.
         pod_class: the class.
         config: the shard's settings.
         states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
+        doubts: about the rows; None where pods do not come to them now.
         """
+        self._doubts = doubts
         self._states = states or RowStates(columns)
         self._own = pod_class.numa_policy
         self._scoring = config.numa_scoring
@@ -166,11 +174,22 @@ class NumaVerdicts:
         """
         return isinstance(self._on_empty(row) if on_empty else self.verdict(row), Admitted)
 
+    def is_certain(self, row: int, *, created_at: int) -> bool:
+        """Tell whether a node that admits a pod does so whatever nobody has observed there yet.
+
+        Args:
+            row: the node.
+            created_at: when the pod was created, seconds since the epoch.
+        """
+        if self._doubts is None or self._nothing_asked or self._counting:
+            return True
+        return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
+
     def verdict(self, row: int) -> Admitted | Refused:
         """Return what a node's kubelet makes of such a pod.
 
-        Where it is open what some pods keep (`NodeZones.repeated`), it must fit whichever is so: a pod that fits one
-        way only is refused.
+        Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
+        whichever is so: a pod that fits one way only is refused.
         """
         if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
@@ -220,7 +239,14 @@ class NumaVerdicts:
             return counting.admit(node, self._request)
         open_ = bool(node.repeated)
         verdict = admit(node, self._request)
-        return self.likeliest(row) if open_ and isinstance(verdict, Admitted) else verdict
+        if open_ and isinstance(verdict, Admitted):
+            verdict = self.likeliest(row)
+        if isinstance(verdict, Refused) or node.settings.threads_told or not self._request.lends_cpus:
+            return verdict
+        node = self._node(row, empty=empty)
+        node.settings = node.settings.replaced(threads_per_core=2)
+        other = admit(node, self._request)
+        return other if isinstance(other, Refused) else verdict
 
     def _node(self, row: int, *, empty: bool = False) -> NodeZones:
         return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
+from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -46,6 +47,7 @@ class FeasibleNodes:
         states: RowStates,
         rejecting: Mapping[int, str],
         avoid: Collection[int] = (),
+        doubts: Doubts | None = None,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -56,6 +58,7 @@ class FeasibleNodes:
             states: of the rows.
             rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
             avoid: rows that come last.
+            doubts: about the rows; None where pods do not come to them now.
         """
         self._class = pod_class
         self._columns = columns
@@ -65,7 +68,7 @@ class FeasibleNodes:
         self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
-        self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting)
+        self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
         self._numa = self.filters.numa
         self._constraints = self.filters.constraints
         self._states = states
@@ -79,10 +82,11 @@ class FeasibleNodes:
         self.charges_seen = 0
         self._evaluate(np.flatnonzero(self._eligible))
 
-    def best(self, *, besides: int | None = None) -> int | None:
+    def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
 
         Args:
+            created_at: when the pod was created, seconds since the epoch.
             besides: a row that is not wanted.
         """
         able = self._ranking
@@ -94,7 +98,7 @@ class FeasibleNodes:
             row = int(ranking.argmax())
             if ranking[row] == _NO:
                 return None
-            if not self._config.numa or self._numa.admits(row):
+            if not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at)):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
             able[row] = self._ranking[row] = _NO
@@ -109,10 +113,17 @@ class FeasibleNodes:
         """Tell whether a rule about other pods refuses a row now."""
         return self._constraints.refuses(row)
 
-    def takes(self, row: int) -> bool:
-        """Tell whether a row can take a pod."""
+    def takes(self, row: int, *, created_at: int = 0) -> bool:
+        """Tell whether a row can take a pod.
+
+        Args:
+            row: the row.
+            created_at: when the pod was created, seconds since the epoch; by default before all others.
+        """
         able = self._ranking[row] != _NO and not self.ruled_out(row)
-        return bool(able) and (not self._config.numa or self._numa.admits(row))
+        if not able or not self._config.numa:
+            return bool(able)
+        return self._numa.admits(row) and self.filters.is_certain(row, created_at)
 
     @property
     def eligible(self) -> Flags:

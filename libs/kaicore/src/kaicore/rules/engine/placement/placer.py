@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.placement import Placement
+from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
@@ -66,8 +68,10 @@ class Placer:
         class_of: Callable[[Member], PodClass],
         excluded_nodes: ExcludedNodes,
         config: EngineConfig,
+        doubts: Doubts | None = None,
     ) -> None:
         self.statement = statement
+        self._doubts = doubts
         #: Returns the class as which a pod is placed.
         self.class_of = class_of
         self._excluded_nodes = excluded_nodes
@@ -87,6 +91,7 @@ class Placer:
                 rejecting=self._excluded_nodes.rejecting.get(class_key, {}),
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
+                doubts=self._doubts,
             )
         elif outlook.charges_seen < len(touched):
             outlook.refresh(touched[outlook.charges_seen :])
@@ -116,19 +121,31 @@ class Placer:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
         pod_class = self.class_of(member)
         outlook = self.outlook(pod_class)
-        row = outlook.best(besides=besides)
+        row = outlook.best(created_at=member.pod.created_at, besides=besides)
         return None if row is None else self._put(member, row, outlook, pod_class)
 
     def place_on(self, member: Member, row: int) -> Assignment | None:
         """Put a pod on a row; None when it cannot take it now."""
         pod_class = self.class_of(member)
         outlook = self.outlook(pod_class)
-        return self._put(member, row, outlook, pod_class) if outlook.takes(row) else None
+        takes = outlook.takes(row, created_at=member.pod.created_at)
+        return self._put(member, row, outlook, pod_class) if takes else None
 
     def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
         predicted = outlook.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = outlook.volumes(row)
-        pod_charge = PodCharge(member.pod.uid, row, pod_class.requests, charge, marks=pod_class.marks, volumes=volumes)
+        arrival = None
+        if self._doubts is not None and predicted is not None:
+            arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
+        pod_charge = PodCharge(
+            member.pod.uid,
+            row,
+            pod_class.requests,
+            charge,
+            marks=pod_class.marks,
+            volumes=volumes,
+            arrival=arrival,
+        )
         placement = None if predicted is None else predicted.placement
         return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class.marks, volumes)

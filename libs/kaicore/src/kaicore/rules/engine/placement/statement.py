@@ -10,13 +10,14 @@ has changed, and any other place for it is a real move.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
@@ -32,6 +33,7 @@ class PodCharge:
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.rules.engine.constraints.pod_marks`).
         volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.
+        arrival: it is decided on by this cycle, and what its kubelet gives it is not known for certain.
     """
 
     uid: str
@@ -41,6 +43,7 @@ class PodCharge:
     releasing: bool = False
     marks: tuple[str, ...] = ()
     volumes: tuple[GivenVolume, ...] = ()
+    arrival: Arrival | None = None
 
     def same_place(self, other: "PodCharge") -> bool:
         """Tell whether a pod has the same place twice: the same node, zones and amounts per zone."""
@@ -124,6 +127,12 @@ class Statement:
         if pod_charge.volumes:
             self._columns.volumes.give(pod_charge.volumes, sign=sign)
 
+    def arrivals(self, row: int) -> tuple[Arrival, ...]:
+        """Return the pods that were put on a row and may get other zones than predicted, in order."""
+        operations = (self._operations[number] for number in self._of_row.get(row, ()))
+        placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
+        return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
+
     def stays_put(self, pod_charge: PodCharge) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 
@@ -191,6 +200,7 @@ class Statement:
             releasing=pod_charge.releasing,
             marks=pod_charge.marks,
             volumes=pod_charge.volumes,
+            arrival=pod_charge.arrival and replace(pod_charge.arrival, charge=charge),
         )
 
     def _release(self, pod_charge: PodCharge) -> None:

@@ -1,0 +1,92 @@
+"""What is not certain of nodes while a cycle decides: pods that nobody has observed yet, and pods that may end."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kaicore.rules.engine.placement.statement import Statement
+from kaicore.rules.numa.arrivals import Arrival, applies_to, has_stages, is_certain
+from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.zones import NodeZones
+
+
+@dataclass(frozen=True, slots=True)
+class EndingPods:
+    """What the pods of a node hold that may end at any moment.
+
+    Attributes:
+        amounts: by resource and zone.
+        until: when the first of the node's doubts is over though nothing is told, microseconds since the epoch; 0 where
+            there is none.
+    """
+
+    amounts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    until: int = 0
+
+
+class OpenMatters(Protocol):
+    """What the state does not know for certain of nodes."""
+
+    def arrivals(self, row: int) -> tuple[Arrival, ...]:
+        """Return the pods of a row whose zones nobody has observed yet, in the order of the decisions."""
+        ...
+
+    def ending(self, row: int) -> EndingPods:
+        """Return what may end on a row, besides those."""
+        ...
+
+
+class Doubts:
+    """Doubts about nodes, with what a cycle itself has decided."""
+
+    def __init__(self, matters: OpenMatters, statement: Statement) -> None:
+        """Args:
+        matters: what the state does not know.
+        statement: of the cycle, on the nodes as they are now.
+        """
+        self._matters = matters
+        self._statement = statement
+        self._arrivals: dict[int, tuple[Arrival, ...]] = {}
+        self._ending: dict[int, EndingPods] = {}
+        self._answers: dict[object, bool] = {}
+        #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
+        self.due = 0
+
+    def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
+        """Tell whether a node that admits a pod, as it is accounted, does so for certain.
+
+        Args:
+            row: the node.
+            request: what is aligned of the pod.
+            created_at: when the pod was created, seconds since the epoch.
+            node: makes the zones of the row as they are accounted.
+        """
+        if row not in self._arrivals:
+            self._arrivals[row] = self._matters.arrivals(row)
+        arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
+        zones = self._statement.columns.zones
+        settings = zones.kubelets[int(zones.kubelet[row])]
+        staged = has_stages(request, settings)
+        if not (arrivals or staged) or not applies_to(settings) or not zones.zone_count[row]:
+            return True
+        if row not in self._ending:
+            self._ending[row] = self._matters.ending(row)
+        ending = self._ending[row]
+        ages = [*(arrival.created_at for arrival in arrivals), created_at]
+        quiet = not ending.amounts and not self._arrivals[row]
+        if quiet and ages == sorted(ages) and not any(arrival.request.lends_cpus for arrival in arrivals):
+            # Nothing can become free there, the order is the cycle's own, and no more is held than is accounted.
+            return True
+        latest = max(ages[:-1], default=created_at)
+        key = (
+            self._statement.states.kind(row),
+            id(request),
+            min(created_at, latest),
+            tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals),
+            tuple(ending.amounts.items()),
+        )
+        if key not in self._answers:
+            self._answers[key] = is_certain(node(), arrivals, ending.amounts, request, created_at=created_at)
+        if not self._answers[key] and ending.until:
+            self.due = min(self.due or ending.until, ending.until)
+        return self._answers[key]

@@ -1,0 +1,350 @@
+"""Whether a kubelet admits a pod whatever it made of the pods before it, and whatever it has freed meanwhile.
+
+A kubelet is ahead of what is known of it: it frees what a pod held before the API tells the pod's end, and a pod that
+nobody has observed yet may have found that room. Nor is the order of pods that come to it together that of the
+decisions: it takes them oldest first (`kubelet.go`, HandlePodAdditions). So until they are observed, pods may be on
+other zones than predicted, and a pod with several containers may find room for one where the others cannot follow.
+
+What it can have made of them is followed zone by zone, not pod by pod: each container goes to the lowest zone that has
+room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to a lower one where those that may end
+leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and whoever
+fits then fits always. So there is no need to ask which of the pods end, and when.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.zones import NodeZones
+
+#: What is free, by zone and resource.
+_World = tuple[tuple[int, ...], ...]
+
+#: So many are kept apart; of more, what is least free in any of them.
+_MOST_WORLDS = 16
+
+#: Of more arrivals only their own order and that by age are looked at.
+_MOST_SPLIT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A pod that was decided on, and of which nobody knows for certain what its kubelet gives it.
+
+    Attributes:
+        request: what is aligned of it.
+        charge: what it is accounted to hold.
+        created_at: seconds since the epoch.
+        shaken: something was freed since it was decided on: it may have come before that or after.
+        may_end: it is bound, so by the time the next pod comes to the kubelet it may have ended.
+    """
+
+    request: AlignedRequest
+    charge: ZoneCharge
+    created_at: int = 0
+    shaken: bool = False
+    may_end: bool = False
+
+    @property
+    def zones(self) -> frozenset[int]:
+        """Where it is accounted."""
+        blocks = (zone for block in self.charge.blocks for zone in zones_of(block.mask))
+        return frozenset([*(zone for zone, _, _ in self.charge.amounts), *blocks])
+
+
+def applies_to(settings: KubeletSettings) -> bool:
+    """Tell whether a kubelet's choice of zones is followed here: one that aligns, and by single zones."""
+    strict = settings.policy in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED)
+    return strict and not settings.aligns_by_socket
+
+
+def has_stages(request: AlignedRequest, settings: KubeletSettings) -> bool:
+    """Tell whether a pod is aligned in several steps, so that room for one may lead away from room for the next."""
+    return not settings.pod_scope and sum(any(n for _, n in item.amounts) for item in request.containers) > 1
+
+
+def is_certain(
+    node: NodeZones,
+    arrivals: Sequence[Arrival],
+    ending: Mapping[str, Sequence[int]],
+    request: AlignedRequest,
+    *,
+    created_at: int,
+) -> bool:
+    """Tell whether a kubelet admits a pod, and those before it as well, in whatever order and state they find it.
+
+    Args:
+        node: its zones as they are accounted, arrivals included; not changed.
+        arrivals: in the order of the decisions.
+        ending: by resource and zone, what pods hold that may end at any moment.
+        request: what is aligned of the pod, which a node as accounted admits.
+        created_at: when the pod was created, seconds since the epoch.
+    """
+    is_last = all(created_at >= arrival.created_at for arrival in arrivals)
+    if is_last and len(request.containers) == 1 and _has_room_beside_all(node, arrivals, request):
+        return True
+    return _Node(node, arrivals, ending, request).admits(created_at)
+
+
+def _has_room_beside_all(node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest) -> bool:
+    """Tell whether a zone has room for a container even if all arrivals are there: most pods need no closer look."""
+    zones = set(range(node.zones))
+    for name, need in request.pod:
+        if not need or not _aligned(node, name):
+            continue
+        free = _free(node, name)
+        most = 0
+        for arrival in arrivals:
+            most += dict(arrival.request.pod).get(name, 0)
+            if name == CPU and arrival.request.lends_cpus:
+                most += 1000 * len(arrival.request.containers)
+            for zone, amount in _held(arrival, name):
+                free[zone] += amount
+        zones &= {zone for zone, amount in enumerate(free) if amount - most >= need}
+    return bool(zones)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A container, or under pod scope a pod.
+
+    Attributes:
+        lends: what it takes is lent on to the steps after it.
+        need: by resource.
+        besides: what it may take though as much is lent: of an odd number of CPUs the last may come from a core that is
+            half free (decision 0033). It is not needed.
+    """
+
+    lends: bool
+    need: tuple[int, ...]
+    besides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    """A pod as it is followed."""
+
+    steps: tuple[_Step, ...]
+    created_at: int
+    zones: frozenset[int] = frozenset()
+    shaken: bool = False
+
+
+class _Node:
+    """One question."""
+
+    def __init__(
+        self,
+        node: NodeZones,
+        arrivals: Sequence[Arrival],
+        ending: Mapping[str, Sequence[int]],
+        request: AlignedRequest,
+    ) -> None:
+        self._settings = node.settings
+        names = sorted({name for one in (request, *(item.request for item in arrivals)) for name in one.resources})
+        self._names = [name for name in names if _aligned(node, name)]
+        self._cpu = self._names.index(CPU) if CPU in self._names else -1
+        self._lendable = [not is_memory(name) for name in self._names]
+        columns = [_free(node, name) for name in self._names]
+        more = [list(ending.get(name, ())) or [0] * node.zones for name in self._names]
+        for name, amounts in zip(self._names, more, strict=True):
+            for zone, amount in enumerate(node.repeated.get(name, ())):
+                amounts[zone] += amount
+        self._installed = [_installed(node, name) for name in self._names]
+        self._newcomer = self._guest(request)
+        self._guests: list[_Guest] = []
+        for arrival in arrivals:
+            guest = self._guest(arrival.request, arrival)
+            if not guest.steps or self._is_wide(guest):
+                continue
+            self._guests.append(guest)
+            for name, column in zip(self._names, columns, strict=True):
+                for zone, amount in _held(arrival, name):
+                    column[zone] += amount
+            if arrival.may_end:
+                for place, needs in enumerate(zip(*(step.need for step in guest.steps), strict=True)):
+                    more[place] = [amount + sum(needs) for amount in more[place]]
+        self._free: _World = tuple(tuple(max(amount, 0) for amount in zone) for zone in zip(*columns, strict=True))
+        self._more: _World = tuple(zip(*more, strict=True))
+
+    def _guest(self, request: AlignedRequest, arrival: Arrival | None = None) -> _Guest:
+        containers: Iterable[AlignedContainer] = request.containers
+        left_alone = 0
+        if self._settings.pod_scope:
+            containers = (AlignedContainer("", ContainerKind.APP, request.pod),)
+            left_alone = _left_alone(request) if self._settings.may_have_half_cores else 0
+        steps = []
+        for container in containers:
+            amounts = dict(container.amounts)
+            need = tuple(amounts.get(name, 0) for name in self._names)
+            besides = tuple(left_alone if name == CPU else 0 for name in self._names)
+            if any(need):
+                steps.append(_Step(container.kind is ContainerKind.INIT, need, besides))
+        if arrival is None:
+            return _Guest(tuple(steps), 0)
+        return _Guest(tuple(steps), arrival.created_at, arrival.zones, arrival.shaken)
+
+    def admits(self, created_at: int) -> bool:
+        newcomer = self._newcomer
+        if not newcomer.steps or self._is_wide(newcomer):
+            return True
+        ages = [guest.created_at for guest in self._guests]
+        return all(self._holds(order) for order in _orders(ages, created_at))
+
+    def _is_wide(self, guest: _Guest) -> bool:
+        """Whether a step needs more than one zone has; how that is split, only the exact walk knows."""
+        needs = (zip(step.need, self._installed, strict=True) for step in guest.steps)
+        return any(amount > have for need in needs for amount, have in need)
+
+    def _holds(self, order: Sequence[int]) -> bool:
+        """Follow the pods in an order, the newcomer being the last number: whether it and those after it are let in."""
+        worlds, came = [self._free], False
+        for number in order:
+            is_newcomer = number == len(self._guests)
+            guest = self._newcomer if is_newcomer else self._guests[number]
+            came |= is_newcomer
+            found: dict[_World, None] = {}
+            for world in worlds:
+                after = self._after(world, guest, 0, _no_loan(world), surely=came)
+                if after is None and came:
+                    return False
+                # One that is not let in takes nothing.
+                found |= dict.fromkeys(after or (world,))
+            worlds = _few(list(found))
+        return True
+
+    def _after(self, world: _World, guest: _Guest, place: int, lent: _World, *, surely: bool) -> list[_World] | None:
+        """What may be free when a pod has all from one of its steps on; None if none of it can be, or not surely."""
+        if place == len(guest.steps):
+            return [world]
+        step = guest.steps[place]
+        zones, certain = self._choices(world, guest, step.need, lent)
+        if surely and not certain:
+            return None
+        found: list[_World] = []
+        for zone in zones:
+            for had in self._taken_over(step, lent[zone]):
+                taken = zip(step.need, had, step.besides, strict=True)
+                fresh = (max(amount - again, 0) + more for amount, again, more in taken)
+                # Where it had no room before, it has just what it needs.
+                left = tuple(max(free - amount, 0) for free, amount in zip(world[zone], fresh, strict=True))
+                loans = zip(lent[zone], had, step.need, strict=True)
+                loan = tuple(
+                    max(loan, amount) if step.lends else loan - min(again, amount) for loan, again, amount in loans
+                )
+                then = _with(world, zone, left), guest, place + 1, _with(lent, zone, loan)
+                after = self._after(*then, surely=surely)
+                if after is None and surely:
+                    return None
+                found += after or ()
+        return found or None
+
+    def _taken_over(self, step: _Step, lent: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """What of a loan a step may take over: of odd numbers of CPUs perhaps none, but those of other cores."""
+        if self._cpu < 0 or step.lends or not lent[self._cpu] or not self._settings.may_have_half_cores:
+            return [lent]
+        if lent[self._cpu] % 2000 == step.need[self._cpu] % 2000 == 0:
+            return [lent]
+        return [lent, (*lent[: self._cpu], 0, *lent[self._cpu + 1 :])]
+
+    def _choices(self, world: _World, guest: _Guest, need: tuple[int, ...], lent: _World) -> tuple[list[int], bool]:
+        """Return the zones to which a step may go, and whether one of them has room though nobody ends."""
+        found, certain = list[int](), False
+        for zone, (free, more) in enumerate(zip(world, self._more, strict=True)):
+            if self._is_bound_elsewhere(zone, need, lent):
+                continue
+            fresh = tuple(max(amount - had, 0) for amount, had in zip(need, lent[zone], strict=True))
+            room = all(amount <= there for amount, there in zip(fresh, free, strict=True))
+            lower = not certain and (room or self._fits(fresh, free, more))
+            if lower or zone in guest.zones or (room and guest.shaken):
+                found.append(zone)
+            certain |= room
+        return found, certain
+
+    def _is_bound_elsewhere(self, zone: int, need: Sequence[int], lent: _World) -> bool:
+        """Whether init containers lend of another zone what a step asks for: a mask without it is no hint."""
+        return any(
+            loan and amount and lendable
+            for other, loans in enumerate(lent)
+            if other != zone
+            for loan, amount, lendable in zip(loans, need, self._lendable, strict=True)
+        )
+
+    @staticmethod
+    def _fits(need: Sequence[int], free: Sequence[int], more: Sequence[int]) -> bool:
+        return all(amount <= there + extra for amount, there, extra in zip(need, free, more, strict=True))
+
+
+def _orders(ages: Sequence[int], newest: int) -> set[tuple[int, ...]]:
+    """The orders in which a kubelet may take pods up: as they were decided on, or oldest first in one or two bouts."""
+    every = [*ages, newest]
+    numbers = list(range(len(every)))
+    if every == sorted(every):
+        return {tuple(numbers)}
+    splits = range(len(numbers)) if len(ages) <= _MOST_SPLIT else (0, len(ages))
+
+    def by_age(some: Sequence[int]) -> list[int]:
+        return sorted(some, key=every.__getitem__)
+
+    found = {(*by_age(numbers[:split]), *by_age(numbers[split:])) for split in splits}
+    return {tuple(numbers), *found}
+
+
+def _left_alone(request: AlignedRequest) -> int:
+    """Return how many millicores of what its init containers lend a pod may leave alone, for others that it takes."""
+    lent, left = 0, 0
+    for container in request.containers:
+        cpus = dict(container.amounts).get(CPU, 0)
+        if container.kind is ContainerKind.INIT:
+            lent = max(lent, cpus)
+        elif lent and (lent % 2000 or cpus % 2000):
+            left += min(lent, cpus, 1000)
+    return min(left, lent)
+
+
+def _few(worlds: list[_World]) -> list[_World]:
+    """Put together what is too much to be kept apart: whoever is let in where least is free is let in anywhere."""
+    if len(worlds) <= _MOST_WORLDS:
+        return worlds
+    kept, others = worlds[: _MOST_WORLDS - 1], worlds[_MOST_WORLDS - 1 :]
+    least = tuple(tuple(map(min, *zones)) for zones in zip(*others, strict=True))
+    return [*kept, least]
+
+
+def _aligned(node: NodeZones, resource: str) -> bool:
+    if is_memory(resource):
+        return node.settings.static_memory and resource in node.memory.free
+    return resource in node.free and (resource != CPU or node.settings.static_cpu)
+
+
+def _free(node: NodeZones, resource: str) -> list[int]:
+    if not is_memory(resource):
+        return list(node.free[resource])
+    # A zone that serves a group of zones serves no single one.
+    cells = enumerate(node.memory.cells)
+    return [node.memory.free[resource][zone] if cell in (0, 1 << zone) else 0 for zone, cell in cells]
+
+
+def _installed(node: NodeZones, resource: str) -> int:
+    return max(node.memory.allocatable[resource] if is_memory(resource) else node.capacity[resource])
+
+
+def _held(arrival: Arrival, resource: str) -> list[tuple[int, int]]:
+    """What an arrival is accounted to hold of a resource, as zones and amounts."""
+    if not is_memory(resource):
+        return [(zone, amount) for zone, name, amount in arrival.charge.amounts if name == resource]
+    return [part for block in arrival.charge.blocks if block.resource == resource for part in block.drawn]
+
+
+def _no_loan(world: _World) -> _World:
+    return tuple((0,) * len(zone) for zone in world)
+
+
+def _with(world: _World, zone: int, amounts: tuple[int, ...]) -> _World:
+    return (*world[:zone], amounts, *world[zone + 1 :])

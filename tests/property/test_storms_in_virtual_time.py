@@ -1,0 +1,23 @@
+"""Mixed pods on strict kubelets that are ahead of the API: none is rejected, and none waits for good."""
+
+from tests.chaos.test_storm import PROFILE
+from tests.virtual_storm import VirtualStorm, blow
+
+
+def test_no_kubelet_rejects_what_was_decided_though_it_is_ahead_of_the_api() -> None:
+    storms = [VirtualStorm(PROFILE, seed) for seed in (4, 6)]
+    for storm in storms:
+        blow(storm, 30)
+    assert [storm.rejected for storm in storms] == [[], []]
+    assert sum(storm.admitted for storm in storms) > 300
+    # What waits for good is of gangs only of which a member was deleted.
+    for storm in storms:
+        deleted = {name.partition("-")[0] for name, sent in storm.pods.items() if sent.deleted}
+        waiting = {storm.cluster.state.pods[uid].pod.name.partition("-")[0] for uid in storm.cluster.state.waiting}
+        assert waiting <= deleted
+
+
+def test_kubelets_that_nobody_observes_reject_some_of_it() -> None:
+    storm = VirtualStorm(PROFILE, 1, observing=False)
+    blow(storm, 20)
+    assert storm.rejected

@@ -1,0 +1,134 @@
+"""Pods that wait a moment, because nobody has observed yet what others hold, or because others may end."""
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.rules.state.cycle_input import next_retry
+from kaicore.rules.state.decide import decide
+
+from tests.factory import Cluster, amounts, container, pod
+
+SECOND = 1_000_000
+
+
+class Node(Cluster):
+    """A node of two zones, the first with GPUs, where a pod of six CPUs has the first zone; exporters report."""
+
+    def __init__(self, *, observing: bool = True, kind: str = "n1") -> None:
+        super().__init__()
+        self.add_node(kind, amounts(cpu=8, gpu=4), amounts(cpu=8, gpu=0))
+        self.old = self.come(pod("old", cpu=6))
+        if observing:
+            self.observe(self.old, "node-0")
+
+    def come(self, one: Pod) -> Pod:
+        self.add_pod(one)
+        self.cycle()
+        return one
+
+    def is_placed(self, one: Pod) -> bool:
+        return one.uid not in self.state.waiting
+
+    def observe(self, one: Pod, zone: str) -> None:
+        held = tuple(ContainerPlacement(item.name, zones=(ZoneAmount(zone, item.requests),)) for item in one.containers)
+        ids = one.uid, "default", one.name, "n1"
+        self.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, Placement(Provenance.OBSERVED, held, ())))
+
+    def runs(self, one: Pod, *, seconds: int) -> None:
+        self.add_pod(pod(one.name, *one.containers, node_name="n1", phase="Running"))
+        self.now += seconds * SECOND
+
+    def reasons(self, one: Pod) -> list[str]:
+        told = self.state.reasons[self.state.pods[one.uid].class_key].values()
+        return [reason.code for item in told for reason in item.reasons]
+
+
+def beside_an_unobserved_pod(*, observing: bool = True) -> tuple[Node, Pod, Pod]:
+    """`next` was to go to the second zone; if `old` ended early it is on the first, where `late` needs a GPU."""
+    node = Node(observing=observing)
+    unobserved = node.come(pod("next", cpu=4))
+    return node, unobserved, node.come(pod("late", cpu=2, gpu=1))
+
+
+def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone() -> None:
+    node, unobserved, late = beside_an_unobserved_pod()
+    assert not node.is_placed(late)
+    assert node.reasons(late) == ["NotObservedYet"]
+    (told,) = [reason for item in node.state.reasons.values() for one in item.values() for reason in one.reasons]
+    assert "just starting or ending" in str(told)
+    stirred = node.state.stirred
+    node.observe(unobserved, "node-1")
+    assert node.state.stirred > stirred, "a cycle is due"
+    node.cycle()
+    assert node.is_placed(late)
+
+
+def test_a_prediction_stands_when_nobody_has_observed_a_pod_for_a_while() -> None:
+    node, unobserved, late = beside_an_unobserved_pod()
+    node.runs(unobserved, seconds=0)
+    proposal = decide(node.state, EngineConfig(), shard="default", now=node.now, actor="test")
+    assert proposal.result.placements == ()
+    due = next_retry(node.state, EngineConfig(), now=node.now, due=proposal.result.due)
+    assert due is not None
+    assert 4 * SECOND < due - node.now < 6 * SECOND
+    node.now = due
+    node.cycle()
+    assert node.is_placed(late)
+
+
+def test_a_pod_that_its_kubelet_has_not_started_is_not_known_however_long_that_takes() -> None:
+    node, _, late = beside_an_unobserved_pod()
+    node.now += 20 * SECOND
+    node.cycle()
+    assert not node.is_placed(late)
+
+
+def test_without_exporters_nobody_waits_for_them() -> None:
+    node, _, late = beside_an_unobserved_pod(observing=False)
+    assert node.is_placed(late)
+
+
+def test_a_pod_with_an_init_container_waits_where_another_may_end_in_that_moment() -> None:
+    node = Node()
+    node.runs(node.old, seconds=1)
+    staged = node.come(pod("staged", container("init", ContainerKind.INIT, cpu=4), container(cpu=8)))
+    assert not node.is_placed(staged), "if `old` ends, `init` goes to the first zone, and `main` cannot follow"
+    assert node.is_placed(node.come(pod("plain", cpu=1)))
+
+
+def test_a_pod_that_has_run_for_a_minute_is_taken_to_stay() -> None:
+    node = Node()
+    node.runs(node.old, seconds=61)
+    staged = node.come(pod("staged", container("init", ContainerKind.INIT, cpu=4), container(cpu=8)))
+    assert node.is_placed(staged)
+
+
+def test_nobody_is_evicted_for_a_pod_that_only_waits_for_an_observation() -> None:
+    node = Node()
+    node.come(pod("next", cpu=4))
+    node.add_pod(pod("late", cpu=2, gpu=1, priority=100))
+    assert node.cycle().evictions == ()
+
+
+def test_a_pod_fits_whether_cores_have_one_cpu_or_two_where_nobody_tells() -> None:
+    def admits(labels: dict[str, str]) -> bool:
+        cluster = Cluster()
+        cluster.add_node("n1", amounts(cpu=4), amounts(cpu=16), labels=labels)
+        one = pod(
+            "one",
+            container("init", ContainerKind.INIT, cpu=1),
+            container("side", ContainerKind.SIDECAR, cpu=2),
+            container(cpu=12),
+        )
+        for each in (pod("old", cpu=1), one):
+            cluster.add_pod(each)
+            cluster.cycle()
+        return one.uid not in cluster.state.waiting
+
+    told = "feature.node.kubernetes.io/cpu-hardware_multithreading"
+    # With two to a core `init` lends the other half of the core of `old`, `side` leaves it alone, and `main`, which has
+    # to have what is lent, cannot go to the second zone.
+    assert admits({told: "false"})
+    assert not admits({told: "true"})
+    assert not admits({})
