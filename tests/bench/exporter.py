@@ -17,12 +17,9 @@ import aiohttp
 import msgspec
 import structlog
 import uvloop
-from grpclib.const import Cardinality, Handler
-from grpclib.server import Server
 from kai_exporter.exporter import Exporter, Pace
 from kai_exporter.ingest_client import FixedToken, IngestClient
 from kai_exporter.metrics import ExporterMetrics
-from kaicore.kube.podresources import LIST, ListPodResourcesRequest, ListPodResourcesResponse
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
@@ -34,7 +31,7 @@ from prometheus_client import CollectorRegistry
 from tests.bench.figures import Figure, figure
 from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET, Facts, running_ingest
-from tests.podresources import pod, write_sysfs
+from tests.podresources import Kubelet, pod, serving, write_sysfs
 from tests.reports import GPU, pod_report, report
 from tests.servers import scratch_directory
 
@@ -59,38 +56,31 @@ def _cpu_s() -> float:
 
 async def _serve_kubelets(directory: Path) -> None:
     """Serve every node's podresources, as the simulated fleet does."""
+    async with AsyncExitStack() as served:
+        for number in range(NODES):
+            kubelet = _kubelet(number, directory)
+            await served.enter_async_context(serving(kubelet, directory / f"n{number}" / "kubelet.sock"))
+        (directory / "ready").touch()
+        await asyncio.Event().wait()
 
-    class Service:
-        def __init__(self, answer: ListPodResourcesResponse) -> None:
-            self._answer = answer
 
-        def __mapping__(self) -> dict[str, Handler]:
-            async def call(stream: Any) -> None:
-                await stream.recv_message()
-                await stream.send_message(self._answer)
-
-            return {LIST: Handler(call, Cardinality.UNARY_UNARY, ListPodResourcesRequest, ListPodResourcesResponse)}
-
-    servers = []
-    for number in range(NODES):
-        node = directory / f"n{number}"
-        node.mkdir()
-        (node / "cpu_manager_state").touch()
-        write_sysfs(node / "sys", {0: "0-31", 1: "32-63"})
-        listed = [
-            pod(
-                f"p{number}-{index}",
-                cpus=range(index * 8, index * 8 + 8),
-                gpus={f"g{index}": [index // 2]},
-                memory=[("memory", 2**34, (index // 2,))],
-            )
-            for index in range(PODS_PER_NODE)
-        ]
-        server = Server([Service(ListPodResourcesResponse(pod_resources=listed))])
-        await server.start(path=str(node / "kubelet.sock"))
-        servers.append(server)
-    (directory / "ready").touch()
-    await asyncio.Event().wait()
+def _kubelet(number: int, directory: Path) -> Kubelet:
+    """Return a kubelet with its pods, and write what is beside its socket."""
+    node = directory / f"n{number}"
+    node.mkdir()
+    (node / "cpu_manager_state").touch()
+    write_sysfs(node / "sys", {0: "0-31", 1: "32-63"})
+    kubelet = Kubelet()
+    kubelet.pods = [
+        pod(
+            f"p{number}-{index}",
+            cpus=range(index * 8, index * 8 + 8),
+            gpus={f"g{index}": [index // 2]},
+            memory=[("memory", 2**34, (index // 2,))],
+        )
+        for index in range(PODS_PER_NODE)
+    ]
+    return kubelet
 
 
 def _kubelets(directory: str) -> None:

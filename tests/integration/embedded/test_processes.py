@@ -83,7 +83,7 @@ async def test_as_root_postgres_runs_as_nobody(server: EmbeddedPostgres) -> None
 async def test_as_root_a_directory_that_nobody_can_enter_is_named(directory: Path) -> None:
     closed = directory / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(ConfigurationError, match=f"who cannot enter {closed}"):
+    with pytest.raises(ConfigurationError, match=f"which cannot enter {closed}"):
         await EmbeddedPostgres(closed / "postgres").start()
     instead = usable_directory(closed / ".kai")
     try:

@@ -211,7 +211,7 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypa
 async def test_the_process_says_why_it_does_not_start_and_stops_when_told(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="kubectl sends no token over plain HTTP"):
         await ApiServerProcess(tmp_path, "--no-https", "--kubeconfig-out", tmp_path / "x").start()
-    with pytest.raises(StartFailed, match=r"https_port"):
+    with pytest.raises(StartFailed, match="--https-port"):
         await ApiServerProcess(tmp_path, "--https-port", "-1").start()
     async with ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data") as server:
         with pytest.raises(StartFailed, match="in use by another process"):

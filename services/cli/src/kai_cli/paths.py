@@ -10,8 +10,9 @@ import msgspec
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.embedded import usable_directory
 from kaicore.runtime.embedded.process import alive
+from kaicore.runtime.file_lock import FileLock
 
-from kai_cli.directory_lock import LOOK_S, PATIENCE_S, DirectoryLock, try_lock
+from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 
 
 class RunningStack(msgspec.Struct):
@@ -69,7 +70,7 @@ class DataDirectory:
         if not self._entries():
             (self.root / _MARKER).write_text("kai keeps its data here, and deletes it when told to begin anew.\n")
 
-    def lock(self) -> DirectoryLock:
+    def lock(self) -> FileLock:
         """Make the directory if need be, and lock it before anything in it is read; wait for what is about to end.
 
         Raises:

@@ -13,8 +13,8 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
+from kaicore.runtime.file_lock import FileLock
 
-from kai_cli.directory_lock import DirectoryLock
 from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
@@ -53,7 +53,7 @@ class Stack:
         self,
         directory: DataDirectory,
         *,
-        lock: DirectoryLock,
+        lock: FileLock,
         tell: Callable[[str], None],
         database_url: str | None = None,
         nats_url: str | None = None,

@@ -1,8 +1,7 @@
 """A podresources socket for every node: `<directory>/<node>/kubelet.sock`; beside it its `sys` and state files.
 
-Served by grpclib, which speaks gRPC over HTTP/2 on the event loop that is there anyway. 1,000 sockets of grpc.aio cost
-16 MB, 120 ms to start and seven threads; of grpclib 3 MB, 60 ms and none. A call costs 0.3 ms with either, and official
-clients notice no difference.
+Served by grpc.aio, as the exporter asks. 1,000 sockets cost 17 MB before the first call and 41 MB with a client each,
+and a call 0.3 ms of CPU.
 """
 
 import asyncio
@@ -12,12 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
-from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
-from grpclib.server import Server
+import grpc
+import grpc.aio
 from kaicore.errors import ConfigurationError
 from kaicore.kube import podresources as api
 
@@ -117,39 +113,46 @@ def _topology(zones: Iterable[int]) -> api.TopologyInfo:
     return api.TopologyInfo(nodes=[api.NUMANode(ID=zone) for zone in zones])
 
 
-class _Service:
-    """The three calls of one node, for grpclib."""
+class _NotFoundError(Exception):
+    """The call names a pod that is not there."""
 
-    def __init__(self, node: NodeRuntime, turns: asyncio.Semaphore) -> None:
-        self._node = node
-        self._turns = turns
 
-    def __mapping__(self) -> dict[str, Handler]:
-        return {
-            api.LIST: self._unary(
-                lambda agent, _: list_pods(agent.kubelet, agent.half_way),
-                api.ListPodResourcesRequest,
-                api.ListPodResourcesResponse,
-            ),
-            api.GET_ALLOCATABLE_RESOURCES: self._unary(
-                lambda agent, _: allocatable_resources(agent.kubelet),
-                api.AllocatableResourcesRequest,
-                api.AllocatableResourcesResponse,
-            ),
-            api.GET: self._unary(_get, api.GetPodResourcesRequest, api.GetPodResourcesResponse),
-        }
+def _service(node: NodeRuntime, turns: asyncio.Semaphore) -> grpc.GenericRpcHandler:
+    """Return the three calls of one node."""
 
-    def _unary(self, answer: Callable[[Agent, Any], Any], request: type, response: type) -> Handler:
-        async def call(stream: Any) -> None:
-            message = await stream.recv_message()
-            async with self._turns:
-                if self._node.down:
-                    raise GRPCError(Status.UNAVAILABLE, "the kubelet is not running")
-                await stream.send_message(answer(self._node.agent, message))
+    def unary(answer: Callable[[Agent, Any], Any], request: type[Any], response: type[Any]) -> grpc.RpcMethodHandler:
+        async def call(message: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            async with turns:
+                if node.down:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "the kubelet is not running")
+                try:
+                    answered = answer(node.agent, message)
+                except _NotFoundError as error:
+                    return await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
                 # The turn lasts until the loop has come round, and with it whatever pods wait for.
                 await asyncio.sleep(0)
+                return answered
 
-        return Handler(call, Cardinality.UNARY_UNARY, request, response)
+        return grpc.unary_unary_rpc_method_handler(
+            call, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+        )
+
+    methods = {
+        api.LIST: unary(
+            lambda agent, _: list_pods(agent.kubelet, agent.half_way),
+            api.ListPodResourcesRequest,
+            api.ListPodResourcesResponse,
+        ),
+        api.GET_ALLOCATABLE_RESOURCES: unary(
+            lambda agent, _: allocatable_resources(agent.kubelet),
+            api.AllocatableResourcesRequest,
+            api.AllocatableResourcesResponse,
+        ),
+        api.GET: unary(_get, api.GetPodResourcesRequest, api.GetPodResourcesResponse),
+    }
+    service = api.LIST.split("/")[1]
+    by_name = {path.rpartition("/")[2]: handler for path, handler in methods.items()}
+    return grpc.method_handlers_generic_handler(service, by_name)
 
 
 def _get(agent: Agent, request: api.GetPodResourcesRequest) -> api.GetPodResourcesResponse:
@@ -157,26 +160,7 @@ def _get(agent: Agent, request: api.GetPodResourcesRequest) -> api.GetPodResourc
         if pod.name == request.pod_name and pod.namespace == request.pod_namespace:
             resources = _pod(agent.kubelet, pod, half_way=pod.uid in agent.half_way)
             return api.GetPodResourcesResponse(pod_resources=resources)
-    raise GRPCError(Status.NOT_FOUND, f"pod {request.pod_namespace}/{request.pod_name} not found")
-
-
-class _Server(Server):
-    """A server that closes its connections when it is closed; grpclib leaves them to the garbage collector."""
-
-    def __init__(self, service: _Service) -> None:
-        super().__init__([service])
-        self._connected: WeakSet[H2Protocol] = WeakSet()
-
-    def _protocol_factory(self) -> H2Protocol:
-        protocol = super()._protocol_factory()
-        self._connected.add(protocol)
-        return protocol
-
-    def close(self) -> None:
-        """Stop listening, and hang up."""
-        super().close()
-        for protocol in list(self._connected):
-            protocol.connection.close()
+    raise _NotFoundError(f"pod {request.pod_namespace}/{request.pod_name} not found")
 
 
 @asynccontextmanager
@@ -188,20 +172,21 @@ async def serve_podresources(nodes: Iterable[NodeRuntime], directory: Path) -> A
     """
     trees = SysfsTrees(directory)
     turns = asyncio.Semaphore(_ANSWERS_A_ROUND)
-    servers: list[_Server] = []
+    servers: list[grpc.aio.Server] = []
     try:
         try:
             for node in nodes:
-                server = _Server(_Service(node, turns))
-                await server.start(path=str(_prepare(node, directory, trees)))
+                server = grpc.aio.server()
                 servers.append(server)
-        except OSError as error:
+                server.add_generic_rpc_handlers((_service(node, turns),))
+                server.add_insecure_port(f"unix:{_prepare(node, directory, trees)}")
+                await server.start()
+        # grpcio says with a RuntimeError that it cannot bind.
+        except (OSError, RuntimeError) as error:
             raise ConfigurationError(f"--podresources-dir: {error}") from error
         yield
     finally:
-        for server in servers:
-            server.close()
-        await asyncio.gather(*(server.wait_closed() for server in servers))
+        await asyncio.gather(*(server.stop(None) for server in servers))
         for node in nodes:
             node.state_files = None
             shutil.rmtree(directory / node.spec.name, ignore_errors=True)

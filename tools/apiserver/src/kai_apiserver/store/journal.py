@@ -14,12 +14,13 @@ unless `sync` is set. What a kill can leave behind is half a last line, for whic
 when the directory is opened.
 """
 
-import fcntl
 import os
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote, unquote
+
+from kaicore.runtime.file_lock import FileLock
 
 from kai_apiserver.errors import CorruptJournal
 
@@ -62,14 +63,13 @@ class Journal:
         self._sync = sync
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+            self._lock = FileLock(directory / "lock")
+            ours = self._lock.taken()
         except OSError as error:
             raise CorruptJournal(f"{directory}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise CorruptJournal(f"{directory}: in use by another process") from error
+        if not ours:
+            self._lock.release()
+            raise CorruptJournal(f"{directory}: in use by another process")
         self._file = -1
         self._size = 0
         self.written = 0  #: bytes journalled since the last snapshot began
@@ -182,4 +182,4 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        os.close(self._lock)
+        self._lock.release()

@@ -16,7 +16,7 @@ from types import ModuleType
 import msgspec
 
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.embedded.process import EmbeddedServer, Lock
+from kaicore.runtime.embedded.process import EmbeddedServer, ServerLock
 
 #: Largest message, bytes; a cycle's decisions in one event may be large.
 MAX_PAYLOAD = 8 * 1024 * 1024
@@ -64,7 +64,7 @@ class EmbeddedNats(EmbeddedServer):
         self._program = _program()
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def _prepare(self, lock: Lock) -> None:
+    def _prepare(self, lock: ServerLock) -> None:
         del lock
         if not self._seed_file.exists():
             self._seed_file.touch(mode=0o600)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaicore.errors import ConfigurationError, EmbeddedServerError
 from kaicore.runtime.embedded.places import ServerUser, blocked_at, reachable_programs, unprivileged_user
-from kaicore.runtime.embedded.process import EmbeddedServer, Lock, alive
+from kaicore.runtime.embedded.process import EmbeddedServer, ServerLock, alive
 
 if TYPE_CHECKING:
     import psycopg
@@ -139,7 +139,7 @@ class EmbeddedPostgres(EmbeddedServer):
                 "choose another directory, or do not run as root"
             )
 
-    def _prepare(self, lock: Lock) -> None:
+    def _prepare(self, lock: ServerLock) -> None:
         if not self._data.exists():
             self._initialise(lock)
         version = self._data / "PG_VERSION"
@@ -161,7 +161,7 @@ class EmbeddedPostgres(EmbeddedServer):
                     f"if that is no Postgres, remove {pid_file}"
                 )
 
-    def _initialise(self, lock: Lock) -> None:
+    def _initialise(self, lock: ServerLock) -> None:
         making = self._directory / "data.new"
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(mode=0o700)

@@ -11,7 +11,6 @@ which process that is.
 """
 
 import asyncio
-import fcntl
 import os
 import random
 import signal
@@ -27,6 +26,7 @@ from typing import ClassVar, Self
 from kaicore.errors import ConfigurationError, EmbeddedServerError
 from kaicore.runtime.embedded import launch
 from kaicore.runtime.embedded.places import ServerUser
+from kaicore.runtime.file_lock import FileLock
 
 #: Seconds that a server has to get ready: recovery after a crash included.
 _START_S = 120.0
@@ -51,18 +51,8 @@ class _PortTakenError(Exception):
     """The server found its port taken."""
 
 
-class Lock:
-    """An exclusive `flock` on a file, shared with all processes that inherit the descriptor."""
-
-    def __init__(self, path: Path) -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def taken(self) -> bool:
-        """Try to take the lock; return whether it is ours."""
-        with suppress(BlockingIOError):
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        return False
+class ServerLock(FileLock):
+    """A lock in which `launch` notes the server and the process that started it."""
 
     def holder(self) -> int | None:
         """Return the last process that noted itself as the holder; it may be dead."""
@@ -79,16 +69,6 @@ class Lock:
     def _noted(self) -> list[int]:
         fields = os.pread(self.fd, 40, 0).split()
         return [int(field) for field in fields] if all(field.isdigit() for field in fields) else []
-
-    def release(self) -> None:
-        """Close our descriptor; the lock stays with those who inherited it."""
-        os.close(self.fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 class EmbeddedServer(ABC):
@@ -199,7 +179,7 @@ class EmbeddedServer(ABC):
         """Find programs and user and make the directory; raise ConfigurationError."""
 
     @abstractmethod
-    def _prepare(self, lock: Lock) -> None:
+    def _prepare(self, lock: ServerLock) -> None:
         """Make the data where there is none; runs in a thread and may take a second."""
 
     @abstractmethod
@@ -216,7 +196,7 @@ class EmbeddedServer(ABC):
             if self.log_file.stat().st_size > _MOST_LOG_BYTES:
                 self.log_file.rename(self.log_file.with_name(f"{self.log_file.name}.1"))
 
-    async def _start_on(self, port: int, lock: Lock) -> None:
+    async def _start_on(self, port: int, lock: ServerLock) -> None:
         start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
         self._process = self._spawn(self._command(port), lock)
         try:
@@ -242,7 +222,7 @@ class EmbeddedServer(ABC):
                 ) from error
             raise
 
-    def _spawn(self, command: list[str], lock: Lock) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], lock: ServerLock) -> subprocess.Popen[bytes]:
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(int(self.stop_signal))]
         # Opened here, and by us, so that the log is ours to read, whichever user the server runs as.
         with self.log_file.open("ab") as log:
@@ -268,8 +248,8 @@ class EmbeddedServer(ABC):
                 await asyncio.sleep(_LOOK_S)
         self._process = None
 
-    async def _lock(self) -> Lock:
-        lock = Lock(self._directory / "lock")
+    async def _lock(self) -> ServerLock:
+        lock = ServerLock(self._directory / "lock")
         try:
             async with asyncio.timeout(_ORPHANS_S):
                 while not lock.taken():
