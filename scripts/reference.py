@@ -34,7 +34,7 @@ from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.resources import Resource
 from kaicore.ledger.feed.metrics import FeedMetrics
@@ -44,6 +44,8 @@ from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
 from kaicore.runtime.service import ServiceSettings
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -262,6 +264,54 @@ def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
         )
 
 
+# --- stages of pods ---------------------------------------------------------------------------------------------------
+
+
+def pod_stages() -> str:
+    """The stages of pods, and the table by which the fold changes a pod's entry."""
+    stages = _attributes(cleandoc(Stage.__doc__ or "").partition("Attributes:\n")[2])
+    columns = list(Stage)
+    reached = [
+        (trigger.value, *(_next_stage(TRANSITIONS.get((stage, trigger)), stage) for stage in columns))
+        for trigger in Trigger
+    ]
+    releases = _attributes(cleandoc(Release.__doc__ or "").partition("Attributes:\n")[2])
+    written = [
+        "# Stages of pods",
+        "What an event changes in a pod's entry of the state. The fold is this table "
+        "(`kaicore.rules.state.transitions`); everything else that the state keeps of pods follows from the entry "
+        "before and after (`kaicore.rules.state.pod_indexes`).",
+        "## The stages",
+        table(("stage", "meaning"), ((stage.value, stages[stage.name]) for stage in columns)),
+        "## To which stage an event leads",
+        "A column for each stage that the pod may be in. Empty: the event changes nothing.",
+        table(("event", *(stage.value for stage in columns)), reached),
+        "## What an event changes",
+        table(("event", "in stage", "changes", "only if", "lets go of its node"), _changes()),
+        "How a pod lets go of its node decides what follows:",
+        table(("as", "meaning"), ((release.value, releases[release.name]) for release in Release)),
+    ]
+    return "\n\n".join(written) + "\n"
+
+
+def _next_stage(transition: Transition | None, stage: Stage) -> str:
+    return "" if transition is None else "stays" if transition.to is stage else transition.to.value
+
+
+def _changes() -> Iterator[tuple[str, ...]]:
+    for trigger in Trigger:
+        by_row: dict[tuple[str, str, str], list[str]] = {}
+        for stage in Stage:
+            transition = TRANSITIONS.get((stage, trigger))
+            if transition is not None:
+                condition = transition.when.__doc__ if transition.when is not None else ""
+                release = transition.release.value if transition.release is not None else ""
+                row = sentence(transition.change.__doc__ or ""), sentence(condition or "").rstrip("."), release
+                by_row.setdefault(row, []).append(stage.value)
+        for (change, condition, release), stages in by_row.items():
+            yield trigger.value, ", ".join(stages), change, condition, release
+
+
 #: The page's name and the function that writes it.
 def kinds() -> str:
     """Every kind that is recorded, from the table of kinds."""
@@ -291,6 +341,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "events": events,
     "metrics": metrics,
+    "pod-stages": pod_stages,
     "reasons": reasons_reference.reasons,
 }
 

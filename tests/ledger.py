@@ -9,10 +9,14 @@ from kaicore.rules.events.codec import decode_payload, encode_payload, schema_ve
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.invariants import differences
 
 
 class Ledger:
     """Appends payloads one after another, each folded into `state` at once."""
+
+    #: Whether the state's indexes are compared with its entries after each event.
+    compares_indexes = False
 
     def __init__(self, cluster: str = "test", *, hashes: bool = False) -> None:
         self.cluster = cluster
@@ -70,6 +74,8 @@ class Ledger:
             event = msgspec.structs.replace(event, hash=event_hash(previous, event))
         self.events.append(event)
         self.state.fold(event)
+        if self.compares_indexes:
+            assert differences(self.state) == [], event
         return event
 
     def decoded(self, event: Event) -> Any:

@@ -220,9 +220,9 @@ class VirtualStorm:
     def _schedule(self) -> None:
         self.later(0.1, self._schedule)
         state = self.cluster.state
-        if not state.waiting or state.stirred == self._decided_at:
+        if not state.waiting or state.revision == self._decided_at:
             return
-        stirred = state.stirred
+        stirred = state.revision
         proposal = decide(state, self.config, shard="default", now=self.cluster.now, actor="scheduler")
         self._decided_at = stirred
         before = len(self.cluster.events)

@@ -47,7 +47,7 @@ async def check_bound_once(stack: LiveStack, *waves: str) -> None:
     assert set(names.values()) == {1}
     assert len(names) == 12 * len(waves)
     state = await stack.check()
-    assert state.tally.rejections == {}
+    assert state.counters.rejections == {}
 
 
 async def test_nats_dies_and_loses_its_store_while_pods_flow(stack: LiveStack) -> None:

@@ -235,7 +235,7 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
 
 def miss_causes(state: ClusterState) -> set[str]:
     """How kubelets contradicted predictions, explained or not."""
-    told = {key.rpartition("/")[2] for causes in state.tally.misses.values() for key in causes}
+    told = {key.rpartition("/")[2] for causes in state.counters.misses.values() for key in causes}
     return told | {miss.cause for miss in state.misses.open.values()}
 
 

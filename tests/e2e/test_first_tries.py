@@ -76,4 +76,4 @@ async def test_plain_pods_and_deployments_run_and_gpu_pods_do_in_the_playground(
     available = lambda item: item["status"].get("availableReplicas") == 2  # noqa: E731
     await until(stack, "/apis/apps/v1/namespaces/default/deployments", available)
     state = await stack.until(finished(1, "gpu"))
-    assert state.tally.rejections == {}
+    assert state.counters.rejections == {}

@@ -62,13 +62,14 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
 
     def healed(state: ClusterState) -> bool:
         return any(
-            entry.node == "gpu-1" and entry.observed is not None and not entry.missed for entry in ours(state, "train")
+            entry.node == "gpu-1" and entry.observed is not None and not entry.misaligned
+            for entry in ours(state, "train")
         )
 
     state = await stack.until(healed)
-    assert (state.tally.missed, state.tally.heal_requests, state.tally.evictions) == (1, 1, 1)
+    assert (state.counters.misaligned, state.counters.heal_requests, state.counters.evictions) == (1, 1, 1)
     (successor,) = [entry for entry in ours(state, "train") if entry.node == "gpu-1"]
-    assert successor.healed_from == "gpu-0"
+    assert successor.replaces_on == "gpu-0"
     async with stack.log() as log:
         (asked,) = await log.read("e2e", where=Filter(types=("HealRequested",)))
     story = [line["text"] for line in stack.ask("why", asked.subject)["story"]]

@@ -210,4 +210,4 @@ async def somebody_makes_way(stack: LiveStack, admin: KubeClient) -> None:
     high["spec"]["priorityClassName"] = "e2e-high"
     await stack.create(high)
     state = await stack.until(bound(1, "high"))
-    assert state.tally.evictions == 1
+    assert state.counters.evictions == 1

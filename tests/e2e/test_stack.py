@@ -79,11 +79,11 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
             finished(12, "fits")(state)
             and sum(entry.pod.phase == "Running" for entry in ours(state, "stays")) == 3
             and (real_nodes() or all(observed_with_init_containers(entry) for entry in ours(state, "stays")))
-            and bool(state.reasons)
+            and bool(state.reasons.by_class)
             and not state.misses.open
         )
     )
-    assert state.tally.rejections == {}
+    assert state.counters.rejections == {}
     assert miss_causes(state) <= KUBELET_AHEAD
     for name in ("fits-0", "stays-0"):
         story = [line["text"] for line in stack.ask("why", f"{stack.namespace}/{name}")["story"]]
@@ -118,7 +118,7 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     stays = ours(state, "stays")
     assert [entry.stage for entry in stays] == [Stage.BOUND] * 3
     assert {entry.pod.phase for entry in stays} == {"Running"}, "the kubelets kept them running"
-    assert state.tally.bound == 16
+    assert state.counters.bound == 16
     await stack.check()
 
 
@@ -128,6 +128,6 @@ async def test_a_supervisor_that_is_killed_takes_all_with_it_and_the_next_goes_o
     own_stack.kill()
     own_stack.start()
     await own_stack.create(*(pod_manifest(f"b-{number}", cpu="1", memory="1Gi") for number in range(5)))
-    state = await own_stack.until(lambda state: bound(5, "b")(state) and state.tally.bound >= 10)
-    assert state.tally.bound == 10
+    state = await own_stack.until(lambda state: bound(5, "b")(state) and state.counters.bound >= 10)
+    assert state.counters.bound == 10
     await own_stack.check()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id

@@ -48,7 +48,7 @@ async def test_decides_what_comes(postgres_log: EventLog, cluster_name: str) -> 
         await facts.add_pods("c", cpu=2, gpu=4)
         assert (await placed(postgres_log, cluster_name, 3))["c"] in {"n0", "n1"}
     state = await check_replay(postgres_log, cluster_name)
-    (reasons,) = state.reasons.values()
+    (reasons,) = state.reasons.by_class.values()
     assert reasons["default"].reasons[0].code == "NumaNeverFits"
 
 
@@ -66,7 +66,7 @@ async def test_queues_are_reported_when_their_work_changes_also_when_nothing_wai
         await facts.append(("pod/uid-p", payloads.PodDeleted("uid-p", "default", "p")))
         await reported(postgres_log, cluster_name, {})
     state = await check_replay(postgres_log, cluster_name)
-    assert state.queue_book.reported["a"].allocated == {}
+    assert state.queue_registry.reported["a"].allocated == {}
 
 
 async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> None:

@@ -76,13 +76,13 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
     if observed is None:
         # A kubelet can reject what came a moment too early: init containers go where there is room for them alone.
         return
-    cluster.state.tally.reported = 1
+    cluster.state.counters.reported = 1
     for other in ended:
         cluster.delete_pod(other)
     cause = contradiction(entry.predicted, observed)
     if cause is None:
         return
-    worlds = (entry.predicted, *entry.otherwise)
+    worlds = (entry.predicted, *entry.alternatives)
     # How these are split over the zones of a mask is the kubelet's choice in each world.
     unsure = {name for world in worlds for item in world.containers for name in item.uncertain}
     charged = {(zone, resource): amount for zone, resource, amount in entry.zone_charge.amounts}

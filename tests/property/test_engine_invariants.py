@@ -98,6 +98,7 @@ class Story:
         self, layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int] = (None, 0)
     ) -> None:
         self.cluster = Workloads()
+        self.cluster.compares_indexes = True
         self.count = 0
         #: When groups were last moved.
         self.moved: dict[str, int] = {}
@@ -141,10 +142,10 @@ class Story:
         )
 
     def cycle(self) -> CycleResult:
-        before = {key: len(workload.active) for key, workload in self.state.roster.workloads.items()}
+        before = {key: len(workload.active) for key, workload in self.state.workload_index.workloads.items()}
         held = self.held()
-        started = {key: workload.started_at for key, workload in self.state.roster.workloads.items()}
-        going = sum(one.evicting for one in self.state.roster.leaving.values() if one.pod.labels["app"] == "a")
+        started = {key: workload.started_at for key, workload in self.state.workload_index.workloads.items()}
+        going = sum(one.evicting for one in self.state.workload_index.leaving.values() if one.pod.labels["app"] == "a")
         kept = {uid for uid in self.state.nominated if self.state.pods[uid].nomination is not None}
         result = self.cluster.cycle()
         check_accounts(self.state, brought=set())
@@ -163,23 +164,23 @@ class Story:
         for batch in result.batches:
             placed = [one for one in batch.decisions if isinstance(one, payloads.PodPlaced)]
             for key in {self.state.pods[one.uid].group for one in placed}:
-                workload = self.state.roster.workloads[key]
+                workload = self.state.workload_index.workloads[key]
                 assert before[key] or workload.satisfied(workload.counts)
 
     def no_gang_left_below_its_minimum(self, result: CycleResult) -> None:
         for eviction in result.evictions:
-            workload = self.state.roster.workloads[eviction.group]
+            workload = self.state.workload_index.workloads[eviction.group]
             assert not workload.active or workload.satisfied(workload.counts)
             assert eviction.shrinks or not workload.active
             if eviction.reason != EvictionReason.STALE_GANG and not workload.satisfied(workload.counts):
-                needing = self.state.roster.needed_by.get(eviction.group, ())
-                assert not any(self.state.roster.workloads[key].active for key in needing)
+                needing = self.state.workload_index.needed_by.get(eviction.group, ())
+                assert not any(self.state.workload_index.workloads[key].active for key in needing)
 
     def held(self) -> dict[str, int]:
         """GPUs that each queue's work holds, that of queues below it included."""
         active = [
             (f"{one.group.queue}/", sum(member.requests.get(GPU, 0) for member in one.active.values()))
-            for one in self.state.roster.workloads.values()
+            for one in self.state.workload_index.workloads.values()
         ]
         return {name: sum(gpus for of, gpus in active if of.startswith(f"{name}/")) for name in self.queues}
 
@@ -234,7 +235,7 @@ class Story:
                 group = then.state.groups.get(key)
                 groups += [other for other in (group.together if group else ()) if other not in groups]
             others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
-            for uid in sorted({*then.state.roster.leaving, *others}):
+            for uid in sorted({*then.state.workload_index.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
             result = then.cycle()
             taken = {item.uid for item in result.cleared if item.reason == ClearReason.TAKEN}
@@ -253,12 +254,12 @@ class Story:
 
     def _go(self, pick: int) -> None:
         """All who leave are gone."""
-        for uid in sorted(self.state.roster.leaving):
+        for uid in sorted(self.state.workload_index.leaving):
             self.cluster.delete_pod(self.state.pods[uid].pod)
 
     def _recreate(self, pick: int) -> None:
         """One who leaves is gone and comes back under another name, as its controller makes it."""
-        entry = self._picked(pick, self.state.roster.leaving)
+        entry = self._picked(pick, self.state.workload_index.leaving)
         if entry is not None:
             self.cluster.delete_pod(entry.pod)
             self.count += 1
@@ -267,7 +268,7 @@ class Story:
             self.cluster.add_pod(type(entry.pod)(**(fields | again)))
 
     def _fail(self, pick: int) -> None:
-        entry = self._picked(pick, [uid for uid, one in self.state.roster.leaving.items() if one.evicting])
+        entry = self._picked(pick, [uid for uid, one in self.state.workload_index.leaving.items() if one.evicting])
         if entry is not None:
             failed = payloads.EvictionFailed(entry.pod.uid, "default", entry.pod.name, entry.node, 429, "TooMany")
             self.cluster.record(f"pod/{entry.pod.uid}", failed)

@@ -135,8 +135,9 @@ def storms(draw: st.DrawFn) -> list[Step]:
 class Story:
     """A cluster to which the steps happen."""
 
-    def __init__(self, layout: list[Any]) -> None:
+    def __init__(self, layout: list[Any], *, compares_indexes: bool = False) -> None:
         self.cluster = Cluster()
+        self.cluster.compares_indexes = compares_indexes
         self.count = 0
         self.layout = {f"n{index}": spec for index, spec in enumerate(layout)}
         #: What facts have brought that no decision answers for.
@@ -350,7 +351,7 @@ def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: l
 @settings(max_examples=150, deadline=None)
 @given(nodes, stories())
 def test_accounts_replay_and_snapshots(layout: list[Any], sequence: list[Step]) -> None:
-    story = Story(layout)
+    story = Story(layout, compares_indexes=True)
     for step in sequence:
         story.take(step)
         check_accounts(story.state, brought=story.brought)

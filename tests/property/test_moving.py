@@ -64,6 +64,6 @@ def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> No
                 assert eviction.reason != EvictionReason.CONSOLIDATED or victim.owner is not None
     for left in range(30):
         story.take(Step("recreate"))
-        if not story.cycle().batches and not story.state.roster.leaving:
+        if not story.cycle().batches and not story.state.workload_index.leaving:
             break
         assert left < 29, "does not come to rest"

@@ -28,7 +28,7 @@ def copied(cluster: Workloads) -> Workloads:
 def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads:
     """The cluster after the change that a remedy speaks of, where nothing may start but the pods that are to."""
     then = copied(cluster)
-    workloads = then.state.roster.workloads
+    workloads = then.state.workload_index.workloads
     for uid in sorted(then.state.waiting):
         if uid not in starting:
             # There, so that nobody misses its group, but not asking for anything.
@@ -40,7 +40,7 @@ def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads
                 then.add_pod(smaller)
         return then
     assert isinstance(remedy, FitsAfter)
-    gone = list(then.state.roster.leaving.values())
+    gone = list(then.state.workload_index.leaving.values())
     if remedy.group:
         (ending,) = [
             one

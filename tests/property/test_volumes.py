@@ -69,7 +69,7 @@ class Story:
     def cycle(self) -> None:
         result = self.cluster.cycle()
         state = self.cluster.state
-        book = state.surroundings.volumes
+        book = state.constraints.volumes
         holders: dict[str, str] = {}
         for entry in state.pods.values():
             wanting = {f"default/{use.name}" for use in entry.pod.claims}
@@ -91,7 +91,7 @@ class Story:
 
     def nothing_is_left_for_those_who_wait(self) -> None:
         state = self.cluster.state
-        book = state.surroundings.volumes
+        book = state.constraints.volumes
         held = {found for entry in state.pods.values() if entry.charged for found in entry.volumes.values()}
         left = [found for found in book.volumes.values() if not found.claimed and found.name not in held]
         for uid in state.waiting:
@@ -108,7 +108,7 @@ class Story:
             )
 
     def reaches(self, name: str, node: str) -> bool:
-        affinity = self.cluster.state.surroundings.volumes.volumes[name].node_affinity
+        affinity = self.cluster.state.constraints.volumes.volumes[name].node_affinity
         return affinity is None or node in affinity[0][0].values
 
     def step(self, what: str, pick: int) -> None:
@@ -132,7 +132,7 @@ class Story:
             self.cluster.record(f"pod/{one.uid}", payloads.PodBound(one.uid, one.namespace, one.name, node))
 
     def bound(self, name: str, found: str) -> None:
-        book = self.cluster.state.surroundings.volumes
+        book = self.cluster.state.constraints.volumes
         asked, given = book.claims[f"default/{name}"], book.volumes[found]
         assert given.claim in ("", asked.key)
         claim(

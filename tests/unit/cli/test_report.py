@@ -70,8 +70,8 @@ def test_a_kubelet_ahead_of_the_api_is_no_complaint() -> None:
 
 def test_a_kubelets_rejection_is_counted_as_that_and_not_as_a_placement() -> None:
     state = Cluster().state
-    state.tally.rejections = {"TopologyAffinityError": 1}
-    state.tally.misses = {
+    state.counters.rejections = {"TopologyAffinityError": 1}
+    state.counters.misses = {
         "n1": {"restricted/TopologyAffinityError": 1, "restricted/zones": 1},
         "n2": {"single-numa-node/zones": 2},
     }

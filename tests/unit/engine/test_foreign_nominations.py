@@ -8,7 +8,7 @@ from kaicore.rules.engine.decisions import ClearReason, CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import pending_reasons, tell
+from kaicore.rules.state.why import pending_reasons, story_of
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads
@@ -174,5 +174,5 @@ def test_story_tells_of_foreign_nominations() -> None:
     cluster = nodes(1)
     high = cluster.add_pod(pod("high", cpu=1, gpu=8))
     cluster.see(high, nominated_node="n0")
-    story = [line.text for line in tell([event for event in cluster.events if event.stream == "pod/uid-high"])]
+    story = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-high"])]
     assert story[-1] == "its status names n0 as kept for it, by another scheduler"

@@ -222,7 +222,7 @@ def test_the_tree_of_a_running_group_may_change() -> None:
     pods = cluster.subgroup("a", "g", 2, cpu=1)
     cluster.full(pods)
     cluster.gang("g", 0, sets=(PodSet(), PodSet("a", "", 2), PodSet("b", "", 1)))
-    (workload,) = cluster.state.roster.workloads.values()
+    (workload,) = cluster.state.workload_index.workloads.values()
     assert dict(workload.counts) == {"a": 2}
     cluster.delete_pod(pods[0])
     assert dict(workload.counts) == {"a": 1}

@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.pod import Owner, Pod
-from kaicore.rules.state.why import pending_reasons, tell
+from kaicore.rules.state.why import pending_reasons, story_of
 
 from tests.factory import pod
 from tests.groups import job
@@ -122,7 +122,7 @@ def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int 
     cluster.add_pod(runs("train-0", "n0", 8, job(cluster, spec=spec)))
     (eviction,) = preempted(cluster)
     assert eviction.failures_left == left
-    story = tell([event for event in cluster.events if event.stream == "pod/uid-train-0"])
+    story = story_of([event for event in cluster.events if event.stream == "pod/uid-train-0"])
     assert f"to make way for Pod/default/high{words}; chosen for pod/default/high at cost" in story[-1].text
 
 

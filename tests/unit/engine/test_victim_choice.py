@@ -8,7 +8,7 @@ from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.why import tell
+from kaicore.rules.state.why import story_of
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
@@ -160,7 +160,7 @@ def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> Non
     assert eviction.cost == EvictionCost(rank=2, pods=1, size=5000, minutes=60)
     assert eviction.runner_up_cost is not None
     assert eviction.runner_up_cost.pods == 1
-    told = tell([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
+    told = story_of([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
     assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in told
 
 

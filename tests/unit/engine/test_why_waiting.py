@@ -127,7 +127,7 @@ def test_minimum_runtimes_and_until_when() -> None:
     result = cluster.cycle()
     assert not result.evictions
     (reason,) = [reason for reason in why(cluster, one) if reason.code == "WithinMinimumRuntime"]
-    began = cluster.state.roster.workloads["Pod/default/low-0-0"].started_at
+    began = cluster.state.workload_index.workloads["Pod/default/low-0-0"].started_at
     assert (reason.pods, reason.until) == (2, began + HOUR)
     assert result.due == began + HOUR
     cluster.now = result.due + 1_000_000
@@ -176,7 +176,7 @@ def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -
     assert "NeverPreempts" not in {reason.code for reason in why(cluster, many[0])}
     cluster.see(odd, preemption_policy="PreemptLowerPriority")
     cluster.cycle()
-    assert "Pod/default/odd" not in cluster.state.group_reasons
+    assert "Pod/default/odd" not in cluster.state.reasons.by_group
     assert why(cluster, odd) == why(cluster, many[0])
     assert why_in_copy(cluster, odd) == why(cluster, odd)
 

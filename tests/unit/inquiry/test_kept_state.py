@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from kaicore.analysis.inquiry import cycle_rows
 from kaicore.analysis.inquiry.answers import CycleRow, Selection
-from kaicore.analysis.inquiry.asking import Inquiry
 from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads

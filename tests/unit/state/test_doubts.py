@@ -40,7 +40,7 @@ class Node(Cluster):
         self.now += seconds * SECOND
 
     def reasons(self, one: Pod) -> list[str]:
-        told = self.state.reasons[self.state.pods[one.uid].class_key].values()
+        told = self.state.reasons.by_class[self.state.pods[one.uid].class_key].values()
         return [reason.code for item in told for reason in item.reasons]
 
 
@@ -55,11 +55,13 @@ def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone(
     node, unobserved, late = beside_an_unobserved_pod()
     assert not node.is_placed(late)
     assert node.reasons(late) == ["NotObservedYet"]
-    (told,) = [reason for item in node.state.reasons.values() for one in item.values() for reason in one.reasons]
+    (told,) = [
+        reason for item in node.state.reasons.by_class.values() for one in item.values() for reason in one.reasons
+    ]
     assert "just starting or ending" in str(told)
-    stirred = node.state.stirred
+    stirred = node.state.revision
     node.observe(unobserved, "node-1")
-    assert node.state.stirred > stirred, "a cycle is due"
+    assert node.state.revision > stirred, "a cycle is due"
     node.cycle()
     assert node.is_placed(late)
 

@@ -54,7 +54,7 @@ class Node(Cluster):
         return found
 
     def causes(self) -> dict[str, int]:
-        return self.state.tally.misses.get("n1", {})
+        return self.state.counters.misses.get("n1", {})
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_pod_decided_on_before_an_end_was_told_may_be_where_that_was_freed(nod
     assert node.place("early", 6) == "node-1"
     node.end("old", 8)
     assert node.used() == [6000, 6000], "the kubelet may have freed zone 0 before it admitted it"
-    assert decode_state(encode_state(node.state)).pods["uid-early"].otherwise
+    assert decode_state(encode_state(node.state)).pods["uid-early"].alternatives
     (note,) = notes(node.state.pods["uid-early"], node.state)
     assert "may be on zones node-0 (cpu 6) as well" in note
     assert node.place("small", 2) == "node-0"

@@ -15,9 +15,10 @@ from kaicore.rules.model.placement import (
     encode_annotation,
 )
 from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import next_retry
-from kaicore.rules.state.pod_entry import Agreement, Stage, compare
+from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GI, GPU, Cluster, amounts, container, pod
@@ -80,9 +81,9 @@ def test_an_observation_wins_over_the_prediction(cluster: Cluster) -> None:
     assert used(cluster) == [4000, 0]
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 4000, GPU: 1}),)))
     assert (used(cluster), used(cluster, GPU)) == ([0, 4000], [0, 1])
-    assert cluster.state.tally.agreement == {Agreement.DIFFERENT: 1}
+    assert cluster.state.counters.agreement == {Agreement.DIFFERENT: 1}
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 4000, GPU: 1}),)))
-    assert cluster.state.tally.agreement == {Agreement.EXACT: 1}, "counted once per pod, by the last observation"
+    assert cluster.state.counters.agreement == {Agreement.EXACT: 1}, "counted once per pod, by the last observation"
 
 
 def test_an_observation_with_an_unknown_zone_is_of_no_use(cluster: Cluster) -> None:
@@ -99,7 +100,7 @@ def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster)
     assert used(cluster) == [6000, 0]
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))
     assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that nobody took over"
-    assert cluster.state.tally.agreement == {Agreement.EXACT: 1}
+    assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
 
 def test_init_containers_that_were_observed_count_as_observed(cluster: Cluster) -> None:
@@ -128,7 +129,7 @@ def test_init_containers_as_predicted_are_exact_whatever_becomes_of_their_memory
         setup = ContainerPlacement("setup", zones=(ZoneAmount("node-0", held),))
         observe(cluster, "p", main, setup, init=("setup",))
         assert (used(cluster), used(cluster, "memory")) == ([6000, 0], [GI + memory, 0])
-        assert cluster.state.tally.agreement == {Agreement.EXACT: 1}
+        assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
 
 def test_memory_of_several_zones_fills_them_in_order() -> None:
@@ -204,8 +205,8 @@ def test_a_kubelets_rejection_is_not_repeated_until_something_changes(cluster: C
     cluster.delete_pod(running)
     (decision,) = cluster.cycle().placements
     assert decision.name == "b"
-    assert cluster.state.tally.reselections == 1
-    assert cluster.state.tally.rejections == {"TopologyAffinityError": 1}
+    assert cluster.state.counters.reselections == 1
+    assert cluster.state.counters.rejections == {"TopologyAffinityError": 1}
 
 
 def test_another_pods_rejection_is_no_change(cluster: Cluster) -> None:
@@ -269,9 +270,9 @@ def test_a_node_that_comes_back_finds_its_pods_charged(cluster: Cluster) -> None
 def test_a_class_is_forgotten_with_its_last_pod(cluster: Cluster) -> None:
     one = cluster.add_pod(pod("p", cpu=100))
     cluster.cycle()
-    assert len(cluster.state.classes) == len(cluster.state.reasons) == 1
+    assert len(cluster.state.classes) == len(cluster.state.reasons.by_class) == 1
     cluster.delete_pod(one)
-    assert cluster.state.classes == cluster.state.reasons == {}
+    assert cluster.state.classes == cluster.state.reasons.by_class == {}
 
 
 def test_events_must_come_in_order(cluster: Cluster) -> None:

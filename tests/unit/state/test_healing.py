@@ -16,7 +16,7 @@ from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, tell
+from kaicore.rules.state.why import notes, story_of
 
 from tests.factory import GPU, Cluster, amounts, pod
 from tests.groups import job
@@ -91,7 +91,9 @@ def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsew
     fleet = Fleet()
     node = fleet.run("a", 0, 1)
     assert fleet.healed(fleet.after(0)) == [], "the observation may yet be corrected"
-    assert next_retry(fleet.state, EngineConfig(), now=fleet.now) == fleet.state.pods["uid-a"].missed_at + 10 * SECOND
+    assert (
+        next_retry(fleet.state, EngineConfig(), now=fleet.now) == fleet.state.pods["uid-a"].misaligned_at + 10 * SECOND
+    )
     (healing,) = fleet.after(10).repairs
     assert (healing.name, healing.node, healing.missed) == ("a", node, f"cpu on node-0, {GPU} on node-0+node-1")
     assert fleet.healed(fleet.after(3600)) == [], "once is enough"
@@ -101,7 +103,7 @@ def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsew
     fleet.start(successor, 0, 1)
     assert fleet.healed(fleet.after(7200)) == []
     assert "it stays where it is: it stands for a pod that was evicted from n0 already" in fleet.notes("b")
-    story = [line.text for line in tell([event for event in fleet if event.stream == entry_stream("a")])]
+    story = [line.text for line in story_of([event for event in fleet if event.stream == entry_stream("a")])]
     assert any("has it evicted, for its own NUMA policy was missed" in text for text in story)
     assert "evicted from n0" in story
 
@@ -186,10 +188,10 @@ def test_an_eviction_that_fails_is_tried_again_later_and_leaves_no_mark() -> Non
     fleet.after(10)
     refused = payloads.EvictionFailed("uid-a", "default", "a", node, 429, "TooManyRequests", "budget", 9)
     fleet.record(entry_stream("a"), refused)
-    assert fleet.state.tally.eviction_failures == {"TooManyRequests": 1}
+    assert fleet.state.counters.eviction_failures == {"TooManyRequests": 1}
     assert fleet.healed(fleet.after(1)) == []
     fleet.add_pod(asking("b"))
-    assert not fleet.state.pods["uid-b"].healed_from
+    assert not fleet.state.pods["uid-b"].replaces_on
     assert fleet.healed(fleet.after(60)) == ["a"]
 
 
@@ -199,12 +201,12 @@ def test_a_mark_survives_a_successor_that_is_rejected() -> None:
     fleet.after(10)
     fleet.end("a")
     fleet.add_pod(asking("b"))
-    assert fleet.state.pods["uid-b"].healed_from == "n0"
+    assert fleet.state.pods["uid-b"].replaces_on == "n0"
     failed = asking("b", node_name="n1", phase="Failed", reason="TopologyAffinityError")
     fleet.add_pod(failed)
     fleet.record(entry_stream("b"), payloads.PodRejected("uid-b", "default", "b", "n1", "TopologyAffinityError"))
     fleet.add_pod(asking("c"))
-    assert fleet.state.pods["uid-c"].healed_from == "n0"
+    assert fleet.state.pods["uid-c"].replaces_on == "n0"
 
 
 def test_restricted_allows_as_many_zones_as_it_takes() -> None:
@@ -214,9 +216,9 @@ def test_restricted_allows_as_many_zones_as_it_takes() -> None:
     one = fleet.add_pod(pod("wide", cpu=2, gpu=4, annotations=policy))
     fleet.cycle()
     fleet.start(one, 0, 1)
-    assert not fleet.state.missed
+    assert not fleet.state.misaligned
     fleet.run("narrow", 0, 1, policy="restricted", owner="other")
-    assert fleet.state.missed == {"uid-narrow"}
+    assert fleet.state.misaligned == {"uid-narrow"}
 
 
 def test_what_cannot_be_told_is_no_miss() -> None:
@@ -226,7 +228,7 @@ def test_what_cannot_be_told_is_no_miss() -> None:
         span = ContainerPlacement("main", (), (), (SpanAmount(zones, {GPU: 2}),))
         seen = Placement(Provenance.OBSERVED, (span,))
         fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
-        assert not fleet.state.missed
+        assert not fleet.state.misaligned
 
 
 def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
@@ -237,7 +239,7 @@ def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
     for held, missed in (((gpu,), False), ((gpu, cpus), True), ((), False)):
         seen = Placement(Provenance.OBSERVED, (ContainerPlacement("main", (), held, (span,)),))
         fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
-        assert bool(fleet.state.missed) is missed
+        assert bool(fleet.state.misaligned) is missed
 
 
 @settings(max_examples=60, deadline=None)
@@ -259,16 +261,16 @@ def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.Data
                     fleet.add_pod(rejected)
                     refusal = payloads.PodRejected(one.uid, "default", one.name, node, "TopologyAffinityError")
                     fleet.record(f"pod/{one.uid}", refusal)
-                    marked = any(healed.marks for healed in fleet.state.healing.healed.values())
+                    marked = any(record.awaited for record in fleet.state.repairs.records.values())
                     made, organic = made + 1, organic + (not marked)
                     fleet.add_pod(asking(f"p{made}"))
             case "gone":
-                for entry in [entry for entry in fleet.state.pods.values() if entry.healing]:
+                for entry in [entry for entry in fleet.state.pods.values() if entry.repairing]:
                     fleet.end(entry.pod.name)
                     made += 1
                     fleet.add_pod(asking(f"p{made}"))
             case "fail":
-                for entry in [entry for entry in fleet.state.pods.values() if entry.healing]:
+                for entry in [entry for entry in fleet.state.pods.values() if entry.repairing]:
                     failed = payloads.EvictionFailed(entry.pod.uid, "default", entry.pod.name, entry.node, 429, "Busy")
                     fleet.record(f"pod/{entry.pod.uid}", failed)
             case "restart":
@@ -280,7 +282,7 @@ def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.Data
                 for entry in list(fleet.state.pods.values()):
                     if entry.stage is Stage.PLACED:
                         fleet.start(entry.pod, 0, 1)
-        tally = fleet.state.tally
+        tally = fleet.state.counters
         assert tally.heal_requests - sum(tally.eviction_failures.values()) <= organic
     assert encode_state(ClusterState("test").fold_all(fleet.events)) == encode_state(fleet.state)
     replay = Replay(ClusterState("test"), [event for event in fleet.events if event.type in KNOWN_BEFOREHAND])
@@ -291,4 +293,4 @@ def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.Data
 
 def _some(fleet: Fleet, stage: Stage) -> Any:
     found = [fleet.state.pods[uid] for uid in sorted(fleet.state.pods)]
-    return next((entry for entry in found if entry.stage is stage and not entry.healing), None)
+    return next((entry for entry in found if entry.stage is stage and not entry.repairing), None)

@@ -7,7 +7,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, tell
+from kaicore.rules.state.why import notes, story_of
 from prometheus_client import CollectorRegistry
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod
@@ -32,7 +32,7 @@ class Node(Cluster):
         """Have a pod run and observe it; why that is not believed."""
         self.add_pod(one)
         self.observe(one, *containers)
-        return self.state.pods[one.uid].disbelieved
+        return self.state.pods[one.uid].implausible
 
     def observe(self, one: Pod, *containers: ContainerPlacement) -> None:
         seen = Placement(Provenance.OBSERVED, containers)
@@ -68,11 +68,11 @@ def test_more_than_the_pod_asks_for_changes_nothing_and_is_said(record: Containe
     entry = cluster.state.pods[one.uid]
     assert entry.observed is None
     assert f"its last observation is not believed: Pod default/a: {problem}" in notes(entry, cluster.state)[0]
-    assert f"which is not believed: Pod default/a: {problem}" in tell(cluster.events[2:])[-1].text
+    assert f"which is not believed: Pod default/a: {problem}" in story_of(cluster.events[2:])[-1].text
     assert registry.get_sample_value("kai_observations_disbelieved_total", {"node": "n1"}) == 1
-    assert decode_state(encode_state(cluster.state)).pods[one.uid].disbelieved == entry.disbelieved
+    assert decode_state(encode_state(cluster.state)).pods[one.uid].implausible == entry.implausible
     cluster.observe(one, held("main", amounts(cpu=2, gpu=1)))
-    assert entry.disbelieved == ""
+    assert entry.implausible == ""
     assert notes(entry, cluster.state) == []
     assert cluster.fits(cpu=4), "the other zone is free"
 

@@ -83,4 +83,4 @@ def test_the_nine_contradictions_are_told_apart_by_cause() -> None:
         "b-g2-87": (early, ("default/b-init-18",)),
     }
     assert state.misses.open == {}
-    assert sum(sum(by_cause.values()) for by_cause in state.tally.misses.values()) == 9 + 4
+    assert sum(sum(by_cause.values()) for by_cause in state.counters.misses.values()) == 9 + 4

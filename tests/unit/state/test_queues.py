@@ -13,7 +13,7 @@ from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.queues.config import HOUR_US, FairShareConfig
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.queue_book import Account
+from kaicore.rules.state.queue_usage import UsageKey
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, pod
@@ -35,7 +35,7 @@ def observe(cluster: Cluster, *queues: Queue) -> None:
 
 def gpus(cluster: Cluster, name: str) -> tuple[int, int, int]:
     """GPUs that the work of a queue holds, that of it that may not be preempted, and that it waits for."""
-    use = cluster.state.queue_book.uses.get(Account(OURS, name))
+    use = cluster.state.queue_registry.usages.get(UsageKey(OURS, name))
     if use is None:
         return 0, 0, 0
     return use.used.get(GPU, 0), use.non_preemptible.get(GPU, 0), use.pending.get(GPU, 0)
@@ -182,35 +182,35 @@ def test_accounts_are_those_of_the_pods_that_are_there(steps: list[tuple[str, in
         else:
             cluster.add_pod(of_queue(f"p{index}", name, **spec))
         expected = counted_slowly(cluster)
-        uses = cluster.state.queue_book.uses
+        uses = cluster.state.queue_registry.usages
         for account, use in uses.items():
             assert (use.used, use.non_preemptible, use.pending) == expected.pop(account, ({}, {}, {}))
             assert use.history.rate == counted(use.used)
         assert expected == {}
-    again, used = ClusterState("test"), dict.fromkeys(cluster.state.queue_book.uses, 0)
+    again, used = ClusterState("test"), dict.fromkeys(cluster.state.queue_registry.usages, 0)
     for event, after in pairwise([*cluster.events, None]):
         assert event is not None
         again.fold(event)
         span_ms = 0 if after is None else after.recorded_at // 1000 - event.recorded_at // 1000
-        for account in used.keys() & again.queue_book.uses.keys():
-            used[account] += again.queue_book.uses[account].used.get(GPU, 0) * span_ms
-    for account, use in again.queue_book.uses.items():
+        for account in used.keys() & again.queue_registry.usages.keys():
+            used[account] += again.queue_registry.usages[account].used.get(GPU, 0) * span_ms
+    for account, use in again.queue_registry.usages.items():
         use.history.settle(again.recorded_at)
         assert sum(use.history.hours.get(GPU, {}).values()) == used[account]
     restored = decode_state(encode_state(cluster.state))
     assert encode_state(restored) == encode_state(cluster.state)
-    assert restored.queue_book.uses == cluster.state.queue_book.uses
+    assert restored.queue_registry.usages == cluster.state.queue_registry.usages
 
 
-def counted_slowly(cluster: Cluster) -> dict[Account, tuple[Amounts, Amounts, Amounts]]:
-    found: dict[Account, tuple[Amounts, Amounts, Amounts]] = {}
+def counted_slowly(cluster: Cluster) -> dict[UsageKey, tuple[Amounts, Amounts, Amounts]]:
+    found: dict[UsageKey, tuple[Amounts, Amounts, Amounts]] = {}
     for entry in cluster.state.pods.values():
         one = entry.pod
         running = bool(entry.node) and entry.charged and one.deletion_at is None
         if not running and one.uid not in cluster.state.waiting:
             continue
         name = one.labels.get("kai.scheduler/queue", "")
-        account = Account(one.scheduler_name, name, "" if name else one.namespace)
+        account = UsageKey(one.scheduler_name, name, "" if name else one.namespace)
         sums = found.setdefault(account, ({}, {}, {}))
         wanted = [0] if running else [2]
         if running and one.priority >= 100 and name:

@@ -138,7 +138,7 @@ def test_all_of_it_survives_a_snapshot_and_is_forgotten_when_it_goes() -> None:
     cluster.record("namespace/n", payloads.NamespaceObserved(Namespace("u-n", "n", "1", {"a": "b"})))
     restored = decode_state(encode_state(cluster.state))
     assert encode_state(restored) == encode_state(cluster.state)
-    assert restored.surroundings.budgets == {"default/b": budget}
+    assert restored.constraints.budgets == {"default/b": budget}
     before = len(cluster.events)
     for stream, payload in {
         "pdb/b": payloads.PodDisruptionBudgetDeleted("u-b", "default", "b"),
@@ -149,7 +149,7 @@ def test_all_of_it_survives_a_snapshot_and_is_forgotten_when_it_goes() -> None:
     }.items():
         cluster.record(stream, payload)
     restored.fold_all(cluster.events[before:])
-    surroundings = restored.surroundings
+    surroundings = restored.constraints
     assert surroundings.budgets == surroundings.namespaces == surroundings.volumes.claims == {}
     assert sorted(surroundings.volumes.storage_classes) == ["local", "now", "zoned"]
     assert encode_state(restored) == encode_state(cluster.state)

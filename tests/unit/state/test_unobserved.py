@@ -34,9 +34,9 @@ def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> No
     assert reason.code == "HistoryIncomplete"
     cluster.add_pod(pod("shared", cpu=1, qos=QosClass.BURSTABLE))
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["shared"], "of it nothing is aligned"
-    stirred = cluster.state.stirred
+    revision = cluster.state.revision
     observe(cluster, theirs)
-    assert cluster.state.stirred > stirred
+    assert cluster.state.revision > revision
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["p"]
 
 

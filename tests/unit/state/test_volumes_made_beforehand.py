@@ -13,7 +13,7 @@ from kaicore.rules.reasons.pods_nearby import VolumeOutOfReach
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import tell
+from kaicore.rules.state.why import story_of
 
 from tests.factory import Cluster, pod
 from tests.storage import ZONE, claim, storage, using, volume
@@ -85,7 +85,7 @@ def test_which_volume_a_claim_gets(build: Callable[[Cluster], None], name: str |
     found = placed(cluster)
     assert [volumes for _, volumes, _ in found.values()] == ([] if name is None else [{"c": name}])
     if name is not None:
-        affinity = cluster.state.surroundings.volumes.volumes[name].node_affinity
+        affinity = cluster.state.constraints.volumes.volumes[name].node_affinity
         assert affinity is None or affinity[0][0].operator == "Exists" or found["p"][0] == "a2"
 
 
@@ -254,7 +254,7 @@ def test_a_decision_of_before_gave_no_volume() -> None:
     document = {key: value for key, value in msgspec.json.decode(event.body).items() if key != "volumes"}
     older = msgspec.structs.replace(event, schema=1, body=msgspec.json.encode(document))
     assert decode_payload(older) == msgspec.structs.replace(decode_payload(event), volumes={})
-    told = tell([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
+    told = story_of([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
     assert told[-1].text.endswith("placed it on a2, claim c gets volume v")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import EventsRetired, LogUnavailable
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 

@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_server import HttpServer

@@ -6,7 +6,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import ROWS, Selection, inapplicable_filters
-from kaicore.analysis.inquiry.asking import Inquiry
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.spelling import spelled, time_text
 from kaicore.errors import UnknownEvent, UnknownSubject
 from kaicore.ledger.log.port import Filter

@@ -30,7 +30,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.analysis.inquiry.asking.Inquiry`, which is one."""
+    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""

@@ -25,7 +25,7 @@ async def _replay(source: LogSource, output: Output) -> int:
     async with open_log(source) as log:
         clusters = source.clusters(await log.clusters())
         with Progress("replaying events") as progress:
-            reports = [await replay_log(log, cluster, told=progress) for cluster in clusters]
+            reports = [await replay_log(log, cluster, progress=progress) for cluster in clusters]
     if output != "table":
         print_answers([replay_answer(report) for report in reports], output)
     else:

@@ -21,7 +21,7 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pod_entry import PRESENT, Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.example_manifests import example_manifests
@@ -199,7 +199,7 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
 
 
 def _explained(state: ClusterState) -> set[str]:
-    return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons}
+    return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons.by_class}
 
 
 async def _is_over(client: KubeClient, state: ClusterState) -> bool:
@@ -222,10 +222,10 @@ async def _jobs_done(client: KubeClient) -> bool:
 
 
 def _progress(state: ClusterState, *, seconds: float) -> str:
-    stages = dict.fromkeys(Stage, 0)
+    stages = dict.fromkeys(PRESENT, 0)
     for entry in state.pods.values():
         stages[entry.stage] += 1
-    rejected = sum(state.tally.rejections.values())
+    rejected = sum(state.counters.rejections.values())
     return (
         f"{seconds:5.1f} s  {stages[Stage.WAITING]:4} waiting {stages[Stage.PLACED]:4} placed "
         f"{stages[Stage.BOUND]:4} bound {stages[Stage.FINISHED]:4} finished   "

@@ -4,8 +4,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kaicore.analysis.inquiry.asking import Inquiry
 from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
@@ -24,7 +24,7 @@ async def open_log_answers(source: Source) -> AsyncIterator[Inquiry]:
     """Yield answers from the log that is meant."""
     async with open_log(source) as log:
         with Progress("folding the log") as progress:
-            inquiry = Inquiry(log, told=progress)
+            inquiry = Inquiry(log, progress=progress)
             yield inquiry
         for state in inquiry.states:
             await _keep(inquiry, state)

@@ -4,9 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause, contradiction
-from kaicore.rules.state.pod_entry import Agreement, Stage
+from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay import ReplayReport
 from kaicore.rules.state.why import pending_reasons, zones_text
 
@@ -83,15 +84,15 @@ class ClusterReport:
             settled=settled,
             events=state.position,
             nodes=sum(node is not None for node in state.columns.facts),
-            pods=len(ours) + state.tally.evictions,
-            bound=state.tally.bound,
+            pods=len(ours) + state.counters.evictions,
+            bound=state.counters.bound,
             succeeded=phases["Succeeded"],
             running=phases["Running"],
-            rejected=dict(sorted(state.tally.rejections.items())),
+            rejected=dict(sorted(state.counters.rejections.items())),
             evicted=_evicted(state),
-            reselected=state.tally.reselections,
+            reselected=state.counters.reselections,
             pending=pending,
-            agreement={kind: state.tally.agreement.get(kind, 0) for kind in Agreement},
+            agreement={kind: state.counters.agreement.get(kind, 0) for kind in Agreement},
             misses=_misses(state),
             surprises=[
                 f"{entry.pod.subject} on {entry.node}: predicted{zones_text(entry.predicted)}; "
@@ -105,21 +106,21 @@ class ClusterReport:
                 if entry.predicted and not entry.observed and entry.pod.phase in ("Running", "Succeeded")
             ),
             groups=groups,
-            cycles=state.tally.cycles,
+            cycles=state.counters.cycles,
         )
 
 
 def _misses(state: ClusterState) -> dict[str, int]:
     """What tells a kubelet's rejection is not counted here but as that; what nothing has explained yet, as recorded."""
     total = Counter(miss.cause for miss in state.misses.open.values())
-    for by_policy_and_cause in state.tally.misses.values():
+    for by_policy_and_cause in state.counters.misses.values():
         for key, count in by_policy_and_cause.items():
             total[key.rpartition("/")[2]] += count
-    return {cause: total[cause] for cause in sorted(total) if cause not in state.tally.rejections}
+    return {cause: total[cause] for cause in sorted(total) if cause not in state.counters.rejections}
 
 
 def _evicted(state: ClusterState) -> dict[str, int]:
-    decided = {**state.tally.evictions_decided, "Healed": state.tally.heal_requests}
+    decided = {**state.counters.evictions_decided, "Healed": state.counters.heal_requests}
     return {reason: count for reason, count in sorted(decided.items()) if count}
 
 

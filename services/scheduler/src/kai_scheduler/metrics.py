@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
+from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import is_unobserved
-from kaicore.rules.state.pod_entry import Agreement, Stage
+from kaicore.rules.state.pod_entry import PRESENT, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -71,7 +72,7 @@ class _StateCollector(Collector):
         """How far pods have come, and of how many no record tells all."""
         state = self._state
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
-        counts = dict.fromkeys(Stage, 0)
+        counts = dict.fromkeys(PRESENT, 0)
         unobserved = 0
         incomplete = set()
         for entry in state.pods.values():
@@ -91,7 +92,7 @@ class _StateCollector(Collector):
 
     def _contradictions(self) -> Iterator[Metric]:
         """What kubelets did otherwise than predicted, and reports that cannot be."""
-        tally = self._state.tally
+        tally = self._state.counters
         misses = CounterMetricFamily(
             "kai_predictions_missed",
             "Kubelets did otherwise than was predicted, by node that exists",
@@ -129,9 +130,9 @@ class _StateCollector(Collector):
 
     def _outcomes(self) -> Iterator[Metric]:
         """What decisions came to, counted over the whole log."""
-        state, tally = self._state, self._state.tally
+        state, tally = self._state, self._state.counters
         yield GaugeMetricFamily(
-            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.missed)
+            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)
         )
         yield CounterMetricFamily("kai_heal_requests", "Decisions to evict such a pod", tally.heal_requests)
         yield CounterMetricFamily("kai_heal_evictions", "Of those, the ones that the API server took", tally.evictions)

@@ -86,7 +86,7 @@ class Scheduler:
         self._pace = pace or Pace()
         self._clock = clock
         self._monotonic = monotonic
-        self._decided_at_stir = -1
+        self._decided_at_revision = -1
         self._last_cycle_s = -1e9
         self._others_cycle_s = -1e9
         self._snapshot_at = state.position
@@ -133,7 +133,7 @@ class Scheduler:
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
         now = self._monotonic()
-        if self._stirred():
+        if self._has_changed():
             due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
             return max(0.0, due - now)
         return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
@@ -143,17 +143,17 @@ class Scheduler:
         if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
             return False
         retry = self._retry_at is not None and self._now() >= self._retry_at
-        return self._stirred() or retry or self._has_report()
+        return self._has_changed() or retry or self._has_report()
 
-    def _stirred(self) -> bool:
-        return self.state.stirred != self._decided_at_stir and not idle(self.state)
+    def _has_changed(self) -> bool:
+        return self.state.revision != self._decided_at_revision and not idle(self.state)
 
     def _has_report(self) -> bool:
         """Whether queues stand otherwise than last reported, for a cycle to tell."""
-        book, now = self.state.queue_book, self._now()
-        if book.changes == self._accounts_seen or not may_report(book, self._config, now=now):
+        registry, now = self.state.queue_registry, self._now()
+        if registry.revision == self._accounts_seen or not may_report(registry, self._config, now=now):
             return False
-        self._accounts_seen = book.changes
+        self._accounts_seen = registry.revision
         return queue_report(self.state, self._config, shard=self._shard, now=now) is not None
 
     def _now(self) -> int:
@@ -161,11 +161,11 @@ class Scheduler:
 
     async def _cycle(self) -> None:
         started = self._last_cycle_s = self._monotonic()
-        stirred = self.state.stirred
+        revision = self.state.revision
         now = self._now()
         proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
         decided = self._monotonic()
-        self._decided_at_stir = stirred
+        self._decided_at_revision = revision
         await self._append(proposal)
         self._retry_at = next_retry(self.state, self._config, now=now, due=proposal.result.due)
         self._metrics.cycle(
@@ -182,7 +182,7 @@ class Scheduler:
                 self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
                 self._metrics.fenced.inc()
                 self._others_cycle_s = self._monotonic()
-                self._decided_at_stir = -1
+                self._decided_at_revision = -1
                 return
             except LogUnavailable as error:
                 # Whether it was appended is not known; the same ids again tell, and append it at most once.
@@ -193,7 +193,7 @@ class Scheduler:
         for outcome in outcomes[1:]:
             if outcome.stale is not None:
                 self._metrics.stale(outcome.stale)
-                self._decided_at_stir = -1
+                self._decided_at_revision = -1
         await self._catch_up(max(outcome.positions[-1] for outcome in outcomes if outcome.positions))
 
     async def _catch_up(self, position: int) -> None:

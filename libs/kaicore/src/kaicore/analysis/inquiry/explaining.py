@@ -23,7 +23,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies
-from kaicore.rules.state.why import miss_notes, notes, pending_reasons, tell, verdict
+from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
@@ -44,10 +44,10 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         name: the pod's.
         story: the events whose subject it is.
     """
-    told = [event for event in story if event.stream.startswith("pod/")]
-    if not told:
+    events = [event for event in story if event.stream.startswith("pod/")]
+    if not events:
         return None
-    uids = list(dict.fromkeys(event.stream.removeprefix("pod/") for event in told))
+    uids = list(dict.fromkeys(event.stream.removeprefix("pod/") for event in events))
     uid = next((uid for uid in reversed(uids) if uid in state.pods), uids[-1])
     entry = state.pods.get(uid)
     config = state.config()
@@ -66,7 +66,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
         story=[
             StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
-            for line in tell([event for event in told if event.stream == f"pod/{uid}"])
+            for line in story_of([event for event in events if event.stream == f"pod/{uid}"])
         ],
     )
 
@@ -148,8 +148,8 @@ def why_node(state: ClusterState, name: str) -> Why | None:
     unseen = sum(entry.unrecorded for entry in held)
     if unseen:
         remarks.append(f"{unseen} pods run there of which no record tells on which zones")
-    for key, rejection in sorted(state.rejections.get(name, {}).items()):
-        stands = rejection.changes == state.changes.get(name, 0)
+    for key, rejection in sorted(state.rejections.by_node.get(name, {}).items()):
+        stands = rejection.changes == state.rejections.changes.get(name, 0)
         offered = "not offered to it again until something changes there" if stands else "offered to it again"
         remarks.append(
             f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"

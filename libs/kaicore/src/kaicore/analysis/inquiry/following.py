@@ -20,13 +20,15 @@ _WAIT_S, _PAUSE_S = 30.0, 2.0
 class KeptState:
     """The state of one cluster."""
 
-    def __init__(self, log: EventLog, cluster: str, *, told: Callable[[int, int], None] = lambda _, __: None) -> None:
+    def __init__(
+        self, log: EventLog, cluster: str, *, progress: Callable[[int, int], None] = lambda _, __: None
+    ) -> None:
         """Args:
         log: that it follows.
         cluster: whose.
-        told: is told how far it is folded, and how far it will be, in positions.
+        progress: called with how far it is folded, and how far it will be, in positions.
         """
-        self._told = told
+        self._progress = progress
         self.cluster = cluster
         #: Events that were folded for it here, by all questions together.
         self.folded = 0
@@ -69,7 +71,7 @@ class KeptState:
             for event in await self._log.read(self.cluster, after=state.position, upto=position, limit=_PAGE):
                 state.fold(event)
                 self.folded += 1
-            self._told(state.position, position)
+            self._progress(state.position, position)
             await asyncio.sleep(0)
 
     async def follow(self) -> None:

@@ -31,7 +31,7 @@ from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.why import pending_reasons
 
@@ -39,7 +39,7 @@ from kaicore.rules.state.why import pending_reasons
 def summary(state: ClusterState) -> ClusterSummary:
     """Return a cluster in figures."""
     stages = Counter(entry.stage.value for entry in state.pods.values())
-    tally = spelled(state.tally)
+    tally = spelled(state.counters)
     assert isinstance(tally, dict)
     return ClusterSummary(
         name=state.cluster,
@@ -48,7 +48,7 @@ def summary(state: ClusterState) -> ClusterSummary:
         nodes=sum(node is not None for node in state.columns.facts),
         queues=len(state.queues),
         groups=sum(group.origin != POD for group in state.groups.values()),
-        pods={stage.value: stages[stage.value] for stage in Stage},
+        pods={stage.value: stages[stage.value] for stage in PRESENT},
         tally=tally,
     )
 
@@ -166,7 +166,7 @@ class _QueueNames:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._tree = state.queue_book.tree
+        self._tree = state.queue_registry.tree
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def of(self, entry: PodEntry) -> str:
@@ -212,7 +212,7 @@ def queues_of(state: ClusterState) -> list[Queue]:
 
     The queue that is no object has no `uid`.
     """
-    tree = state.queue_book.tree
+    tree = state.queue_registry.tree
     return (
         list(tree.queues)
         if state.pods and not tree.configured
@@ -312,7 +312,7 @@ def _nodes(state: ClusterState, wanted: Selection) -> Iterable[Row]:
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
             continue
-        if not wanted.rejected or state.rejections.get(name):
+        if not wanted.rejected or state.rejections.by_node.get(name):
             yield node_row(state, node)
 
 
@@ -328,7 +328,7 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
         policy="" if topology is None else topology.policy.value,
         scope="" if topology is None else topology.scope.value,
         pods=len(state.charges.on_node.get(node.name, ())),
-        rejections=sum(item.count > 0 for item in state.rejections.get(node.name, {}).values()),
+        rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
         resources=[
             NodeResource(
                 resource=resource,

@@ -8,7 +8,7 @@ from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 
 
 async def replay_log(
-    log: EventLog, cluster: str, *, told: Callable[[int, int], None] = lambda _, __: None
+    log: EventLog, cluster: str, *, progress: Callable[[int, int], None] = lambda _, __: None
 ) -> ReplayReport:
     """Fold a cluster's log again and run every recorded cycle again, up to where the log ends now.
 
@@ -17,7 +17,7 @@ async def replay_log(
     Args:
         log: to replay.
         cluster: whose log.
-        told: is told how far it is, and how far it will go, in positions.
+        progress: called with how far it is, and how far it will go, in positions.
 
     Raises:
         EventsRetired: no sound state was kept.
@@ -30,5 +30,5 @@ async def replay_log(
     replay = Replay(state, known)
     async for event in events_of(log, cluster, after=after, upto=head):
         replay.take(event)
-        told(event.position, head)
+        progress(event.position, head)
     return replay.finish()

@@ -46,7 +46,7 @@ class DisruptionController:
         for entry in state.pods.values():
             if entry.stage is Stage.FINISHED:
                 continue
-            for key in keys.intersection(state.surroundings.budgets_of(entry.pod)):
+            for key in keys.intersection(state.constraints.budgets_of(entry.pod)):
                 expected[key] += 1
                 healthy[key] += self._is_healthy(entry)
         return [self._count(key, expected[key], healthy[key]) for key in sorted(keys)]

@@ -157,7 +157,7 @@ class Simulation:
 
     async def cycle(self) -> bool:
         """Run a cycle and bind what it placed; return whether another one might decide more."""
-        stirred = self.state.stirred
+        revision = self.state.revision
         self._now = max(self._now + CYCLE_US, self._wake)
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
@@ -171,7 +171,7 @@ class Simulation:
         self._due = proposal.result.due
         given_up = (one.uid for one in proposal.result.cleared if one.reason == ClearReason.GAVE_UP)
         self._given_up.update(given_up)
-        return bool(self.state.waiting) and (bool(proposal.result.placements) or self.state.stirred != stirred)
+        return bool(self.state.waiting) and (bool(proposal.result.placements) or self.state.revision != revision)
 
     def wait(self) -> bool:
         """Have the next cycle when something has waited long enough; return whether there is anything of that kind."""

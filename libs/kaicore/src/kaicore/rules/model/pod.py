@@ -127,6 +127,11 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def has_init(self) -> bool:
+        """Whether it has init containers that end before its containers run; sidecars do not."""
+        return any(container.kind is ContainerKind.INIT for container in self.containers)
+
+    @property
     def finished(self) -> bool:
         """Whether the pod has reached a terminal phase."""
         return self.phase in ("Succeeded", "Failed")

@@ -43,7 +43,7 @@ def observation_charges(
     def charge(seen: Placement | None) -> ZoneCharge | None:
         return zone_charge(columns, topology, pod=pod, predicted=predicted, observed=seen)
 
-    if _told(charge(before)) != _told(charge(observed)):
+    if _comparable(charge(before)) != _comparable(charge(observed)):
         return True
     keeps = any(container.kind is ContainerKind.INIT for container in pod.containers)
     return keeps and (_foreseen(predicted, before) or _foreseen(predicted, observed))
@@ -56,7 +56,7 @@ def _foreseen(predicted: Placement | None, seen: Placement | None) -> bool:
     return predicted is None or contradiction(predicted, seen) is MissCause.ZONES
 
 
-def _told(charge: ZoneCharge | None) -> object:
+def _comparable(charge: ZoneCharge | None) -> object:
     if charge is None:
         return None
     blocks = Counter((block.resource, block.mask, block.size, block.init) for block in charge.blocks)

@@ -8,9 +8,9 @@ from kaicore.rules.state.cluster_constraints import ClusterConstraints
 class ClassRegistry:
     """Classes by key, each with the number of pods that are of it."""
 
-    def __init__(self, surroundings: ClusterConstraints) -> None:
+    def __init__(self, constraints: ClusterConstraints) -> None:
         self.classes: dict[str, PodClass] = {}
-        self._surroundings = surroundings
+        self._constraints = constraints
         self._by_identity: dict[bytes, str] = {}
         self._identities: dict[str, bytes] = {}
         self._pods: dict[str, int] = {}
@@ -20,30 +20,30 @@ class ClassRegistry:
         identity = class_identity(pod)
         key = self._by_identity.get(identity)
         if key is None:
-            known = pod_class(pod, identity)
-            key = known.key
-            self.restore(known, identity, 0)
+            new = pod_class(pod, identity)
+            key = new.key
+            self.restore(new, identity, 0)
         self._pods[key] += 1
         return key
 
     def leave(self, key: str) -> bool:
-        """Count a pod no more; returns whether its class was the last one's."""
+        """Count a pod no more; returns whether it was the last one of its class."""
         self._pods[key] -= 1
         return not self._pods[key]
 
     def forget(self, key: str) -> None:
         """Forget a class that no pod is of."""
-        self._surroundings.class_forgotten(self.classes[key])
+        self._constraints.class_forgotten(self.classes[key])
         del self._pods[key], self.classes[key], self._by_identity[self._identities.pop(key)]
 
     def record(self, key: str) -> tuple[bytes, int]:
         """Return a class's identity and how many pods are of it, for snapshots."""
         return self._identities[key], self._pods[key]
 
-    def restore(self, known: PodClass, identity: bytes, pods: int) -> None:
+    def restore(self, pod_class: PodClass, identity: bytes, pods: int) -> None:
         """Put a class back."""
-        self.classes[known.key] = known
-        self._by_identity[identity] = known.key
-        self._identities[known.key] = identity
-        self._pods[known.key] = pods
-        self._surroundings.class_known(known)
+        self.classes[pod_class.key] = pod_class
+        self._by_identity[identity] = pod_class.key
+        self._identities[pod_class.key] = identity
+        self._pods[pod_class.key] = pods
+        self._constraints.class_known(pod_class)

@@ -19,7 +19,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.selection_index import SelectionIndex
-from kaicore.rules.state.volume_book import VolumeBook, claim_keys
+from kaicore.rules.state.volume_registry import VolumeRegistry, claim_keys
 
 #: Facts that are for `ClusterConstraints.take`.
 FACTS: tuple[type[payloads.Payload], ...] = (
@@ -50,7 +50,7 @@ class ClusterConstraints:
         self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand, FlavorDemand], PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.volumes = VolumeBook(columns.volumes)
+        self.volumes = VolumeRegistry(columns.volumes)
         #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
         self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
@@ -58,32 +58,31 @@ class ClusterConstraints:
 
     # Classes and pods.
 
-    def class_known(self, known: PodClass) -> None:
+    def class_known(self, pod_class: PodClass) -> None:
         """A class is new."""
-        if known.rules is None:
+        if pod_class.rules is None:
             return
-        self._columns.marks.add_rules(known.rules)
-        for selection in selections(known.rules):
+        self._columns.marks.add_rules(pod_class.rules)
+        for selection in selections(pod_class.rules):
             self._remark_all(self._index.add_selection(selection))
 
-    def class_forgotten(self, known: PodClass) -> None:
+    def class_forgotten(self, pod_class: PodClass) -> None:
         """A class is no more."""
         self._variants.clear()
-        if known.rules is None:
+        if pod_class.rules is None:
             return
-        self._columns.marks.add_rules(known.rules, sign=-1)
-        for selection in selections(known.rules):
+        self._columns.marks.add_rules(pod_class.rules, sign=-1)
+        for selection in selections(pod_class.rules):
             self._remark_all(self._index.remove_selection(selection))
 
     def pod_seen(self, pod: Pod) -> bool:
-        """A pod is new or changed; return whether that may be of consequence to other pods."""
+        """A pod is new or changed; return whether other selections select it than before."""
         if pod.finished:
             self.pod_gone(pod)
             return False
         if pod.claims:
             self.volumes.add_pod(pod)
-        changed = self._index.set_pod(pod)
-        return changed and pod.uid in self._entries and self.remark(self._entries[pod.uid])
+        return self._index.set_pod(pod)
 
     def pod_gone(self, pod: Pod) -> None:
         """A pod is no more, or finished."""
@@ -133,8 +132,8 @@ class ClusterConstraints:
 
     def marks_of(self, uid: str) -> tuple[str, ...]:
         """Return the marks that a pod leaves on the node that it is charged to."""
-        found = self._marked.get(uid)
-        return () if found is None else found[1]
+        marked = self._marked.get(uid)
+        return () if marked is None else marked[1]
 
     def budgets_of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the disruption budgets that a pod is under."""
@@ -144,17 +143,17 @@ class ClusterConstraints:
             if budget.namespace == pod.namespace and self._index.meets(budget.selector, pod)
         )
 
-    def variant(self, known: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
+    def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`."""
         selected = self._index.marks_of(pod.uid)
         if not selected and not pod.claims and flavors is ANY_FLAVOR:
-            return known
+            return pod_class
         volumes = self.volumes.demand(pod)
-        key = (known.key, selected, volumes, flavors)
-        found = self._variants.get(key)
-        if found is None:
-            found = self._variants[key] = variant(known, selected, volumes, flavors)
-        return found
+        key = (pod_class.key, selected, volumes, flavors)
+        of_pod = self._variants.get(key)
+        if of_pod is None:
+            of_pod = self._variants[key] = variant(pod_class, selected, volumes, flavors)
+        return of_pod
 
     # Facts.
 

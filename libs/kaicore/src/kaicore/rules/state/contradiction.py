@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from kaicore.rules.model.placement import ContainerPlacement, Placement
-from kaicore.rules.state.pod_entry import Holdings, holdings, told_alike
+from kaicore.rules.state.agreement import Holdings, comparable_containers, holdings
 
 
 class MissCause(StrEnum):
@@ -31,19 +31,19 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
     what init containers perhaps keep may be in the sum or not.
     """
-    expected_of, actual_of = told_alike(predicted, observed)
+    expected_of, actual_of = comparable_containers(predicted, observed)
     open_ = {name for container in expected_of for name in container.uncertain}
     expected, actual = holdings(expected_of), holdings(actual_of)
     fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
     if fixed[0] != fixed[1]:
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
     least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
-    found = _totals(actual_of)
+    observed_totals = _totals(actual_of)
     for resource in sorted(open_):
         possible = _possible(expected_of, resource)
         if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
             return MissCause.ZONES
-        if not least.get(resource, 0) <= found.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
+        if not least.get(resource, 0) <= observed_totals.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
             return MissCause.AMOUNTS
     return None
 
@@ -53,7 +53,7 @@ def falls_short(predicted: Placement, observed: Placement) -> bool:
 
     A kubelet gives a container all that it asks for, resource by resource, and podresources shows it as it goes on.
     """
-    expected_of, actual_of = told_alike(predicted, observed)
+    expected_of, actual_of = comparable_containers(predicted, observed)
     seen = {item.container: _totals([item]) for item in actual_of}
     return any(
         seen.get(item.container, {}).get(resource, 0) < amount

@@ -1,6 +1,13 @@
 """Counts over a whole log: what reports and metrics say of decisions and of what became of them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
+
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.state.pod_entry import PodEntry
 
 
 class Counters(msgspec.Struct):
@@ -19,7 +26,7 @@ class Counters(msgspec.Struct):
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
         heal_requests: decisions to evict one of them.
-        evictions_decided: decisions to evict a pod for another's sake, by reason.
+        evictions_decided: decisions to evict a pod for another group, by reason.
         evictions: of all those, the ones that the API server took.
         eviction_failures: the ones that it did not, by reason.
     """
@@ -40,9 +47,81 @@ class Counters(msgspec.Struct):
     evictions: int = 0
     eviction_failures: dict[str, int] = {}
 
+    def count(self, payload: Payload) -> None:
+        """Count an event that counts whatever the state is."""
+        count = _COUNTS.get(type(payload))
+        if count is not None:
+            count(self, payload)
+
+    def _count_placed(self, payload: payloads.PodPlaced) -> None:
+        self.placed += 1
+        self.reselections += payload.rejected_here_before > 0
+
+    def _count_bound(self, payload: payloads.PodBound) -> None:
+        self.bound += 1
+
+    def _count_bind_failure(self, payload: payloads.BindFailed) -> None:
+        add(self.bind_failures, payload.reason)
+
+    def _count_rejection(self, payload: payloads.PodRejected) -> None:
+        add(self.rejections, payload.reason)
+
+    def _count_decided_eviction(self, payload: payloads.EvictionDecided) -> None:
+        add(self.evictions_decided, payload.reason)
+
+    def _count_repair(self, payload: payloads.HealRequested) -> None:
+        self.heal_requests += 1
+
+    def _count_eviction(self, payload: payloads.PodEvicted) -> None:
+        self.evictions += 1
+
+    def _count_eviction_failure(self, payload: payloads.EvictionFailed) -> None:
+        add(self.eviction_failures, payload.reason)
+
+    def _count_cycle(self, payload: payloads.CycleCompleted) -> None:
+        self.cycles += 1
+
+    def count_report(self, before: PodEntry, after: PodEntry, node: str) -> None:
+        """Count an observation of a pod on a node, by what it changed in the pod's entry."""
+        self.reported += after.exporter_reports - before.exporter_reports
+        if after.implausible_reports != before.implausible_reports:
+            add(self.disbelieved, node)
+        if after.agreement is not before.agreement:
+            if before.agreement is not None:
+                add(self.agreement, before.agreement, -1)
+            if after.agreement is not None:
+                add(self.agreement, after.agreement)
+
+    def missed_on(self, node: str, policy: str, cause: str) -> None:
+        """Count a prediction that a node's kubelet did not follow."""
+        add(self.misses.setdefault(node, {}), f"{policy}/{cause}")
+
+    def restore(self, other: "Counters") -> None:
+        """Take over all counts of another one."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
+
+    def forget_node(self, node: str) -> None:
+        """A node is gone, and what is counted by node with it."""
+        self.misses.pop(node, None)
+        self.disbelieved.pop(node, None)
+
 
 def add(counts: dict[str, int], key: str, by: int = 1) -> None:
     """Count up, or down; a count of 0 is left out."""
     counts[key] = counts.get(key, 0) + by
     if not counts[key]:
         del counts[key]
+
+
+_COUNTS: dict[type[Payload], Callable[[Counters, Any], None]] = {
+    payloads.PodPlaced: Counters._count_placed,  # noqa: SLF001 - of this module
+    payloads.PodBound: Counters._count_bound,  # noqa: SLF001
+    payloads.BindFailed: Counters._count_bind_failure,  # noqa: SLF001
+    payloads.PodRejected: Counters._count_rejection,  # noqa: SLF001
+    payloads.EvictionDecided: Counters._count_decided_eviction,  # noqa: SLF001
+    payloads.HealRequested: Counters._count_repair,  # noqa: SLF001
+    payloads.PodEvicted: Counters._count_eviction,  # noqa: SLF001
+    payloads.EvictionFailed: Counters._count_eviction_failure,  # noqa: SLF001
+    payloads.CycleCompleted: Counters._count_cycle,  # noqa: SLF001
+}

@@ -1,4 +1,4 @@
-"""What a cycle decides on, taken from the state: who waits, who is due, and which nodes are left alone."""
+"""What a cycle decides on, taken from the state: which pods wait, which are due, and which nodes are excluded."""
 
 from collections.abc import Container
 
@@ -9,8 +9,8 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.doubts import StateDoubts
-from kaicore.rules.state.healing import why_not
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.repairs import why_not
 
 
 def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "") -> CycleInput:
@@ -35,65 +35,62 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
             continue
         waiting += 1
         key = state.class_of(entry).key
-        if entry.healed_from:
-            avoid.setdefault(key, set()).add(state.columns.row(entry.healed_from))
+        if entry.replaces_on:
+            avoid.setdefault(key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
             rejecting[key] = rejecting[entry.class_key]
-    roster = state.roster
+    workloads = state.workload_index
     return CycleInput(
         columns=state.columns,
         class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
-        marks_of=state.surroundings.marks_of,
+        marks_of=state.constraints.marks_of,
         budgets=_budgets(state),
-        workloads=roster.workloads,
-        needed_by=roster.needed_by,
-        pending=sorted(roster.pending),
+        workloads=workloads.workloads,
+        needed_by=workloads.needed_by,
+        pending=sorted(workloads.pending),
         waiting=waiting,
         now=now,
         cycle=cycle,
         rejected_before=state.rejected_before,
-        unbound_claims=state.surroundings.unbound_claims,
-        leaving=[roster.leaving[uid] for uid in sorted(roster.leaving)],
+        unbound_claims=state.constraints.unbound_claims,
+        leaving=[workloads.leaving[uid] for uid in sorted(workloads.leaving)],
         nominated=[
             entry
             for entry in (state.pods[uid] for uid in sorted(state.nominated))
             if entry.pod.scheduler_name != config.scheduler_name
         ],
-        below=sorted(roster.below),
+        below=sorted(workloads.below),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
         in_backoff=frozenset(in_backoff),
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
-        matters=StateDoubts(state, now=now) if state.tally.reported else None,
+        matters=StateDoubts(state, now=now) if state.counters.reported else None,
     )
 
 
 def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
-    rejecting: dict[str, dict[int, str]] = {}
-    for node, by_class in state.rejections.items():
-        changes = state.changes.get(node, 0)
-        for key, rejection in by_class.items():
-            if rejection.changes == changes:
-                rejecting.setdefault(key, {})[state.columns.row(node)] = rejection.reason
-    return rejecting
+    return {
+        class_key: {state.columns.row(node): reason for node, reason in by_node.items()}
+        for class_key, by_node in state.rejections.standing().items()
+    }
 
 
 def _budgets(state: ClusterState) -> Budgets:
     """How many pods may be evicted of those under disruption budgets."""
-    budgets = state.surroundings.budgets
-    # Who evicts takes one off what is allowed when it names the pod as disrupted: that is counted once.
+    budgets = state.constraints.budgets
+    # An eviction names the pod as disrupted and takes one off what is allowed: that is counted once.
     allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
     by_pod: dict[str, tuple[str, ...]] = {}
     if budgets:
         for uid, entry in state.pods.items():
             if entry.charged:
-                keys = tuple(sorted(state.surroundings.budgets_of(entry.pod)))
+                keys = tuple(sorted(state.constraints.budgets_of(entry.pod)))
                 if keys:
                     by_pod[uid] = keys
     # Evictions that were decided and that the API server has not granted yet.
-    for uid, entry in state.roster.leaving.items():
+    for uid, entry in state.workload_index.leaving.items():
         if entry.evicting and entry.pod.deletion_at is None:
             for key in by_pod.get(uid, ()):
                 allowed[key] -= entry.pod.name not in budgets[key].disrupted
@@ -102,7 +99,11 @@ def _budgets(state: ClusterState) -> Budgets:
 
 def idle(state: ClusterState) -> bool:
     """Tell whether there is no pod that a cycle could decide on, now or later."""
-    return not state.waiting and not state.roster.below and all(why_not(state.pods[uid]) for uid in state.missed)
+    return (
+        not state.waiting
+        and not state.workload_index.below
+        and all(why_not(state.pods[uid]) for uid in state.misaligned)
+    )
 
 
 def next_due(
@@ -126,10 +127,10 @@ def next_due(
         for entry in (state.pods[uid] for uid in state.waiting)
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
-    healings = (state.healing.due_at(state.pods[uid], config) for uid in state.missed)
-    times += [time for time in healings if time is not None]
-    for key in state.roster.below if Action.STALE_GANG in config.actions else ():
-        workload = state.roster.workloads[key]
+    repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
+    times += [time for time in repairs if time is not None]
+    for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():
+        workload = state.workload_index.workloads[key]
         grace = workload.group.staleness_grace_us
         grace = config.staleness_grace_us if grace is None else grace
         times += [workload.below_since + grace] if grace >= 0 else []
@@ -173,5 +174,5 @@ def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
 
 
 def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
-    due = state.healing.due((state.pods[uid] for uid in state.missed), config, now=now)
-    return [MisalignedPod(entry, entry.missed) for entry in due]
+    due = state.repairs.due((state.pods[uid] for uid in state.misaligned), config, now=now)
+    return [MisalignedPod(entry, entry.misaligned) for entry in due]

@@ -167,12 +167,12 @@ class _Record:
 
 def _class_news(state: ClusterState, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
     """Leave out the classes whose reasons are the same as those recorded last."""
-    return tuple(item for item in pending if state.reasons.get(item.pod_class, {}).get(shard) != item)
+    return tuple(item for item in pending if state.reasons.by_class.get(item.pod_class, {}).get(shard) != item)
 
 
 def _group_news(state: ClusterState, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
     """Leave out the groups whose reasons are recorded already, and take back those that no longer hold."""
-    news = [item for item in groups if state.group_reasons.get(item.group, {}).get(shard) != item]
+    news = [item for item in groups if state.reasons.by_group.get(item.group, {}).get(shard) != item]
     still = {item.group for item in groups}
-    recorded = (key for key, by_shard in state.group_reasons.items() if shard in by_shard and key not in still)
+    recorded = (key for key, by_shard in state.reasons.by_group.items() if shard in by_shard and key not in still)
     return (*news, *(GroupPending(group=key, pods=0) for key in sorted(recorded)))

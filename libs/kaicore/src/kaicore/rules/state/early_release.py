@@ -22,7 +22,7 @@ from kaicore.rules.state.contradiction import contradiction
 from kaicore.rules.state.node_charges import NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry
 
-#: How long a told end may explain what was seen, and how far the API may be behind a kubelet, microseconds.
+#: How long a reported end may explain what was observed, and how far the API may be behind a kubelet, microseconds.
 KEPT_US, LAG_US = 10_000_000, 5_000_000
 
 #: Pods that were placed within so long of each other may come to a kubelet together, microseconds.
@@ -35,27 +35,27 @@ _MOST_ALTERNATIVES = 3
 _MOST_OPEN = 16
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """A pod whose end was told, or may be told yet.
+class PodHolding(msgspec.Struct, frozen=True):
+    """What a pod holds, or held until the API server reported its end.
 
     Attributes:
         subject: `namespace/name`.
         charged_at: as in `PodEntry`.
-        ended_at: position of the event that told its end, 0 while there is none.
-        told_at: when that was recorded, microseconds since the epoch.
+        ended_at: position of the event that reported its end, 0 while there is none.
+        reported_at: when that was recorded, microseconds since the epoch.
         requests, zone_charge: what it had held.
     """
 
     subject: str
     charged_at: int
     ended_at: int
-    told_at: int
+    reported_at: int
     requests: Amounts
     zone_charge: ZoneCharge
 
 
 class EarlyReleases:
-    """The ends that were told of late, by node."""
+    """The ends that were reported lately, by node."""
 
     def __init__(self, columns: NodeColumns, classes: Mapping[str, PodClass], charges: NodeCharges) -> None:
         """Args:
@@ -63,38 +63,39 @@ class EarlyReleases:
         classes: of the state, by key.
         charges: of the state.
         """
-        self.ended: dict[str, list[Ended]] = {}
+        self.ended: dict[str, list[PodHolding]] = {}
         self._columns = columns
         self._classes = classes
         self._charges = charges
 
-    def note(self, entry: PodEntry, *, at: int, now: int) -> None:
-        """Remember what a pod holds whose end is told now.
+    def note(self, entry: PodEntry, node: str, *, at: int, now: int) -> None:
+        """Remember what a pod holds whose end is reported now.
 
         Args:
             entry: the pod, still charged.
+            node: to which it is charged.
             at: position of the event that tells it.
             now: when that was recorded.
         """
         if entry.zone_charge == ZoneCharge():
             return
-        lately = [one for one in self.ended.get(entry.node, ()) if one.told_at > now - KEPT_US]
-        self.ended[entry.node] = [*lately, self._holder(entry, at=at, now=now)]
+        lately = [one for one in self.ended.get(node, ()) if one.reported_at > now - KEPT_US]
+        self.ended[node] = [*lately, self._holder(entry, at=at, now=now)]
 
-    def lately(self, now: int) -> dict[str, list[Ended]]:
+    def lately(self, now: int) -> dict[str, list[PodHolding]]:
         """Return what still matters, for snapshots."""
-        found = {node: [one for one in ends if one.told_at > now - KEPT_US] for node, ends in self.ended.items()}
+        found = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
         return {node: found[node] for node in sorted(found) if found[node]}
 
     def explain(self, entry: PodEntry) -> tuple[str, ...] | None:
-        """Return which ends, had they been told before it was decided on, make an observation what it is.
+        """Return which ends explain an observation, had they been reported before the pod was decided on.
 
         Args:
             entry: a pod that was observed otherwise than predicted.
 
         Returns:
-            the pods that had ended, in the order in which it was told; empty if what is known of the others by now
-            explains it alone; None if nothing does.
+            the pods that had ended, in the order in which that was reported; empty if what is known of the others by
+            now explains it alone; None if nothing does.
         """
         ended = [
             one
@@ -129,8 +130,8 @@ class EarlyReleases:
         given = self._given(entry, [self._holder(other) for other in before])
         return given is not None and contradiction(given.placement, entry.observed) is None
 
-    def look_again(self, node: str, *, at: int, now: int) -> bool:
-        """Check what was decided on the account of a node before something of it was told.
+    def predict_again(self, node: str, *, at: int, now: int) -> bool:
+        """Check what was decided on the account of a node before the log had something new about it.
 
         Pods that no exporter has observed, and that the kubelet may have admitted knowing what is told now, are
         predicted again; where that gives other zones, they count on these as well. Any of them may have been the first
@@ -138,7 +139,7 @@ class EarlyReleases:
 
         Args:
             node: whose account has changed.
-            at: position of the event that told it.
+            at: position of the event that reported it.
             now: when that was recorded.
 
         Returns:
@@ -156,7 +157,7 @@ class EarlyReleases:
         for place, first in enumerate(open_):
             for entry, given in self._world(row, open_[place:]):
                 assert entry.predicted is not None
-                known = (entry.predicted, *entry.otherwise, *found.get(entry.pod.uid, ()))
+                known = (entry.predicted, *entry.alternatives, *found.get(entry.pod.uid, ()))
                 if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
                     found.setdefault(entry.pod.uid, []).append(given)
             self._charge(row, first, self._charges.predicted_charge(first))
@@ -164,7 +165,7 @@ class EarlyReleases:
         changed = False
         for entry in open_:
             if entry.pod.uid in found:
-                entry.otherwise = (*entry.otherwise, *found[entry.pod.uid])
+                entry.alternatives = (*entry.alternatives, *found[entry.pod.uid])
                 changed |= self._charges.recharge(entry)
         return changed
 
@@ -191,11 +192,11 @@ class EarlyReleases:
         self._columns.charge(row, entry.requests)
         self._columns.zones.charge(row, charge)
 
-    def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> Ended:
+    def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> PodHolding:
         charge = self._charges.predicted_charge(entry)
-        return Ended(entry.pod.subject, entry.charged_at, at, now, entry.requests, charge)
+        return PodHolding(entry.pod.subject, entry.charged_at, at, now, entry.requests, charge)
 
-    def _given(self, entry: PodEntry, holders: Iterable[Ended]) -> PredictedPlacement | None:
+    def _given(self, entry: PodEntry, holders: Iterable[PodHolding]) -> PredictedPlacement | None:
         """What the kubelet would give a pod if just these others were there."""
         row = self._columns.row(entry.node)
         mark = self._columns.mark(row)
@@ -226,7 +227,7 @@ def _contradicts(entry: PodEntry, given: Placement) -> bool:
 
 
 def _is_open(entry: PodEntry, *, at: int, now: int) -> bool:
-    """Tell whether a pod's zones are not known for certain, and were predicted before something was told."""
+    """Tell whether a pod's zones are not known for certain, and were predicted before an event."""
     if entry.predicted is None or entry.observed is not None or entry.decided_at >= at:
         return False
     return not entry.started_at or now - entry.started_at <= LAG_US

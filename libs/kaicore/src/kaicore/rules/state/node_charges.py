@@ -15,7 +15,6 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
-from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.contradiction import MissCause, contradiction
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.resolve import zone_charge
@@ -36,29 +35,24 @@ class HistoryGap(msgspec.Struct, frozen=True):
 
 
 class NodeCharges:
-    """Who holds what; writes to the columns that it was given."""
+    """What pods hold; writes to the columns that it was given."""
 
     def __init__(
         self,
         columns: NodeColumns,
         pods: dict[str, PodEntry],
         classes: dict[str, PodClass],
-        surroundings: ClusterConstraints,
     ) -> None:
         """Args:
         columns: of the state; whole nodes' and zones' use in them is written by this class only.
         pods: of the state, by uid.
         classes: of the state, by key.
-        surroundings: told of every pod that comes to a node or leaves one.
         """
         #: Pods by uid on each node that has any.
         self.on_node: dict[str, set[str]] = {}
-        #: Grows whenever something happened here that can make the next cycle decide otherwise than the last.
-        self.stirred = 0
         self._columns = columns
         self._pods = pods
         self._classes = classes
-        self._surroundings = surroundings
 
     def history_gap(self, node: str) -> HistoryGap | None:
         """Return since when the log does not tell all that is held of a node's zones; None while it does.
@@ -75,11 +69,11 @@ class NodeCharges:
         """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
         if entry.unrecorded:
             return True
-        return entry.charged and any(container.spans for container in entry.kept or ())
+        return entry.charged and any(container.spans for container in entry.kept_by_init or ())
 
-    def foresee(self, entry: PodEntry) -> None:
+    def predict_init_remains(self, entry: PodEntry) -> None:
         """Predict again what a pod's init containers keep, where nothing told it or the prediction is contradicted."""
-        entry.kept = None
+        entry.kept_by_init = None
         row = self._columns.row(entry.node) if entry.node else -1
         topology = self._columns.topologies[row] if entry.node else None
         if topology is None or entry.observed is None or entry.observed.init is not None:
@@ -89,13 +83,13 @@ class NodeCharges:
         names = tuple(zone.name for zone in topology.zones)
         aligned = self._classes[entry.class_key].aligned
         nodes = partial(self._without, entry), partial(self._columns.node_zones, row, empty=True)
-        entry.kept = init_remains(nodes, aligned, entry.observed, names)
+        entry.kept_by_init = init_remains(nodes, aligned, entry.observed, names)
 
     def _without(self, entry: PodEntry) -> NodeZones:
         """Return the zones of a pod's node as if the pod were not there."""
         row = self._columns.row(entry.node)
         mark = self._columns.mark(row)
-        if entry.charged:
+        if entry.pod.uid in self.on_node.get(entry.node, ()):
             self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
             self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         node = self._columns.node_zones(row)
@@ -104,42 +98,34 @@ class NodeCharges:
 
     def predicted_charge(self, entry: PodEntry) -> ZoneCharge:
         """Return what a pod is charged with on zones, whatever else it may hold instead."""
-        return (self._resolve(entry, otherwise=()) if entry.otherwise else None) or entry.zone_charge
+        return (self._resolve(entry, alternatives=()) if entry.alternatives else None) or entry.zone_charge
 
     def held_on(self, node: str) -> list[PodEntry]:
         """Return the pods that are charged to a node, in the order in which they came."""
         held = [self._pods[uid] for uid in self.on_node.get(node, ())]
         return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
-    def hold(self, entry: PodEntry, node: str, *, at: int) -> None:
-        """Charge a pod that holds nothing to a node.
-
-        Args:
-            entry: the pod.
-            node: the node's name.
-            at: position of the event that says so.
-        """
-        entry.node = node
+    def hold(self, entry: PodEntry, *, at: int) -> None:
+        """Charge a pod that holds nothing to its node; `at` is the position of the event."""
+        node = entry.node
         row = self._columns.row(node)
         self._columns.charge(row, entry.requests)
-        self.foresee(entry)
+        self.predict_init_remains(entry)
         charge = self._resolve(entry)
         entry.zone_charge = self._columns.zones.charge(row, charge or ZoneCharge())
-        entry.charged, entry.releasing, entry.charged_at = True, False, at
-        self.stirred += self._surroundings.remark(entry)
+        entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, known=charge is not None)
 
     def restore(self, entry: PodEntry) -> None:
         """Charge a pod as a snapshot had it charged; the node's memory is as it was already."""
-        self._surroundings.remark(entry)
         row = self._columns.row(entry.node)
         self._columns.charge(row, entry.requests, releasing=entry.releasing)
         self._columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
         self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
         if entry.unrecorded:
             entry.unrecorded = False
-            self._note_unrecorded(entry, unrecorded=True)
+            self._note_unrecorded(entry, entry.node, unrecorded=True)
 
     def recharge(self, entry: PodEntry) -> bool:
         """Charge a pod with what is known of it now; returns whether that changes anything."""
@@ -158,31 +144,30 @@ class NodeCharges:
             self._charge_again(entry.node)
         return True
 
-    def release(self, entry: PodEntry) -> None:
-        """Take what a pod holds off its node."""
-        row = self._columns.row(entry.node)
+    def release(self, entry: PodEntry, node: str) -> None:
+        """Take what a pod holds off a node, which its entry may not name any more."""
+        row = self._columns.row(node)
         self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
-        entry.charged = entry.releasing = False
-        self._surroundings.remark(entry)
+        entry.releasing = False
         entry.zone_charge = ZoneCharge()
-        self._note_unrecorded(entry, unrecorded=False)
-        pods = self.on_node[entry.node]
+        entry.kept_by_init, entry.alternatives = None, ()
+        self._note_unrecorded(entry, node, unrecorded=False)
+        pods = self.on_node[node]
         pods.discard(entry.pod.uid)
         if not pods:
-            del self.on_node[entry.node]
+            del self.on_node[node]
 
     def set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
-        releasing = entry.leaving
-        if not entry.charged or entry.releasing == releasing:
+        releasing = entry.charged and entry.leaving
+        if entry.releasing == releasing:
             return
         row = self._columns.row(entry.node)
         for sign, flag in ((-1, entry.releasing), (1, releasing)):
             self._columns.charge(row, entry.requests, sign=sign, releasing=flag)
         self._columns.zones.set_releasing(row, entry.zone_charge, releasing=releasing)
         entry.releasing = releasing
-        self.stirred += self._surroundings.remark(entry)
 
     def node_seen(self, node: str) -> None:
         """A node's settings may have changed, and with them what its kubelet binds to zones."""
@@ -197,20 +182,20 @@ class NodeCharges:
         for entry in pods:
             entry.zone_charge = ZoneCharge()
         for entry in pods:
-            self.foresee(entry)
+            self.predict_init_remains(entry)
             charge = self._resolve(entry) or ZoneCharge()
             entry.zone_charge = self._columns.zones.charge(row, charge, releasing=entry.releasing)
         self.node_seen(node)
 
-    def _resolve(self, entry: PodEntry, otherwise: tuple[Placement, ...] | None = None) -> ZoneCharge | None:
+    def _resolve(self, entry: PodEntry, alternatives: tuple[Placement, ...] | None = None) -> ZoneCharge | None:
         return zone_charge(
             self._columns.zones,
             self._columns.topologies[self._columns.row(entry.node)],
             pod=entry.pod,
             predicted=entry.predicted,
             observed=entry.observed,
-            kept=entry.kept,
-            otherwise=entry.otherwise if otherwise is None else otherwise,
+            kept=entry.kept_by_init,
+            alternatives=entry.alternatives if alternatives is None else alternatives,
         )
 
     def _charge_again(self, node: str) -> None:
@@ -225,15 +210,13 @@ class NodeCharges:
         if unrecorded:
             aligned = self._classes[entry.class_key].aligned
             unrecorded = self._columns.zones.binds(self._columns.row(entry.node), aligned.resources)
-        self._note_unrecorded(entry, unrecorded=unrecorded)
+        self._note_unrecorded(entry, entry.node, unrecorded=unrecorded)
 
-    def _note_unrecorded(self, entry: PodEntry, *, unrecorded: bool) -> None:
+    def _note_unrecorded(self, entry: PodEntry, node: str, *, unrecorded: bool) -> None:
         if unrecorded == entry.unrecorded:
             return
-        row = self._columns.row(entry.node)
+        row = self._columns.row(node)
         zones, entry.unrecorded = self._columns.zones, unrecorded
         zones.unknown[row] += 1 if unrecorded else -1
-        # Pods may have waited for just that.
-        self.stirred += not unrecorded
-        since = [other.charged_at for other in self.held_on(entry.node) if other.unrecorded]
+        since = [other.charged_at for other in self.held_on(node) if other.unrecorded]
         zones.unknown_since[row] = min(since, default=0)

@@ -12,31 +12,32 @@ from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import divide
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.state.queue_book import Account, QueueBook
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.state.queue_usage import UsageKey
 
 _HALF = 24
 
 
 def queue_accounts(
-    book: QueueBook, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
+    registry: QueueRegistry, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
 ) -> QueueAccounts:
     """Return the queues' accounts at a time, their shares included.
 
     Args:
-        book: the state's.
+        registry: the state's.
         columns: the state's nodes.
         config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
-    tree = book.tree
+    tree = registry.tree
     size, width = len(tree), len(tree.resources)
     totals = _ready(columns)
-    _take_off(totals, book.used_by_others(config.scheduler_name))
+    _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
-    places: dict[Account, int] = {}
-    for account, use in book.of_scheduler(config.scheduler_name):
+    places: dict[UsageKey, int] = {}
+    for account, use in registry.of_scheduler(config.scheduler_name):
         number = tree.find(account.queue, namespace=account.namespace)
         if number is None:
             _take_off(totals, use.used)
@@ -54,9 +55,9 @@ def queue_accounts(
     usage = None
     if fairness.k_milli and width:
         usage = [[0] * width for _ in range(size)]
-        histories = {account: book.uses[account].history for account in places}
-        parts = book.reader.parts(
-            histories, fairness, totals=counted(totals), since_us=book.since, recorded_us=recorded_at, now_us=now
+        histories = {account: registry.usages[account].history for account in places}
+        parts = registry.reader.parts(
+            histories, fairness, totals=counted(totals), since_us=registry.since, recorded_us=recorded_at, now_us=now
         )
         for account, by_resource in parts.items():
             for above in tree.paths[places[account]]:
@@ -71,7 +72,7 @@ def queue_accounts(
 def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     """Return what is to be reported of each queue, by name; only of queues that are objects."""
     tree, shares = accounts.tree, accounts.shares
-    found = {}
+    by_name = {}
     for number, queue in enumerate(tree.queues):
         if not queue.uid:
             continue
@@ -81,7 +82,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
             amounts = zip(tree.resources, row, strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount}
 
-        found[queue.name] = QueueFigures(
+        by_name[queue.name] = QueueFigures(
             queue=queue.name,
             uid=queue.uid,
             requested=named(list(shares.requested[number])),
@@ -90,7 +91,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
             fair_share=named(list(shares.fair[number])),
             children=tuple(tree.queues[child].name for child in tree.children[number]),
         )
-    return found
+    return by_name
 
 
 def _ready(columns: NodeColumns) -> Amounts:

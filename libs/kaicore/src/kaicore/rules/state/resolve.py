@@ -133,7 +133,7 @@ def zone_charge(
     predicted: Placement | None,
     observed: Placement | None,
     kept: tuple[ContainerPlacement, ...] | None = None,
-    otherwise: Sequence[Placement] = (),
+    alternatives: Sequence[Placement] = (),
 ) -> ZoneCharge | None:
     """Return what a pod's placement records charge to its node; None where there is no usable record.
 
@@ -145,7 +145,7 @@ def zone_charge(
         observed: its zones as observed.
         kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
             prediction stands.
-        otherwise: other predictions that may hold instead while nothing was observed: each zone counts with the most
+        alternatives: other predictions that may hold instead while nothing was observed: each zone counts with the most
             that any of them says, the node as a whole with the first.
 
     The memory of ordinary init containers is the pod's only until its containers run (memory manager, `AddContainer`);
@@ -171,7 +171,7 @@ def zone_charge(
         elif seen is None:
             account.add(container)
     if seen is None:
-        account.may_be(_Account(columns, account.index).of(one, init) for one in otherwise if account.known(one))
+        account.may_be(_Account(columns, account.index).of(one, init) for one in alternatives if account.known(one))
     for container in seen.containers if seen else ():
         last = container.container in init
         account.add(container, init=last, memory=starting or not last)

@@ -48,12 +48,12 @@ class SelectionIndex:
             self._index(named.key)
         for place in _places(named):
             self._by_value.setdefault(place, set()).add(mark)
-        found = []
+        uids = []
         for uid in self._candidates(named):
             if self._selects(selection, self._pods[uid]):
                 self._selected.setdefault(uid, set()).add(mark)
-                found.append(uid)
-        return found
+                uids.append(uid)
+        return uids
 
     def remove_selection(self, selection: Selection) -> list[str]:
         """Forget a selection once; return the uids of the pods that it no longer selects."""
@@ -67,13 +67,13 @@ class SelectionIndex:
             self._by_value[place].discard(mark)
             if not self._by_value[place]:
                 del self._by_value[place]
-        found = []
+        uids = []
         for uid in self._candidates(named):
             marks = self._selected.get(uid)
             if marks is not None and mark in marks:
-                found.append(uid)
+                uids.append(uid)
                 self._drop(uid, mark)
-        return found
+        return uids
 
     def set_pod(self, pod: Pod) -> bool:
         """Know of a pod, new or changed; return whether it is selected otherwise than before."""
@@ -88,6 +88,8 @@ class SelectionIndex:
         for key, by_value in self._by_label.items():
             if key in pod.labels:
                 by_value.setdefault(pod.labels[key], set()).add(pod.uid)
+        if not self._selections:
+            return bool(old)
         marks = {mark for mark in self._candidate_marks(pod) if self._selects(self._selections[mark], pod)}
         if marks:
             self._selected[pod.uid] = marks

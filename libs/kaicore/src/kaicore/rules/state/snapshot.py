@@ -16,17 +16,18 @@ from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.state.cluster_state import ClusterState, Rejection
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import Ended
-from kaicore.rules.state.healing import Healed
-from kaicore.rules.state.miss_book import ExplainedMiss, OpenMiss
+from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.queue_book import QueueBook, QueueRecord
+from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
+from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
+from kaicore.rules.state.rejections import Rejection
+from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-9-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-11-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -53,21 +54,21 @@ class _StateRecord(msgspec.Struct):
     rejections: dict[str, dict[str, Rejection]]
     configs: dict[str, dict[str, Any]]
     reasons: dict[str, dict[str, ClassPending]]
-    tally: Counters
+    counters: Counters
     group_reasons: dict[str, dict[str, GroupPending]]
     workloads: list[WorkloadRecord]
-    healed: dict[str, Healed]
+    repairs: dict[str, RepairRecord]
     moved_at: dict[str, int]
     config_digest: str
     group_sources: list[GroupSource]
-    queue_book: QueueRecord
+    queue_registry: QueueRegistryRecord
     namespaces: list[Namespace]
     claims: list[PersistentVolumeClaim]
     volumes: list[PersistentVolume]
     storage_classes: list[StorageClass]
     budgets: list[PodDisruptionBudget]
     last_cycles: dict[str, tuple[str, int]]
-    ended: dict[str, list[Ended]]
+    ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
 
@@ -113,26 +114,26 @@ def encode_state(state: ClusterState) -> bytes:
             zone_resources=resources,
             nodes=nodes,
             pods=[state.pods[uid] for uid in sorted(state.pods)],
-            classes=[(state.classes[key], *state.class_book.record(key)) for key in sorted(state.classes)],
+            classes=[(state.classes[key], *state.class_registry.record(key)) for key in sorted(state.classes)],
             priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
             versions=state.versions,
-            changes=state.changes,
-            rejections=state.rejections,
+            changes=state.rejections.changes,
+            rejections=state.rejections.by_node,
             configs=state.configs,
-            reasons=state.reasons,
-            tally=state.tally,
-            group_reasons=state.group_reasons,
-            workloads=state.roster.records(),
-            healed=state.healing.healed,
+            reasons=state.reasons.by_class,
+            counters=state.counters,
+            group_reasons=state.reasons.by_group,
+            workloads=state.workload_index.records(),
+            repairs=state.repairs.records,
             moved_at=state.moved_at,
             config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
-            queue_book=state.queue_book.record(),
-            namespaces=_sorted(state.surroundings.namespaces),
-            claims=_sorted(state.surroundings.volumes.claims),
-            volumes=_sorted(state.surroundings.volumes.volumes),
-            storage_classes=_sorted(state.surroundings.volumes.storage_classes),
-            budgets=_sorted(state.surroundings.budgets),
+            queue_registry=state.queue_registry.record(),
+            namespaces=_sorted(state.constraints.namespaces),
+            claims=_sorted(state.constraints.volumes.claims),
+            volumes=_sorted(state.constraints.volumes.volumes),
+            storage_classes=_sorted(state.constraints.volumes.storage_classes),
+            budgets=_sorted(state.constraints.budgets),
             last_cycles=state.last_cycles,
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
@@ -149,22 +150,22 @@ def decode_state(body: bytes) -> ClusterState:
     """
     record = _decoder.decode(body)
     state = ClusterState(record.cluster)
-    state.position, state.recorded_at = record.position, record.recorded_at
-    state.versions, state.changes = record.versions, record.changes
-    state.rejections, state.configs, state.reasons = record.rejections, record.configs, record.reasons
-    state.tally, state.group_reasons = record.tally, record.group_reasons
-    state.healing.healed, state.config_digest = record.healed, record.config_digest
-    state.moved_at, state.last_cycles = record.moved_at, record.last_cycles
+    context = state.context
+    context.position, context.recorded_at, context.last_cycles = record.position, record.recorded_at, record.last_cycles
+    state.versions, state.configs, state.config_digest = record.versions, record.configs, record.config_digest
+    state.rejections.by_node, state.rejections.changes = record.rejections, record.changes
+    state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
+    state.repairs.records, state.moved_at = record.repairs, record.moved_at
+    state.counters.restore(record.counters)
     state.early_releases.ended = record.ended
     state.misses.restore(record.open_misses, record.explained_misses)
-    state.queue_book = QueueBook.restored(record.queue_book)
+    state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for source in record.group_sources:
         state.group_table.source_seen(source)
     for item in record.priority_classes:
-        found = item.priority_class
-        state.group_table.priority_class(found.name, found.value)
+        state.group_table.priority_class(item.priority_class.name, item.priority_class.value)
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
-    state.surroundings.restore(
+    state.constraints.restore(
         namespaces=record.namespaces,
         claims=record.claims,
         volumes=record.volumes,
@@ -172,7 +173,7 @@ def decode_state(body: bytes) -> ClusterState:
         budgets=record.budgets,
     )
     for pod_class, identity, references in record.classes:
-        state.class_book.restore(pod_class, identity, references)
+        state.class_registry.restore(pod_class, identity, references)
     columns, zones = state.columns, state.columns.zones
     zones.reserve(rows=0, resources=record.zone_resources)
     for node in record.nodes:
@@ -184,9 +185,9 @@ def decode_state(body: bytes) -> ClusterState:
                 zones.published[row, zone, zones.resources[name]] = figure
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
-        state.restore_pod(entry)
+        state.restore(entry)
     state.group_table.changed.clear()
-    state.roster.restore(record.workloads)
+    state.workload_index.restore(record.workloads)
     return state
 
 

@@ -26,24 +26,24 @@ def waiting_reports(
         shard: whose cycle it is.
         placed: uids of the pods that the cycle places.
     """
-    found = []
+    left_waiting = []
     for uid in state.waiting:
         entry = state.pods[uid]
         if uid not in placed and entry.pod.scheduler_name == config.scheduler_name:
             waiting = _waiting_pod(state, entry)
             if waiting is not None:
-                found.append(waiting)
-    found.sort(key=lambda pod: pod.uid)
+                left_waiting.append(waiting)
+    left_waiting.sort(key=lambda pod: pod.uid)
     return [
-        PodsLeftWaiting(shard=shard, pods=tuple(found[first : first + _PODS_PER_EVENT]))
-        for first in range(0, len(found), _PODS_PER_EVENT)
+        PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
+        for first in range(0, len(left_waiting), _PODS_PER_EVENT)
     ]
 
 
 def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
     """Return what is to be recorded of a pod; None where that was recorded before."""
     key, alone, queue, priority = state.class_of(entry).key, False, "", 0
-    workload = state.roster.workloads.get(entry.group)
+    workload = state.workload_index.workloads.get(entry.group)
     if workload is not None and not workload.is_gang:
         alone, queue, priority = True, workload.group.queue, workload.group.priority
     before = entry.reported

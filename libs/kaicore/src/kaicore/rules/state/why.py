@@ -13,11 +13,12 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.numa.held import impossible_holding, most_held
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause
 from kaicore.rules.state.cycle_input import is_unobserved
-from kaicore.rules.state.healing import why_not
-from kaicore.rules.state.pod_entry import Agreement, PodEntry, Stage, compare
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.repairs import why_not
 
 _COMPARED = {
     Agreement.EXACT: "as predicted",
@@ -35,8 +36,8 @@ class StoryLine:
     text: str
 
 
-def tell(events: list[Event]) -> list[StoryLine]:
-    """Tell a pod's story from the events of its stream; facts that changed nothing worth telling are left out."""
+def story_of(events: list[Event]) -> list[StoryLine]:
+    """Return a pod's story, from the events of its stream; facts that changed nothing of interest are left out."""
     lines: list[StoryLine] = []
     before: Pod | None = None
     predicted: Placement | None = None
@@ -152,46 +153,48 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
         return []
     if entry.group_problem is not None:
         return [entry.group_problem]
-    workload = state.roster.workloads.get(entry.group)
+    workload = state.workload_index.workloads.get(entry.group)
     alone = None
     if workload is not None and not workload.is_gang:
         alone = SingleStartKind(workload.group.queue, workload.group.priority)
     return waiting_reasons(
-        state.group_reasons.get(entry.group, {}), state.reasons.get(state.class_of(entry).key, {}), alone=alone
+        state.reasons.by_group.get(entry.group, {}),
+        state.reasons.by_class.get(state.class_of(entry).key, {}),
+        alone=alone,
     )
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     """Say what is wrong with a pod, as of the log's last event."""
-    config, found = state.config(), []
-    if entry.healed_from:
-        found.append(f"stands for a pod that was evicted from {entry.healed_from}, and will not be evicted itself")
-    if entry.missed:
+    config, lines = state.config(), []
+    if entry.replaces_on:
+        lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
+    if entry.misaligned:
         own = state.classes[entry.class_key].numa_policy
-        found.append(f"its own NUMA policy ({own}) was missed: {entry.missed}")
+        lines.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
         reason = why_not(entry)
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:
             reason = reason or "its Job counts evictions as failures and bears no more"
         if not config.heal:
             reason = "healing is switched off"
-        due = state.healing.due_at(entry, config)
+        due = state.repairs.due_at(entry, config)
         if reason or due is None:
-            found.append(f"it stays where it is: {reason or 'it is not ours'}")
+            lines.append(f"it stays where it is: {reason or 'it is not ours'}")
         elif due > state.recorded_at:
-            found.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+            lines.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
         else:
-            found.append("it is to be placed anew as soon as another node would keep its policy")
+            lines.append("it is to be placed anew as soon as another node would keep its policy")
     unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
-    found += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.otherwise]
-    if entry.disbelieved:
-        found.append(f"its last observation is not believed: {entry.disbelieved}")
+    lines += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
+    if entry.implausible:
+        lines.append(f"its last observation is not believed: {entry.implausible}")
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
-        found.append(
+        lines.append(
             f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
         )
-    return found
+    return lines
 
 
 def miss_notes(uid: str, state: ClusterState) -> list[str]:

@@ -38,7 +38,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueObserved,
     QueuesReported,
 )
-from kaicore.rules.events.payloads.reasons import (
+from kaicore.rules.events.payloads.waiting import (
     AlonePending,
     ClassPending,
     GroupPending,

@@ -1,7 +1,7 @@
 """Records of the services themselves: cycles, configurations, watchers."""
 
 from kaicore.rules.events.payloads.base import Payload
-from kaicore.rules.events.payloads.reasons import ClassPending, GroupPending
+from kaicore.rules.events.payloads.waiting import ClassPending, GroupPending
 
 
 class CycleCompleted(Payload, frozen=True):

@@ -25,13 +25,13 @@ _LOOK_S = 10.0
 class Inquiry:
     """Answers from one log; one for a process, so that what was folded once is kept."""
 
-    def __init__(self, log: EventLog, *, told: Callable[[int, int], None] = lambda _, __: None) -> None:
+    def __init__(self, log: EventLog, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Args:
         log: whose clusters are asked about.
-        told: is told how far a state is folded for a question, and how far it will be, in positions.
+        progress: called with how far a state is folded for a question, and how far it will be, in positions.
         """
         self.log = log
-        self._told = told
+        self._progress = progress
         self._states: dict[str, KeptState] = {}
 
     @property
@@ -41,7 +41,7 @@ class Inquiry:
 
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
-        return self._states.setdefault(cluster, KeptState(self.log, cluster, told=self._told))
+        return self._states.setdefault(cluster, KeptState(self.log, cluster, progress=self._progress))
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""

@@ -18,7 +18,7 @@ _ONE_POD = "ReadWriteOncePod"
 _NOTHING = VolumeDemand()
 
 
-class VolumeBook:
+class VolumeRegistry:
     """Everything about volumes, at one position of a cluster's log."""
 
     def __init__(self, supply: VolumeSupply) -> None:
@@ -171,7 +171,7 @@ class VolumeBook:
         )
 
     def _kept_for(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """Return the volume that names a claim, if it would do: whoever binds claims binds it to that, wherever."""
+        """Return the volume that names a claim, if it would do: the claim is bound to that one, wherever it is."""
         for name in sorted(self._kept.get(claim.key, ())):
             volume = self.volumes[name]
             if (

@@ -1,0 +1,386 @@
+"""Everything that follows from the pods' entries, derived in one place.
+
+`PodIndexes.update` gets an entry as it was before an event and as it is after it, and brings every index up to date:
+classes, charges of nodes and zones, groups, workloads, waiting and nominated pods, queue usage. No other code does.
+`kaicore.rules.state.invariants` rebuilds the indexes from the entries and compares.
+"""
+
+import msgspec
+
+from kaicore.rules.engine.config import DAY_US
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.victims.moving import move_key
+from kaicore.rules.groups.queue_names import queue_of
+from kaicore.rules.groups.table import GroupTable
+from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.numa.own_policy import missed
+from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.state.class_registry import ClassRegistry
+from kaicore.rules.state.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.early_release import EarlyReleases
+from kaicore.rules.state.node_charges import NodeCharges
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.prediction_misses import PredictionMisses
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.state.queue_usage import QueueCharge, queue_charge
+from kaicore.rules.state.recorded_reasons import RecordedReasons
+from kaicore.rules.state.rejections import RejectionIndex
+from kaicore.rules.state.repairs import RepairLedger
+from kaicore.rules.state.resolve import zone_charge
+from kaicore.rules.state.transitions import FoldContext, Release
+from kaicore.rules.state.workload_index import WorkloadIndex
+
+_NO_CHARGE = ZoneCharge()
+
+
+class PodIndexes:
+    """The pods' entries, and the indexes that follow from them.
+
+    Attributes:
+        columns: nodes, and what is charged to them.
+        context: the event that is being folded.
+        revision: grows whenever something happened that can make the next cycle decide otherwise than the last.
+        pods: the entries by uid.
+        constraints: which selections select which pods, and the marks that charged pods leave on their nodes.
+        class_registry: classes with their numbers of pods.
+        charges: what pods hold of nodes and zones.
+        early_releases: what kubelets may have freed before the API server reported it.
+        misses: placements that were observed otherwise than predicted.
+        group_table: which pods belong together.
+        workload_index: groups with their pods, by where these stand.
+        queue_registry: queues, and what their pods use and wait for.
+        waiting: uids of pods that cycles decide on.
+        nominated: uids of waiting pods for which room is kept.
+        misaligned: uids of pods whose zones are not what their own NUMA policy asks for.
+        repairs: evictions of misaligned pods, and their replacements.
+        rejections: rejections by node and class.
+        moved_at: when pods were last decided to be moved to make room, by `move_key`: those of the last day, in
+            microseconds since the epoch.
+        reasons: why pods wait, as last recorded.
+        counters: counts over the whole log.
+    """
+
+    def __init__(self) -> None:
+        self.columns = NodeColumns()
+        self.context = FoldContext(self.columns)
+        self.pods: dict[str, PodEntry] = {}
+        self.constraints = ClusterConstraints(self.columns, self.pods)
+        self.class_registry = ClassRegistry(self.constraints)
+        self.charges = NodeCharges(self.columns, self.pods, self.class_registry.classes)
+        self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges)
+        self.counters = Counters()
+        self.misses = PredictionMisses(self.pods, self.early_releases, self.counters)
+        self.group_table = GroupTable()
+        self.workload_index = WorkloadIndex()
+        self.queue_registry = QueueRegistry()
+        self.waiting: set[str] = set()
+        self.nominated: set[str] = set()
+        self.misaligned: set[str] = set()
+        self.repairs = RepairLedger()
+        self.rejections = RejectionIndex()
+        self.moved_at: dict[str, int] = {}
+        self.reasons = RecordedReasons()
+        self.revision = 0
+
+    # One entry changed.
+
+    def update(self, before: PodEntry, after: PodEntry, *, release: Release | None) -> None:
+        """Bring all indexes up to date after an event changed an entry.
+
+        Args:
+            before: a copy of the entry as it was; of stage ABSENT for a pod that is new.
+            after: the entry.
+            release: how the pod let go of its node, if it did.
+        """
+        new = before.stage is Stage.ABSENT
+        seen = new or after.pod is not before.pod
+        held, holds = before.node if before.charged else "", after.node if after.charged else ""
+        # From placed to bound nothing moves: the pod is charged to its node already.
+        moved = held != holds or (before.stage is not after.stage and not holds)
+        left = before.leaving is not after.leaving
+        selected = False
+        if new:
+            self.pods[after.pod.uid] = after
+        if seen:
+            self._update_class(before, after)
+            selected = self.constraints.pod_seen(after.pod)
+        if held != holds:
+            self._move(after, held, holds, release)
+        elif holds:
+            self._update_charge(before, after)
+        if moved or left:
+            self.charges.set_releasing(after)
+        if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
+            self.repairs.update(before, after)
+        if moved or left or selected:
+            self.revision += self.constraints.remark(after) and bool(holds)
+        self._update_outcomes(before, after)
+        if after.stage is Stage.ABSENT:
+            self._forget(after)
+            return
+        if seen:
+            self._update_membership(after)
+        self._update_waiting(before, after, seen=seen)
+        if moved or seen or left:
+            self._update_workload(after)
+            self._update_queue_charge(before, after)
+
+    def _update_outcomes(self, before: PodEntry, after: PodEntry) -> None:
+        """Take in a kubelet's rejection, an eviction that was decided or failed, and zones that became known."""
+        if after.rejection is not before.rejection:
+            self.rejections.rejected(after)
+        if after.eviction is not before.eviction:
+            self._update_eviction(before, after)
+        # Pods may wait for just that: that zones become known, that a pod is observed, or that a pod stays.
+        self.revision += before.unrecorded and not after.unrecorded
+        if before.observed is None and after.observed is not None:
+            self.revision += bool(self.waiting)
+        self.revision += before.repairing and not after.repairing
+
+    def _update_class(self, before: PodEntry, after: PodEntry) -> None:
+        """A pod may change class while it waits: gates fall, tolerations are added. One with a node keeps its class."""
+        if before.stage is Stage.ABSENT:
+            after.class_key = self.class_registry.enter(after.pod)
+        elif before.stage is Stage.WAITING:
+            after.class_key = self.class_registry.enter(after.pod)
+            self._leave_class(before.class_key)
+        if after.class_key != before.class_key:
+            after.requests = self.class_registry.classes[after.class_key].requests
+
+    def _leave_class(self, key: str) -> None:
+        """Forget a class with its last pod, unless a kubelet is known to have rejected it."""
+        if self.class_registry.leave(key) and not self.rejections.has_class(key):
+            self.class_registry.forget(key)
+            self.reasons.forget_class(key)
+
+    def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None) -> None:
+        """Charge a pod to the node that it holds now, and not to the one that it held."""
+        if held:
+            self._release(entry, held, release)
+        if holds:
+            self._hold(entry)
+
+    def _update_charge(self, before: PodEntry, after: PodEntry) -> None:
+        """Charge a pod on its node with what is known of it now."""
+        if after.observed is not before.observed:
+            self._recharge(after)
+        elif before.pod is not after.pod and before.pod.phase == "Pending" != after.pod.phase and after.pod.has_init:
+            # Once its containers run, the memory of its init containers is free.
+            self.charges.recharge(after)
+
+    def _hold(self, entry: PodEntry) -> None:
+        """Charge a pod to its node."""
+        self.charges.hold(entry, at=self.context.position)
+        self._update_alignment(entry)
+        if entry.stage is Stage.PLACED:
+            if entry.zone_charge != _NO_CHARGE:
+                self.columns.zones.assume(self.columns.row(entry.node), entry.zone_charge)
+            ended = self.early_releases.ended.get(entry.node, ())
+            if any(one.ended_at > entry.decided_at for one in ended):
+                self._predict_again(entry.node)
+
+    def _recharge(self, entry: PodEntry) -> None:
+        """Charge a pod with what was observed of it."""
+        entry.alternatives = ()
+        self.charges.predict_init_remains(entry)
+        self._update_alignment(entry)
+        if self.charges.recharge(entry):
+            self._predict_again(entry.node)
+            self.node_changed(entry.node)
+        self.misses.explain_on(entry.node)
+
+    def _release(self, entry: PodEntry, node: str, release: Release | None) -> None:
+        """Take what a pod holds off a node."""
+        if release is Release.ENDED:
+            self.early_releases.note(entry, node, at=self.context.position, now=self.context.recorded_at)
+        self.charges.release(entry, node)
+        entry.misaligned = ""
+        self.misaligned.discard(entry.pod.uid)
+        if release is Release.ENDED:
+            self._predict_again(node)
+            self.misses.explain_on(node)
+        if release is not Release.REJECTED:
+            self.node_changed(node)
+
+    def _predict_again(self, node: str) -> None:
+        """The log has something new about a node: check again what was decided before on its account.
+
+        Only where there are exporters: without observations no doubt would ever end.
+        """
+        if self.counters.reported:
+            self.early_releases.predict_again(node, at=self.context.position, now=self.context.recorded_at)
+
+    def _update_alignment(self, entry: PodEntry) -> None:
+        """Note whether a pod has the zones that its own NUMA policy asks for."""
+        pod_class, row = self.class_registry.classes[entry.class_key], self.columns.row(entry.node)
+        topology = self.columns.topologies[row]
+        text = ""
+        if pod_class.numa_policy is not None and entry.observed is not None and topology is not None:
+            text = missed(
+                self.columns.zones,
+                row,
+                zone_names=tuple(zone.name for zone in topology.zones),
+                request=pod_class.aligned,
+                own=pod_class.numa_policy,
+                observed=entry.observed,
+            )
+        if text and not entry.misaligned:
+            entry.misaligned_at = self.context.recorded_at
+            self.counters.missed += 1
+            self.revision += 1
+        entry.misaligned = text
+        _set(self.misaligned, entry.pod.uid, member=bool(text))
+
+    def _update_membership(self, entry: PodEntry) -> None:
+        place = self.group_table.pod_seen(entry.pod)
+        entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
+
+    def _update_waiting(self, before: PodEntry, after: PodEntry, *, seen: bool) -> None:
+        waiting = after.waiting
+        if waiting or before.waiting:
+            _set(self.waiting, after.pod.uid, member=waiting)
+            self.revision += waiting and (seen or not before.waiting)
+        if after.nomination is not before.nomination:
+            _set(self.nominated, after.pod.uid, member=after.nomination is not None)
+            self._charge_nomination(after)
+            self.revision += after.stage is not Stage.PLACED
+
+    def _charge_nomination(self, entry: PodEntry) -> None:
+        """Work out what a nominated pod would hold of its node's zones; of another scheduler's nomination, nothing."""
+        nomination = entry.nomination
+        if nomination is None or nomination.foreign:
+            return
+        charge = zone_charge(
+            self.columns.zones,
+            self.columns.topologies[self.columns.row(nomination.node)],
+            pod=entry.pod,
+            predicted=nomination.placement,
+            observed=None,
+        )
+        entry.nomination = msgspec.structs.replace(nomination, charge=charge or _NO_CHARGE)
+
+    def _update_eviction(self, before: PodEntry, after: PodEntry) -> None:
+        now = self.context.recorded_at
+        if after.eviction is None:
+            self.revision += 1
+            return
+        self.workload_index.evicted(after, at=now)
+        if after.eviction.reason == EvictionReason.CONSOLIDATED:
+            for key in [key for key, at in self.moved_at.items() if now - at >= DAY_US]:
+                del self.moved_at[key]
+            self.moved_at[move_key(after.group, after.pod)] = now
+
+    def _update_workload(self, entry: PodEntry) -> None:
+        """Put a pod where it now stands in its group."""
+        group = self.group_table.groups.get(entry.group)
+        if group is None:
+            self.workload_index.forget(entry, at=self.context.recorded_at)
+        else:
+            waiting = entry.waiting and not entry.group_problem
+            self.workload_index.seat(entry, group, waiting=waiting, at=self.context.recorded_at)
+
+    def _update_queue_charge(self, before: PodEntry, after: PodEntry) -> None:
+        """Count a pod in the usage of the queue that pays for it now."""
+        charge = self.queue_charge_of(after)
+        if after.requests is before.requests and (charge is before.queue_charge or charge == before.queue_charge):
+            return
+        now = self.context.recorded_at
+        if before.queue_charge is not None:
+            self.queue_registry.charge(before.queue_charge, before.requests, sign=-1, at_us=now)
+        after.queue_charge = charge
+        if charge is not None:
+            self.queue_registry.charge(charge, after.requests, at_us=now)
+
+    def queue_charge_of(self, entry: PodEntry) -> QueueCharge | None:
+        """Return as what a pod counts in its queue's usage; None while it neither runs nor can start."""
+        pod = entry.pod
+        running = entry.charged and not entry.releasing
+        if not running and (not entry.waiting or pod.scheduling_gates):
+            return None
+        group = self.group_table.groups.get(entry.group)
+        preemptible = group is None or group.preemptible
+        return queue_charge(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
+
+    def queue_of(self, entry: PodEntry) -> tuple[str, str]:
+        """Return the queue that a pod names, or else an empty name and its namespace."""
+        group = self.group_table.groups.get(entry.group)
+        queue = queue_of(entry.pod) if group is None else group.queue
+        return queue, "" if queue else entry.pod.namespace
+
+    def _forget(self, entry: PodEntry) -> None:
+        """Take a deleted pod out of all indexes; it holds nothing any more."""
+        uid, now = entry.pod.uid, self.context.recorded_at
+        if entry.queue_charge is not None:
+            self.queue_registry.charge(entry.queue_charge, entry.requests, sign=-1, at_us=now)
+        del self.pods[uid]
+        self.constraints.pod_gone(entry.pod)
+        self._leave_class(entry.class_key)
+        self.group_table.pod_gone(uid)
+        self.waiting.discard(uid)
+        self.nominated.discard(uid)
+        self.workload_index.forget(entry, at=now)
+        if entry.group not in self.workload_index.workloads:
+            self.reasons.forget_group(entry.group)
+
+    # Something around the pods changed.
+
+    def node_changed(self, node: str) -> None:
+        """Something of a node changed that may change its kubelet's mind."""
+        self.rejections.node_changed(node)
+        self.revision += 1
+
+    def set_topology(self, node: str, topology: NodeTopology | None) -> None:
+        """Give a node other zones, or none; what its pods hold, and what is kept for others, follows."""
+        self.charges.set_topology(node, topology)
+        for entry in self.charges.held_on(node):
+            self._update_alignment(entry)
+        for uid in self.nominated:
+            entry = self.pods[uid]
+            if entry.nomination is not None and entry.nomination.node == node:
+                self._charge_nomination(entry)
+        self.node_changed(node)
+
+    def regroup(self, uids: tuple[str, ...]) -> None:
+        """Pods belong to other groups now."""
+        for uid in uids:
+            entry = self.pods[uid]
+            self._update_membership(entry)
+            self._update_queue_charge(entry, entry)
+            self._update_workload(entry)
+            self.revision += entry.waiting
+
+    def groups_changed(self) -> None:
+        """Groups are new, have changed or are gone: another queue may pay for their pods, and some may start now."""
+        for key in sorted(self.group_table.changed):
+            pods = self.group_table.pods_of(key)
+            self.revision += not self.waiting.isdisjoint(pods)
+            group = self.group_table.groups.get(key)
+            seated = group is not None and self.workload_index.regroup(group, at=self.context.recorded_at)
+            for uid in sorted(pods & self.pods.keys()):
+                entry = self.pods[uid]
+                self._update_queue_charge(entry, entry)
+                if not seated:
+                    self._update_workload(entry)
+        self.group_table.changed.clear()
+
+    def restore(self, entry: PodEntry) -> None:
+        """Put a pod back as a snapshot has it; its node and its class are there already."""
+        self.pods[entry.pod.uid] = entry
+        self.constraints.pod_seen(entry.pod)
+        if entry.charged:
+            self.charges.restore(entry)
+            self.constraints.remark(entry)
+        _set(self.misaligned, entry.pod.uid, member=bool(entry.misaligned))
+        _set(self.nominated, entry.pod.uid, member=entry.nomination is not None)
+        _set(self.waiting, entry.pod.uid, member=entry.waiting)
+        self._update_membership(entry)
+        self._update_workload(entry)
+
+
+def _set(uids: set[str], uid: str, *, member: bool) -> None:
+    if member:
+        uids.add(uid)
+    else:
+        uids.discard(uid)

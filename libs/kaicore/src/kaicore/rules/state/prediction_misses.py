@@ -1,0 +1,139 @@
+"""Why placements were observed otherwise than predicted. Some causes are known only seconds later.
+
+A kubelet may be ahead of the API server: that shows when the API server reports the end of the pods whose zones the
+kubelet had freed. A report may show half of an admission: that shows when the whole is reported. So a miss stays open
+for a while, and is counted under one cause in the end.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kaicore.rules.events.payloads import PredictionMissed
+from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.early_release import EarlyReleases
+from kaicore.rules.state.pod_entry import PodEntry
+
+#: How long a miss may be explained by what is told after it, microseconds.
+OPEN_US = 5_000_000
+
+#: Explanations that are kept, for pods that are gone as well.
+_MOST_KEPT = 1000
+
+
+class OpenMiss(msgspec.Struct, frozen=True):
+    """A miss whose cause is not known for certain yet.
+
+    Attributes:
+        policy, cause: as recorded.
+        at: position of its event.
+        recorded_at: when that was, microseconds since the epoch.
+    """
+
+    uid: str
+    node: str
+    policy: str
+    cause: str
+    at: int
+    recorded_at: int
+
+
+class ExplainedMiss(msgspec.Struct, frozen=True):
+    """A miss and its cause.
+
+    Attributes:
+        at: position of its event.
+        charged_at: as the pod's entry has it, 0 where that was gone.
+        released: pods that the kubelet had released before the API server reported their end.
+    """
+
+    uid: str
+    node: str
+    cause: str
+    at: int
+    charged_at: int = 0
+    released: tuple[str, ...] = ()
+
+
+class PredictionMisses:
+    """Open misses, and the last explained ones, by uid of the pod."""
+
+    def __init__(self, pods: Mapping[str, PodEntry], early_releases: EarlyReleases, counters: Counters) -> None:
+        """Args:
+        pods: of the state, by uid.
+        early_releases: of the state.
+        counters: where explained misses are counted.
+        """
+        self.open: dict[str, OpenMiss] = {}
+        self.explained: dict[str, ExplainedMiss] = {}
+        self._pods = pods
+        self._early_releases = early_releases
+        self._counters = counters
+
+    def take(self, missed: PredictionMissed, *, at: int, now: int) -> None:
+        """Take in a miss. A rejection explains itself; an observation is explained as soon as the log has the reason.
+
+        Args:
+            missed: the miss; what the pod really holds has an event of its own.
+            at: position of its event.
+            now: when that was recorded, microseconds since the epoch.
+        """
+        if missed.observed is None:
+            self._counters.missed_on(missed.node, missed.policy, missed.cause)
+            return
+        self.open[missed.uid] = OpenMiss(missed.uid, missed.node, missed.policy, missed.cause, at, now)
+        self.explain_on(missed.node)
+
+    def explain_on(self, node: str) -> None:
+        """Find out why placements on a node are not as predicted, by what the log has had since."""
+        if not self.open:
+            return
+        misses = sorted(
+            (miss for miss in self.open.values() if miss.node == node), key=lambda miss: (miss.at, miss.uid)
+        )
+        for miss in misses:
+            entry = self._pods.get(miss.uid)
+            if entry is None or not entry.charged or entry.observed is None:
+                continue
+            if entry.predicted is not None and not contradiction(entry.predicted, entry.observed):
+                self._close(miss, MissCause.HALF_READ)
+                continue
+            released = self._early_releases.explain(entry)
+            if released == ():
+                # The others are elsewhere than predicted: for the same reason, if theirs is known.
+                others = self._before(entry)
+                early = [other for other in others if other.cause == MissCause.RELEASED_EARLIER]
+                released = early[-1].released if early else ()
+            if released:
+                self._close(miss, MissCause.RELEASED_EARLIER, released)
+            elif self._early_releases.is_by_age(entry):
+                self._close(miss, MissCause.OLDEST_FIRST)
+
+    def expire(self, now: int) -> None:
+        """Close the open misses that nothing will explain any more, with the cause that was recorded."""
+        for miss in [miss for miss in self.open.values() if miss.recorded_at + OPEN_US <= now]:
+            self._close(miss, miss.cause)
+
+    def restore(self, open_: Iterable[OpenMiss], explained: Iterable[ExplainedMiss]) -> None:
+        """Put back what a snapshot has."""
+        self.open = {miss.uid: miss for miss in open_}
+        self.explained = {miss.uid: miss for miss in explained}
+
+    def _close(self, miss: OpenMiss, cause: str, released: tuple[str, ...] = ()) -> None:
+        entry = self._pods.get(miss.uid)
+        charged_at = entry.charged_at if entry is not None and entry.charged else 0
+        del self.open[miss.uid]
+        self.explained.pop(miss.uid, None)
+        self.explained[miss.uid] = ExplainedMiss(miss.uid, miss.node, cause, miss.at, charged_at, released)
+        if len(self.explained) > _MOST_KEPT:
+            del self.explained[next(iter(self.explained))]
+        self._counters.missed_on(miss.node, miss.policy, cause)
+
+    def _before(self, entry: PodEntry) -> list[ExplainedMiss]:
+        """Return the explained misses of pods that came to a node before another, known after that was decided on."""
+        return [
+            miss
+            for miss in self.explained.values()
+            if miss.node == entry.node and 0 < miss.charged_at < entry.charged_at and miss.at > entry.decided_at
+        ]

@@ -1,0 +1,183 @@
+"""The queues of a cluster, and what their pods use.
+
+Usage is counted under the queue name that pods have, also while no such queue exists. Which queue of the hierarchy a
+name means is looked up when a cycle asks.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand, flavor_demand
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.events.payloads import QueueFigures, QueuesReported
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.queue import Queue, ResourceFlavor
+from kaicore.rules.queues.config import HOUR_US
+from kaicore.rules.queues.tree import QueueTree
+from kaicore.rules.queues.usage import UsageReader
+from kaicore.rules.state.queue_usage import QueueCharge, QueueUsage, UsageKey, UsageRecord, add_amounts
+
+#: How many demands of flavors are remembered, by queue and class.
+_MOST_DEMANDS = 1 << 14
+
+
+class QueueRegistryRecord(msgspec.Struct):
+    """The whole registry, for snapshots."""
+
+    queues: list[Queue]
+    flavors: list[ResourceFlavor]
+    usages: list[UsageRecord]
+    reported: dict[str, QueueFigures]
+    reported_at: int
+    since: int
+    forgotten_at: int
+
+
+class QueueRegistry:
+    """The queues of a cluster and the usage of their pods.
+
+    Attributes:
+        queues: by name.
+        flavors: by name.
+        usages: by key.
+        reported: what was last reported of each queue.
+        reported_at: when, by the cycle's clock; microseconds since the epoch.
+        since: when usage began to be counted, microseconds since the epoch.
+        reader: weighs histories.
+        revision: grows with whatever may change what is to be reported.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.usages: dict[UsageKey, QueueUsage] = {}
+        self.reported: dict[str, QueueFigures] = {}
+        self.reported_at = 0
+        self.since = 0
+        self.revision = 0
+        self.reader: UsageReader[UsageKey] = UsageReader()
+        self._forgotten_at = 0
+        self._tree: QueueTree | None = None
+        self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
+
+    @property
+    def tree(self) -> QueueTree:
+        """The hierarchy as it is now."""
+        if self._tree is None:
+            self._tree = QueueTree(self.queues)
+        return self._tree
+
+    def flavor_demand(self, queue: str, namespace: str, pod_class: PodClass) -> FlavorDemand:
+        """Return where the flavors of a queue let pods of a class go.
+
+        Args:
+            queue: as the pods name it; empty for pods that name none.
+            namespace: the pods', if they name none.
+            pod_class: their class.
+        """
+        key = (queue, namespace, pod_class.key)
+        demand = self._demands.get(key)
+        if demand is None:
+            number = self.tree.find(queue, namespace=namespace)
+            demand = ANY_FLAVOR
+            if number is not None:
+                demand = flavor_demand(
+                    self.tree.queues[number],
+                    self.flavors,
+                    requests=pod_class.requests,
+                    tolerations=pod_class.tolerations,
+                )
+            if len(self._demands) >= _MOST_DEMANDS:
+                self._demands.clear()
+            self._demands[key] = demand
+        return demand
+
+    def _hierarchy_changed(self) -> None:
+        self.revision += 1
+        self._tree = None
+        self._demands.clear()
+
+    def queue_seen(self, queue: Queue) -> None:
+        """Take in a queue that is new or has changed."""
+        self.queues[queue.name] = queue
+        self._hierarchy_changed()
+
+    def queue_gone(self, name: str, uid: str) -> None:
+        """Take in that a queue is gone, unless another one of its name is there."""
+        if name in self.queues and self.queues[name].uid == uid:
+            del self.queues[name]
+            self.reported.pop(name, None)
+            self._hierarchy_changed()
+
+    def flavor_seen(self, flavor: ResourceFlavor) -> None:
+        """Take in a ResourceFlavor that is new or has changed."""
+        self.flavors[flavor.name] = flavor
+        self._hierarchy_changed()
+
+    def flavor_gone(self, name: str, uid: str) -> None:
+        """Take in that a ResourceFlavor is gone, unless another one of its name is there."""
+        if name in self.flavors and self.flavors[name].uid == uid:
+            del self.flavors[name]
+            self._hierarchy_changed()
+
+    def report_recorded(self, report: QueuesReported) -> None:
+        """Take over what a cycle reported of queues."""
+        self.reported_at = report.now
+        self.reported.update((item.queue, item) for item in report.queues if item.queue in self.queues)
+
+    def charge(self, charge: QueueCharge, amounts: Amounts, *, sign: int = 1, at_us: int) -> None:
+        """Count a pod's amounts, or take them off again with `sign=-1`; `at_us` in microseconds since the epoch."""
+        self._forget_old_usage(at_us)
+        self.revision += 1
+        usage = self.usages.get(charge.key)
+        if usage is None:
+            usage = self.usages[charge.key] = QueueUsage()
+        usage.count(charge, amounts, sign=sign, at_us=at_us)
+        if usage.empty:
+            del self.usages[charge.key]
+
+    def of_scheduler(self, name: str) -> Iterator[tuple[UsageKey, QueueUsage]]:
+        """Return the usage of a scheduler's pods, in order of the keys."""
+        return ((key, self.usages[key]) for key in sorted(self.usages) if key.scheduler == name)
+
+    def used_by_others(self, scheduler: str) -> Amounts:
+        """Return what the pods of all other schedulers hold."""
+        held: Amounts = {}
+        for key, usage in self.usages.items():
+            if key.scheduler != scheduler:
+                add_amounts(held, usage.used, 1)
+        return held
+
+    def record(self) -> QueueRegistryRecord:
+        """Return the registry as plain data; equal registries give equal data."""
+        return QueueRegistryRecord(
+            queues=[self.queues[name] for name in sorted(self.queues)],
+            flavors=[self.flavors[name] for name in sorted(self.flavors)],
+            usages=[self.usages[key].record(key) for key in sorted(self.usages)],
+            reported=self.reported,
+            reported_at=self.reported_at,
+            since=self.since,
+            forgotten_at=self._forgotten_at,
+        )
+
+    @classmethod
+    def restored(cls, record: QueueRegistryRecord) -> "QueueRegistry":
+        """Return the registry of a record."""
+        registry = cls()
+        registry.queues = {queue.name: queue for queue in record.queues}
+        registry.flavors = {flavor.name: flavor for flavor in record.flavors}
+        registry.usages = {usage.key: usage.restored() for usage in record.usages}
+        registry.reported, registry.reported_at = record.reported, record.reported_at
+        registry.since, registry._forgotten_at = record.since, record.forgotten_at
+        return registry
+
+    def _forget_old_usage(self, at_us: int) -> None:
+        """Once an hour, forget what is too long ago for any window."""
+        hour = at_us // HOUR_US
+        self.since = self.since or at_us
+        if hour == self._forgotten_at:
+            return
+        self._forgotten_at = hour
+        for key in [key for key, usage in self.usages.items() if usage.forget(hour)]:
+            del self.usages[key]

@@ -1,0 +1,40 @@
+"""Why pods wait, as cycles last recorded it: once per class, and once per group."""
+
+from kaicore.rules.engine.placement.pod_class import base_key
+from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending
+from kaicore.rules.state.workload_index import WorkloadIndex
+
+
+class RecordedReasons:
+    """The reasons last recorded, each by shard.
+
+    Attributes:
+        by_class: by the class's key, variants included.
+        by_group: by the group's key.
+    """
+
+    def __init__(self) -> None:
+        self.by_class: dict[str, dict[str, ClassPending]] = {}
+        self.by_group: dict[str, dict[str, GroupPending]] = {}
+
+    def take(self, cycle: CycleCompleted, workloads: WorkloadIndex) -> None:
+        """Take over what a cycle recorded."""
+        for group in cycle.groups:
+            if not group.pods:
+                by_shard = self.by_group.get(group.group, {})
+                by_shard.pop(cycle.shard, None)
+                if not by_shard:
+                    self.by_group.pop(group.group, None)
+            elif group.group in workloads.workloads:
+                self.by_group.setdefault(group.group, {})[cycle.shard] = group
+        for pending in cycle.pending:
+            self.by_class.setdefault(pending.pod_class, {})[cycle.shard] = pending
+
+    def forget_class(self, class_key: str) -> None:
+        """Forget the reasons of a class that has no pods any more, and those of its variants."""
+        for key in [key for key in self.by_class if base_key(key) == class_key]:
+            del self.by_class[key]
+
+    def forget_group(self, key: str) -> None:
+        """Forget the reasons of a group that has no pods any more."""
+        self.by_group.pop(key, None)
