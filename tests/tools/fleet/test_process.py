@@ -72,8 +72,8 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
     async for raw in process.stderr:
         line = raw.decode()
         log.append(line)
-        if found := re.search(r"health server listening.*?(\d+)\)|, (\d+)\)\".*health server", line):
-            port = int(found[1] or found[2])
+        if found := re.search(r'"address": "[0-9.]+:(\d+)"', line):
+            port = int(found[1])
         if "all nodes have joined" in line:
             break
     else:
@@ -168,7 +168,7 @@ async def test_control_is_for_those_whom_the_api_server_lets(
                 assert status == 200 or _error(said)
         assert json.loads((await fleet.get("/simulator/nodes/node-0"))[1])["kubelet"] == "running"
         status, text = await fleet.get("/nowhere")
-        assert (status, _error(text)) == (404, "404: Not Found")
+        assert (status, _error(text)) == (404, "Not Found")
 
 
 async def _token(cluster: Cluster, name: str) -> dict[str, str]:
@@ -217,7 +217,7 @@ async def test_settings_that_cannot_work_are_said_in_one_line(tmp_path: Path) ->
         run("--data-dir", str(tmp_path), "--kubeconfig", str(tmp_path / "nope")),
     )
     assert results[0][0] == 2
-    assert "data_dir: Field required" in results[0][1]
+    assert "--data-dir or $KAI_DATA_DIR: is required" in results[0][1]
     assert results[1][0] == 2
     assert "profile nope: neither one of" in results[1][1]
     assert results[2][0] == 2

@@ -12,10 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import docs_hooks  # noqa: E402
 
 #: Names that two classes have, and why they may.
-SHARED = {
-    "Kind": "the engine's gets a name of its own with the reasons' package",
-    "PodAffinity": "a reason's class is named as its code, which is that of the pod's field",
-}
+SHARED: dict[str, str] = {}
 
 _NOUN = re.compile(r"^\| ([a-z][a-z ]*) \| ", re.MULTILINE)
 NOUNS = _NOUN.findall(

@@ -55,7 +55,9 @@ def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone(
     node, unobserved, late = beside_an_unobserved_pod()
     assert not node.is_placed(late)
     assert node.reasons(late) == ["NotObservedYet"]
-    (told,) = [reason for item in node.state.reasons.by_class.values() for one in item.values() for reason in one.reasons]
+    (told,) = [
+        reason for item in node.state.reasons.by_class.values() for one in item.values() for reason in one.reasons
+    ]
     assert "just starting or ending" in str(told)
     stirred = node.state.revision
     node.observe(unobserved, "node-1")

@@ -11,15 +11,16 @@ POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wron
 They take a bearer token that may do so (`control_access`); what is wrong is said as `{"error": "…"}`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
-from kaicore.runtime.service.error_body import error_body
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from starlette.routing import BaseRoute, Route
 
 from kai_fleet.control_access import ControlRefused, check_access
 from kai_fleet.fleet import Fleet
@@ -63,56 +64,48 @@ _CONTROL = "/simulator/"
 _BodyT = TypeVar("_BodyT", bound=_Body)
 
 
-def control_app(current: Callable[[], Fleet | None], routes: Iterable[web.RouteDef]) -> web.Application:
+def control_app(current: Callable[[], Fleet | None]) -> FastAPI:
     """Return the application with the control endpoints.
 
-    Args:
-        current: returns the fleet once it has joined.
-        routes: others, that everyone may use.
+    Args: current: returns the fleet once it has joined.
     """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    add_error_handlers(app)
+    app.router.routes += _control_routes(lambda: _joined(current))
 
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            if request.path.startswith(_CONTROL):
+    @app.middleware("http")
+    async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+        if request.url.path.startswith(_CONTROL):
+            try:
                 await _check_access(_joined(current), request)
-            return await handler(request)
-        except web.HTTPException as error:
-            headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
-            body = error_body(error.text or error.reason)
-            return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
+            except HTTPException as error:
+                return error_response(error.status_code, error.detail, error.headers)
+        return await call(request)
 
-    app = web.Application(middlewares=[guarded])
-    app.add_routes([*routes, *_control_routes(lambda: _joined(current))])
     return app
 
 
 def _joined(current: Callable[[], Fleet | None]) -> Fleet:
     fleet = current()
     if fleet is None:
-        raise web.HTTPServiceUnavailable(text="the fleet has not joined yet")
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the fleet has not joined yet")
     return fleet
 
 
-async def _check_access(fleet: Fleet, request: web.Request) -> None:
+async def _check_access(fleet: Fleet, request: Request) -> None:
+    authorization = request.headers.get("Authorization", "")
     try:
-        authorization = request.headers.get("Authorization", "")
-        await check_access(fleet.client, authorization, method=request.method, path=request.path)
+        await check_access(fleet.client, authorization, method=request.method, path=request.url.path)
     except ControlRefused as refused:
-        match refused.status:
-            case HTTPStatus.UNAUTHORIZED:
-                raise web.HTTPUnauthorized(text=str(refused), headers={"WWW-Authenticate": "Bearer"}) from refused
-            case HTTPStatus.FORBIDDEN:
-                raise web.HTTPForbidden(text=str(refused)) from refused
-            case _:
-                raise web.HTTPServiceUnavailable(text=str(refused)) from refused
+        headers = {"WWW-Authenticate": "Bearer"} if refused.status is HTTPStatus.UNAUTHORIZED else None
+        raise HTTPException(refused.status, str(refused), headers) from refused
 
 
-def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long: one small handler for each route
-    async def list_nodes(_: web.Request) -> web.Response:
-        return web.json_response([_summary(node) for node in joined().nodes.values()])
+def _control_routes(joined: Callable[[], Fleet]) -> list[BaseRoute]:  # long: one small handler for each route
+    async def list_nodes(_: Request) -> Response:
+        return JSONResponse([_summary(node) for node in joined().nodes.values()])
 
-    async def show_node(request: web.Request) -> web.Response:
+    async def show_node(request: Request) -> Response:
         node = _node(joined(), request)
         kubelet = node.agent.kubelet
         pods = {
@@ -133,39 +126,39 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long:
             for pod in kubelet.pods.values()
             if pod.uid in node.agent.pods
         }
-        return web.json_response({**_summary(node), "holding": pods, "available": available(kubelet)})
+        return JSONResponse({**_summary(node), "holding": pods, "available": available(kubelet)})
 
-    async def kubelet(request: web.Request) -> web.Response:
+    async def kubelet(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _Kubelet)
         if body.running and node.down:
             joined().start_kubelet(node.spec.name)
         elif not body.running:
             joined().stop_kubelet(node.spec.name)
-        return web.json_response(_summary(node))
+        return JSONResponse(_summary(node))
 
-    async def heartbeats(request: web.Request) -> web.Response:
+    async def heartbeats(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _Heartbeats)
         node.silent = body.silent
-        return web.json_response(_summary(node))
+        return JSONResponse(_summary(node))
 
-    async def devices(request: web.Request) -> web.Response:
+    async def devices(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _Device)
         try:
             joined().set_device_health(node.spec.name, body.resource, body.id, healthy=body.healthy)
         except KeyError as error:
-            raise web.HTTPNotFound(text=f"no such device: {error}") from error
-        return web.json_response(_summary(node))
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no such device: {error}") from error
+        return JSONResponse(_summary(node))
 
-    async def lag(request: web.Request) -> web.Response:
+    async def lag(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _Lag)
         current = node.agent.lag
         current.status_s = current.status_s if body.status_seconds is None else body.status_seconds
         current.sync_s = current.sync_s if body.sync_seconds is None else body.sync_seconds
         if body.podresources_seconds is not None:
             current.podresources_s = body.podresources_seconds
-        return web.json_response(_summary(node))
+        return JSONResponse(_summary(node))
 
-    async def publisher(request: web.Request) -> web.Response:
+    async def publisher(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _PublisherFaults)
         faults = node.publisher.faults
         faults.lag_s = faults.lag_s if body.lag_seconds is None else body.lag_seconds
@@ -173,9 +166,9 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long:
         if body.wrong_fingerprint is not None:
             faults.wrong_fingerprint = body.wrong_fingerprint
             node.publisher.changed()
-        return web.json_response(_summary(node))
+        return JSONResponse(_summary(node))
 
-    posts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+    posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "kubelet": kubelet,
         "heartbeats": heartbeats,
         "devices": devices,
@@ -183,9 +176,9 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[web.RouteDef]:  # long:
         "publisher": publisher,
     }
     return [
-        web.get("/simulator/nodes", list_nodes),
-        web.get("/simulator/nodes/{node}", show_node),
-        *(web.post(f"/simulator/nodes/{{node}}/{name}", handler) for name, handler in posts.items()),
+        Route("/simulator/nodes", list_nodes),
+        Route("/simulator/nodes/{node}", show_node),
+        *(Route(f"/simulator/nodes/{{node}}/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
     ]
 
 
@@ -202,18 +195,18 @@ def _summary(node: NodeRuntime) -> dict[str, Any]:
     }
 
 
-def _node(fleet: Fleet, request: web.Request) -> NodeRuntime:
-    name = request.match_info["node"]
+def _node(fleet: Fleet, request: Request) -> NodeRuntime:
+    name = request.path_params["node"]
     if name not in fleet.nodes:
-        raise web.HTTPNotFound(text=f"no such node: {name}")
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"no such node: {name}")
     return fleet.nodes[name]
 
 
-async def _read(request: web.Request, model: type[_BodyT]) -> _BodyT:
+async def _read(request: Request, model: type[_BodyT]) -> _BodyT:
     try:
-        return model.model_validate_json(await request.read())
+        return model.model_validate_json(await request.body())
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors(include_url=False)
         )
-        raise web.HTTPBadRequest(text=problems) from error
+        raise HTTPException(HTTPStatus.BAD_REQUEST, problems) from error

@@ -1,14 +1,14 @@
 """`kai-fleet`: join a fleet of simulated kubelets to an API server."""
 
+import asyncio
 import gc
 import sys
 from pathlib import Path
 
-from aiohttp import web
 from kaicore.kube.access import configured_access
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
-from kaicore.runtime.service.health import health_routes
-from kaicore.runtime.service.http_server import listening_socket
+from kaicore.runtime.service.health import with_health
+from kaicore.runtime.service.http_server import HttpServer
 from prometheus_client import REGISTRY
 from pydantic import Field
 
@@ -53,12 +53,12 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
             context.health.met("checkpoints")
 
     gc.set_threshold(*_GC_THRESHOLDS)
-    app = control_app(lambda: joined, health_routes(context.health))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    app = with_health(context.health, app=control_app(lambda: joined))
+    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
+    ended = asyncio.Event()
+    serving = asyncio.ensure_future(server.run(ended))
+    context.log.info("health server listening", address=server.address)
     try:
-        await web.SockSite(runner, listening_socket(settings.http_host, settings.http_port, settings.http_fd)).start()
-        context.log.info("health server listening", address=str(runner.addresses[0]))
         async with running_fleet(
             specs,
             source,
@@ -76,7 +76,8 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
             context.log.info("all nodes have joined", nodes=len(fleet.nodes))
             await context.stopping.wait()
     finally:
-        await runner.cleanup()
+        ended.set()
+        await serving
 
 
 def main() -> None:

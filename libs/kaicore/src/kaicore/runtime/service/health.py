@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -108,16 +107,3 @@ async def _not_yet(_: MutableMapping[str, Any], __: _Receive, send: _Send) -> No
     ]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def health_routes(health: Health, registry: CollectorRegistry = REGISTRY) -> list[web.RouteDef]:
-    """Return the three routes, for a service that has an aiohttp application."""
-
-    def route(path: str, give: Callable[[], _Answer]) -> web.RouteDef:
-        async def handle(_: web.Request) -> web.Response:
-            status, body, content_type = give()
-            return web.Response(body=body, status=status, headers={"Content-Type": content_type})
-
-        return web.get(path, handle)
-
-    return [route(path, give) for path, give in _answers(health, registry).items()]
