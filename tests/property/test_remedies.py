@@ -68,8 +68,10 @@ def check(cluster: Workloads) -> None:
             starting = {member.pod.uid for _, step in steps for member in step.members}
             # Whom it starts together with, but who does not need it, may start before it, and where it would have been.
             may_start = {turn.workload.group.key for turn, _ in steps}
-            decisions = changed(cluster, starting, remedy).cycle().decisions
-            assert any(decision.group in may_start for decision in decisions), (key, str(remedy))
+            then = changed(cluster, starting, remedy)
+            group_of = {uid: entry.group for uid, entry in then.state.pods.items()}
+            placements = then.cycle().placements
+            assert any(group_of[placed.uid] in may_start for placed in placements), (key, str(remedy))
 
 
 @settings(max_examples=100, deadline=None)
