@@ -33,6 +33,7 @@ check: $(INSTALLED)  ## format, lint, types, import rules, dead code
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture
 	@$(BIN)/python scripts/check_circles.py
+	@$(BIN)/python scripts/check_sizes.py
 
 docs: $(INSTALLED)  ## the documentation as a site in site/, read without a server or a network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

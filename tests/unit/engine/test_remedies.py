@@ -5,17 +5,16 @@ from collections.abc import Callable
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
-from kaicore.rules.engine.explain.smaller_pods import Sizes, with_at_most
 from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.pod import ContainerKind, Owner, Pod, QosClass
+from kaicore.rules.model.pod import Owner, QosClass
 from kaicore.rules.model.pod_rules import PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.cycle_input import cycle_input
 
-from tests.factory import GI, GPU, amounts, container, pod
+from tests.factory import GI, amounts, container, pod
 from tests.hierarchy import queue
 from tests.unit.engine.test_queues_in_cycles import cluster_of, of
 from tests.workloads import Workloads
@@ -386,31 +385,3 @@ def test_nothing_is_changed() -> None:
     used = cluster.state.columns.used.copy()
     assert helps(cluster, "new") == helps(cluster, "new")
     assert (cluster.state.columns.used == used).all()
-
-
-def test_amounts_that_people_write() -> None:
-    assert list(Sizes.of("cpu", below=3000)) == [*range(100, 1000, 100), 1000, 2000]
-    assert list(Sizes.of("cpu", below=300)) == [100, 200]
-    assert list(Sizes.of("memory", below=3 * GI))[-3:] == [1023 * 2**20, GI, 2 * GI]
-    assert list(Sizes.of("hugepages-1Gi", below=3 * GI)) == [GI, 2 * GI]
-    assert next(iter(Sizes.of("hugepages-2Mi", below=3 * GI))) == 2**21
-    assert list(Sizes.of(GPU, below=3)) == [1, 2]
-    assert len(Sizes.of(GPU, below=1)) == 0
-
-
-def test_a_pod_that_asks_for_less() -> None:
-    init = container("init", ContainerKind.INIT, cpu=10)
-    main = container("main", cpu=8)
-
-    def cpus(one: Pod | None) -> list[int]:
-        return [] if one is None else [item.requests["cpu"] for item in one.containers]
-
-    assert cpus(with_at_most(pod("p", init, main), "cpu", 9000)) == [9000, 8000]
-    assert cpus(with_at_most(pod("p", init, main), "cpu", 6000)) == [6000, 6000]
-    assert cpus(with_at_most(pod("p", main, container("side", cpu=4)), "cpu", 9000)) == [5000, 4000]
-    assert with_at_most(pod("p", main, container("side", cpu=4)), "cpu", 4000) is None, "one would be left with nothing"
-    assert with_at_most(pod("p", main, pod_resources={"cpu": 12_000}), "cpu", 4000) is None, "less than its containers"
-    lower = with_at_most(pod("p", main, pod_resources={"cpu": 12_000}, overhead={"cpu": 500}), "cpu", 9500)
-    assert lower is not None
-    assert lower.pod_resources == {"cpu": 9000}
-    assert lower.containers == (main,)

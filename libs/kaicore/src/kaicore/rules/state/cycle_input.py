@@ -2,6 +2,7 @@
 
 from collections.abc import Container
 
+from kaicore.backoff import backoff
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.placement.placer import ExcludedNodes
@@ -158,8 +159,8 @@ def retry_at(entry: PodEntry, config: EngineConfig) -> int:
     """Return when a pod may be decided on again after failed binds, microseconds since the epoch; 0 without any."""
     if not entry.bind_failures:
         return 0
-    wait = config.bind_backoff_us << min(entry.bind_failures - 1, 32)
-    return entry.failed_at + min(wait, config.bind_backoff_max_us)
+    wait = backoff(entry.bind_failures, first=config.bind_backoff_us, most=config.bind_backoff_max_us)
+    return entry.failed_at + wait
 
 
 def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:

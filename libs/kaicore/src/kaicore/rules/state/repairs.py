@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kaicore.backoff import backoff
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.numa.pod_policy import wants_healing
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -113,4 +114,4 @@ def _key(owner: str, class_key: str) -> str:
 
 
 def _backoff(count: int, config: EngineConfig) -> int:
-    return min(config.heal_backoff_us << min(max(count - 1, 0), 32), config.heal_backoff_max_us)
+    return backoff(max(count, 1), first=config.heal_backoff_us, most=config.heal_backoff_max_us)

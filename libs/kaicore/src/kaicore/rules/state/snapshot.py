@@ -82,7 +82,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_StateRecord)
 
 
-def encode_state(state: ClusterState) -> bytes:
+def encode_state(state: ClusterState) -> bytes:  # long: one line for each part of the state
     """Encode a state; equal states give equal bytes, whatever way they came about."""
     columns, zones = state.columns, state.columns.zones
     resources = sorted(zones.resources)

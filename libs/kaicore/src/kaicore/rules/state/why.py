@@ -36,7 +36,7 @@ class StoryLine:
     text: str
 
 
-def story_of(events: list[Event]) -> list[StoryLine]:
+def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each event
     """Return a pod's story, from the events of its stream; facts that changed nothing of interest are left out."""
     lines: list[StoryLine] = []
     before: Pod | None = None
