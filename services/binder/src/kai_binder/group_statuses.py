@@ -207,8 +207,8 @@ class GroupStatuses:
         """All pods of a group are to go: a native PodGroup tells so, whether or not for another one's sake."""
         standing = self._standings[key]
         if not standing.disruption:
-            for_whom = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
-            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_whom}", self._now
+            for_preemptor = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
+            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_preemptor}", self._now
             self._due.add(key)
 
     def _spared(self, key: str) -> None:
