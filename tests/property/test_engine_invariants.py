@@ -219,7 +219,8 @@ class Story:
         """No pod is evicted, and no room is kept, but for what fits when all that leave are gone, whatever else waits.
 
         Which pods others come to be near, and what they leave of a queue's limit, cannot be promised: where a pod
-        counts on that, it has to fit when no other pod waits, and not for longer than until others have been decided on.
+        counts on that, it has to fit when no other pod waits, and not for longer than until others have been decided
+        on.
         """
         if not self.state.nominated - kept:
             return
