@@ -128,10 +128,10 @@ class _Record(msgspec.Struct):
     bindings: list[PodBinding]
     observations: list[Observation]
     evictions: list[PodEviction]
-    groups: group_statuses.Record
+    groups: group_statuses.GroupStatusesRecord
     queues: list[payloads.QueueFigures]
     nominations: list[Nomination]
-    waiting: waiting_pods.Record
+    waiting: waiting_pods.WaitingPodsRecord
 
 
 _encoder = msgspec.msgpack.Encoder()

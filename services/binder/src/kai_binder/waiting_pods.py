@@ -67,7 +67,7 @@ class _ByShard(msgspec.Struct):
     groups: dict[str, GroupPending] = {}
 
 
-class Record(msgspec.Struct):
+class WaitingPodsRecord(msgspec.Struct):
     """All of it, for a snapshot."""
 
     pods: list[_Standing] = []
@@ -232,12 +232,12 @@ class WaitingPods:
 
     # For snapshots.
 
-    def record(self) -> Record:
+    def record(self) -> WaitingPodsRecord:
         """Return all of it."""
-        return Record(list(self._pods.values()), self._classes, self._groups)
+        return WaitingPodsRecord(list(self._pods.values()), self._classes, self._groups)
 
     @classmethod
-    def restored(cls, record: Record) -> Self:
+    def restored(cls, record: WaitingPodsRecord) -> Self:
         """Return what was recorded; every pod is due, for it is not known what was written since."""
         restored = cls()
         for standing in record.pods:

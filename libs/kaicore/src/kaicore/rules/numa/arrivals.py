@@ -209,14 +209,14 @@ class _Node:
             is_newcomer = number == len(self._guests)
             guest = self._newcomer if is_newcomer else self._guests[number]
             came |= is_newcomer
-            found: dict[_World, None] = {}
+            next_worlds: dict[_World, None] = {}
             for world in worlds:
                 after = self._after(world, guest, 0, _no_loan(world), surely=came)
                 if after is None and came:
                     return False
                 # One that is not let in takes nothing.
-                found |= dict.fromkeys(after or (world,))
-            worlds = _few(list(found))
+                next_worlds |= dict.fromkeys(after or (world,))
+            worlds = _few(list(next_worlds))
         return True
 
     def _after(self, world: _World, guest: _Guest, place: int, lent: _World, *, surely: bool) -> list[_World] | None:
@@ -227,7 +227,7 @@ class _Node:
         zones, certain = self._choices(world, guest, step.need, lent)
         if surely and not certain:
             return None
-        found: list[_World] = []
+        possible: list[_World] = []
         for zone in zones:
             for had in self._taken_over(step, lent[zone]):
                 taken = zip(step.need, had, step.besides, strict=True)
@@ -242,8 +242,8 @@ class _Node:
                 after = self._after(*then, surely=surely)
                 if after is None and surely:
                     return None
-                found += after or ()
-        return found or None
+                possible += after or ()
+        return possible or None
 
     def _taken_over(self, step: _Step, lent: tuple[int, ...]) -> list[tuple[int, ...]]:
         """What of a loan a step may take over: of odd numbers of CPUs perhaps none, but those of other cores."""
@@ -255,7 +255,7 @@ class _Node:
 
     def _choices(self, world: _World, guest: _Guest, need: tuple[int, ...], lent: _World) -> tuple[list[int], bool]:
         """Return the zones to which a step may go, and whether one of them has room though no pod ends."""
-        found, certain = list[int](), False
+        zones, certain = list[int](), False
         for zone, (free, more) in enumerate(zip(world, self._more, strict=True)):
             if self._is_bound_elsewhere(zone, need, lent):
                 continue
@@ -263,9 +263,9 @@ class _Node:
             room = all(amount <= there for amount, there in zip(fresh, free, strict=True))
             lower = not certain and (room or self._fits(fresh, free, more))
             if lower or zone in guest.zones or (room and guest.shaken):
-                found.append(zone)
+                zones.append(zone)
             certain |= room
-        return found, certain
+        return zones, certain
 
     def _is_bound_elsewhere(self, zone: int, need: Sequence[int], lent: _World) -> bool:
         """Whether init containers lend of another zone what a step asks for: a mask without it is no hint."""
