@@ -154,7 +154,7 @@ def native_conditions(status: Document, version: str) -> Document:
 def status_document(
     group: Group,
     pods: Census,
-    scheduling: Verdict,
+    judged: Verdict,
     *,
     since: str,
     explanations: Sequence[Document] = (),
@@ -165,7 +165,7 @@ def status_document(
     Args:
         group: the group, whose origin is a PodGroup of any dialect.
         pods: its pods.
-        scheduling: the verdict on it.
+        judged: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
         explanations: KAI's `UnschedulableExplanation`s, the first of which is told as the condition's own reason.
         disruption: of a native PodGroup.
@@ -174,9 +174,9 @@ def status_document(
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}
     condition = {
         "type": SCHEDULED,
-        "status": "True" if scheduling.scheduled else "False",
-        "reason": scheduling.reason,
-        "message": scheduling.message,
+        "status": "True" if judged.scheduled else "False",
+        "reason": judged.reason,
+        "message": judged.message,
         "lastTransitionTime": since,
     }
     match group.origin:
@@ -199,14 +199,10 @@ def status_document(
                 "pending": pods.waiting,
                 **counts,
                 "conditions": [condition],
-                "schedulingConditions": _kai_conditions(scheduling, since, explanations),
+                "schedulingConditions": _kai_conditions(judged, since, explanations),
             }
         case kinds.VOLCANO_POD_GROUP:
-            return {
-                "phase": _volcano_phase(pods, least),
-                **counts,
-                "conditions": [_volcano_condition(scheduling, since)],
-            }
+            return {"phase": _volcano_phase(pods, least), **counts, "conditions": [_volcano_condition(judged, since)]}
         case kinds.SIGS_POD_GROUP | kinds.X_POD_GROUP:
             old = group.origin == kinds.SIGS_POD_GROUP
             phase = _sigs_phase(pods, least, old=old)
@@ -222,17 +218,17 @@ def _kai_phase(pods: Census, least: int) -> str:
     return "Running" if pods.running and pods.running + pods.succeeded >= least else "Pending"
 
 
-def _kai_conditions(scheduling: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
-    if scheduling.reason != UNSCHEDULABLE:
+def _kai_conditions(judged: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
+    if judged.reason != UNSCHEDULABLE:
         return []
-    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": scheduling.message}]
+    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": judged.message}]
     return [
         {
             "type": "UnschedulableOnNodePool",
             "nodePool": NODE_POOL,
             "status": "True",
             "reason": told[0]["reason"],
-            "message": scheduling.message,
+            "message": judged.message,
             "reasons": told,
             "lastTransitionTime": since,
         }
@@ -248,13 +244,13 @@ def _volcano_phase(pods: Census, least: int) -> str:
     return "Unknown" if pods.running else "Inqueue"
 
 
-def _volcano_condition(scheduling: Verdict, since: str) -> Document:
+def _volcano_condition(judged: Verdict, since: str) -> Document:
     reasons = {SCHEDULED: "tasks in gang are ready to be scheduled", NOT_ENOUGH_PODS: "NotEnoughTasks"}
     return {
-        "type": "Scheduled" if scheduling.scheduled else "Unschedulable",
+        "type": "Scheduled" if judged.scheduled else "Unschedulable",
         "status": "True",
-        "reason": reasons.get(scheduling.reason, "NotEnoughResources"),
-        "message": scheduling.message,
+        "reason": reasons.get(judged.reason, "NotEnoughResources"),
+        "message": judged.message,
         "lastTransitionTime": since,
     }
 
