@@ -19,7 +19,7 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise AssertionError("everybody waits, and nothing will ever happen")
+            raise AssertionError("every task waits, and nothing will ever happen")
         # Time passes while one works, too; without that, what rounding leaves of a deadline would never be over.
         self.skipped_s += timeout + 1e-7
         return super().select(0)

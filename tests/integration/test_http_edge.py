@@ -130,9 +130,7 @@ async def test_forty_megabytes_of_header_leave_ingest_and_api_answering(database
             assert await get(address, "/healthz") == 200
 
 
-async def test_a_body_that_is_too_large_is_refused_before_anybody_is_authenticated(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_authentication(database_url: str, tmp_path: Path) -> None:
     async with ingest_process(database_url, tmp_path) as ingest:
         path = b"POST /v1/clusters/c1/nodes/n1/placements HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
         status, said = await answer(ingest, path + b"Content-Length: 100001\r\n\r\n")

@@ -177,7 +177,7 @@ async def test_a_log_that_was_rewritten_to_its_end_shows_only_against_an_anchor(
     assert "anchor" in str(report)
 
 
-async def test_not_more_findings_than_anybody_reads(log: PostgresLog, cluster: str, url: str) -> None:
+async def test_findings_are_limited_in_number(log: PostgresLog, cluster: str, url: str) -> None:
     await log.append(cluster, [unit() for _ in range(60)])
     tamper(url, f"UPDATE event SET body = '{{}}' WHERE cluster = '{cluster}'")
     report = await verify(log, cluster)

@@ -33,7 +33,7 @@ def hierarchies(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 
 @settings(max_examples=40, deadline=None)
 @given(hierarchies(), st.fixed_dictionaries(dict.fromkeys(LEAVES, st.integers(0, 16))), st.permutations(sorted(LEAVES)))
-def test_cycles_end_with_everybody_within_a_unit_of_the_share(
+def test_cycles_end_with_every_queue_within_a_unit_of_the_share(
     shares: dict[str, dict[str, Any]], demands: dict[str, int], order: list[str]
 ) -> None:
     cluster = Workloads()

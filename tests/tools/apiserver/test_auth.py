@@ -105,7 +105,7 @@ async def test_roles_say_what_an_account_may_do(client: Client, server: ApiServe
             'pods is forbidden: User "system:serviceaccount:default:binder" cannot list resource "pods" in API group '
             '"" in the namespace "default"',
         )
-        assert (await account.get("/api")).status == 200, "discovery is for everybody known"
+        assert (await account.get("/api")).status == 200, "discovery is for every authenticated user"
         rules = [
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
             {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},

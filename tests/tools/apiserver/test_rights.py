@@ -85,7 +85,7 @@ async def who(client: Client, **headers: str) -> Any:
     return (await client.post(review, {}, headers=headers)).json
 
 
-async def test_the_administrator_may_act_as_anybody(client: Client) -> None:
+async def test_the_administrator_may_impersonate_any_user(client: Client) -> None:
     assert (await who(client, **{"Impersonate-User": "jane"}))["status"]["userInfo"] == {
         "username": "jane",
         "groups": ["system:authenticated"],

@@ -231,7 +231,7 @@ def assignments(node: Agent) -> tuple[object, ...]:
     )
 
 
-def test_after_a_restart_everybody_holds_what_they_held() -> None:
+def test_after_a_restart_every_pod_holds_what_it_held() -> None:
     node = agent()
     amounts = {"cpu": "3", "memory": "20Gi", "nvidia.com/gpu": "2"}
     init = [{"name": "i0", "resources": {"requests": amounts, "limits": amounts}}]

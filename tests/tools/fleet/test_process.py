@@ -178,7 +178,7 @@ async def _token(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-async def test_killed_and_started_again_everybody_holds_what_they_held(
+async def test_killed_and_started_again_every_pod_holds_what_it_held(
     server: ApiServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     amounts = {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "1"}

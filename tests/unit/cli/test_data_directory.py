@@ -76,9 +76,7 @@ def my_folder_in_which_kai_ran(root: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("flag", ["once", "fresh"])
-def test_the_demonstration_deletes_nothing_of_anybody_elses(
-    prepare: Callable[[Path], None], named: str, flag: str
-) -> None:
+def test_the_demonstration_deletes_only_its_own_files(prepare: Callable[[Path], None], named: str, flag: str) -> None:
     with scratch_directory() as root:
         prepare(root)
         before = everything_below(root)

@@ -71,7 +71,7 @@ def test_lower_priority_within_the_queue_makes_way_for_a_limit_too() -> None:
 
 
 def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
-    """The limit of both is in the way of b before anybody is evicted, and is not when its sibling has given back."""
+    """The limit of both is in the way of b before any pod is evicted, and is not when its sibling has given back."""
     cluster = cluster_of(queue("d", quota=8, limit=8), queue("a", "d", quota=4), queue("b", "d", quota=4))
     cluster.full([cluster.add_pod(of(f"a{number}", "a", 1, created_at=number)) for number in range(8)])
     cluster.gang("b", 4, cpu=1, gpu=1, labels={QUEUE_LABEL: "b"}, created_at=9)

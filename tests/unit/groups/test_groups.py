@@ -211,7 +211,7 @@ def test_why_a_pod_cannot_be_decided_on(world: World, objects: str, code: str, p
     assert entry.group_problem is not None
     assert (entry.group_problem.code, str(entry.group_problem)) == (code, problem)
     assert not world.cycle().pending, "no cycle decides on it"
-    # That is what everybody is told who asks why it waits, before any cycle and after it.
+    # That is the answer to why it waits, before any cycle and after it.
     assert pending_reasons(entry, world.state) == [entry.group_problem]
     assert verdict(entry, world.state, scheduler_name="kai-ledger") == "pending"
     assert world.state.group_table.pods_of(entry.group) == {"uid-p"}

@@ -222,9 +222,7 @@ def test_the_order_in_which_queues_are_told_of_does_not_matter(
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 60))
-def test_more_to_divide_takes_nothing_from_anybody_by_more_than_a_unit(
-    given: list[tuple[int, int]], total: int
-) -> None:
+def test_more_to_divide_takes_no_more_than_a_unit_from_any_queue(given: list[tuple[int, int]], total: int) -> None:
     queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
     asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
     _, before = shares_of(queues, total, asked, {})

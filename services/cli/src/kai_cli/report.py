@@ -141,31 +141,31 @@ class Report:
     @property
     def complaints(self) -> list[str]:
         """The checks that failed, a line each."""
-        sighted, found = self.sighted, []
+        sighted, failed = self.sighted, []
         if not sighted.settled:
-            found.append(f"not done after {sighted.seconds:.0f} s")
+            failed.append(f"not done after {sighted.seconds:.0f} s")
         for group in sighted.groups:
             if not group.as_expected:
                 told = f"{group.ran} of {group.wanted} ran" if group.wanted else "ran, and could not"
-                found.append(f"{group.name}: {told}")
-        found += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
-        found += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
-        found += [
+                failed.append(f"{group.name}: {told}")
+        failed += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
+        failed += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
+        failed += [
             f"{count} placed by kubelets otherwise than predicted: {_CAUSES.get(cause, cause)}"
             for cause, count in sighted.misses.items()
             if cause not in _EXPECTED
         ]
         if sighted.unobserved:
-            found.append(f"{len(sighted.unobserved)} not observed by any exporter, such as {sighted.unobserved[0]}")
+            failed.append(f"{len(sighted.unobserved)} not observed by any exporter, such as {sighted.unobserved[0]}")
         for replay in self.replays:
             if replay.differences:
-                found.append(f"cluster {replay.cluster}: {len(replay.differences)} differences in replay")
+                failed.append(f"cluster {replay.cluster}: {len(replay.differences)} differences in replay")
             elif not replay.cycles:
-                found.append(f"cluster {replay.cluster}: no cycle was replayed")
+                failed.append(f"cluster {replay.cluster}: no cycle was replayed")
         for name, ok in zip((sighted.name, self.blind.name), self.audits, strict=True):
             if not ok:
-                found.append(f"cluster {name}: the hash chain is broken")
-        return found
+                failed.append(f"cluster {name}: the hash chain is broken")
+        return failed
 
 
 def render(report: Report) -> str:

@@ -31,26 +31,26 @@ def read_topologies(reading: Reading) -> Topologies:
     Raises:
         ConfigurationError: some of them make no sense; names each, with file and document.
     """
-    found = Topologies()
-    found.warnings += [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
+    topologies = Topologies()
+    topologies.warnings += [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
     problems: list[KaiError] = list(reading.problems)
     for item in reading.objects:
         try:
-            _take_in(found, item)
+            _take_in(topologies, item)
         except InvalidObject as error:
             problems.append(ConfigurationError(f"{item.where}: {error}"))
     if problems:
         raise ConfigurationError("\n     ".join(map(str, problems)))
-    return found
+    return topologies
 
 
-def _take_in(found: Topologies, item: Located) -> None:
+def _take_in(topologies: Topologies, item: Located) -> None:
     api_version, name = item.object["apiVersion"], item.object["kind"]
     body = _encoder.encode(item.object)
     if (api_version, name) == ("v1", NODES.kind):
         node = normalize_node(NODES.decode(body))
-        found.nodes[node.name] = node
-        found.book.node_seen(node.name, node.labels)
+        topologies.nodes[node.name] = node
+        topologies.book.node_seen(node.name, node.labels)
         return
     kind = topology_kind(api_version, name)
     if kind is None:
@@ -58,5 +58,5 @@ def _take_in(found: Topologies, item: Located) -> None:
     if api_version.rpartition("/")[2] not in kind.resource.versions:
         known = ", ".join(kind.resource.versions)
         raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {known}")
-    model = kind.normalize(kind.decode(body), lambda error: found.warnings.append(f"{item.where}: {error}"))
-    found.book.take(kind.observed(model))
+    model = kind.normalize(kind.decode(body), lambda error: topologies.warnings.append(f"{item.where}: {error}"))
+    topologies.book.take(kind.observed(model))

@@ -1,6 +1,6 @@
 """Which pods are where the log decided: all others charge their nodes as they are seen there.
 
-A decision is in the log before its pod is bound, and the pod is bound before anyone sees it on its node. So what the
+A decision is in the log before its pod is bound, and the pod is bound before a watch shows it on its node. So what the
 log says when a pod is first seen on a node is all that there will be.
 """
 

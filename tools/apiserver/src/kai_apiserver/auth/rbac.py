@@ -10,7 +10,7 @@ from kai_apiserver.store import Stored
 
 _REMEMBERED = 4096
 _GROUP = "rbac.authorization.k8s.io"
-_ANYBODY_READS = ("/healthz", "/livez", "/readyz", "/version")
+_ANONYMOUS_USERS_READ = ("/healthz", "/livez", "/readyz", "/version")
 _KNOWN_USERS_READ = ("/api", "/apis", "/openapi", "/discovery")
 _KNOWN_USERS_ASK = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 
@@ -111,7 +111,9 @@ def _every_such_user_may(user: User, wanted: Attributes) -> bool:
     """What needs no role: health for all, discovery and one's own reviews for all who are authenticated."""
     known = "system:authenticated" in user.groups
     if wanted.path:
-        return wanted.verb == "get" and wanted.path.startswith(_ANYBODY_READS + (_KNOWN_USERS_READ if known else ()))
+        return wanted.verb == "get" and wanted.path.startswith(
+            _ANONYMOUS_USERS_READ + (_KNOWN_USERS_READ if known else ())
+        )
     return known and wanted.verb == "create" and wanted.resource in _KNOWN_USERS_ASK
 
 

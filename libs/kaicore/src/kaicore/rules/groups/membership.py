@@ -104,8 +104,8 @@ def membership(pod: Pod, find: FindSource) -> Membership:
     if missing and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
         # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much.
         owned = _owned(pod, find)
-        found = named if find(owned.source) is None else owned
-        return found._replace(looked_at=(*named.looked_at, *owned.looked_at))
+        chosen = named if find(owned.source) is None else owned
+        return chosen._replace(looked_at=(*named.looked_at, *owned.looked_at))
     return named
 
 
@@ -143,11 +143,11 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     if source is None:
         not_found = GroupNotFound(group=told_key(key))
         return Membership(group, source=key, problem=not_found, looked_at=(key,))
-    found = source.template(template)
-    if found is None:
+    named_template = source.template(template)
+    if named_template is None:
         no_template = PodGroupNotInWorkload(group=told_key(key), pod_group=template)
         return Membership(group, source=key, problem=no_template, looked_at=(key,))
-    pod_set, problem = _pod_set(pod, key, found)
+    pod_set, problem = _pod_set(pod, key, named_template)
     return Membership(group, pod_set, key, template, problem, (key,))
 
 
@@ -194,10 +194,10 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
         instance = template = pod.labels.get(REPLICATED_JOB_LABEL, "")
         if source.template(template) is None:
             instance = template = ""
-    found = source.template(template) or source.templates[0]
+    named_template = source.template(template) or source.templates[0]
     group = f"{key}:{instance}" if instance else key
-    pod_set, problem = _pod_set(pod, key, found)
-    return Membership(group, pod_set, key, found.name, problem, looked_at)
+    pod_set, problem = _pod_set(pod, key, named_template)
+    return Membership(group, pod_set, key, named_template.name, problem, looked_at)
 
 
 def told_key(key: str) -> str:

@@ -5,6 +5,10 @@ Pod scope asks once, for the whole pod, and allocates its containers under that 
 container holds is lent to the containers after it. CPUs and devices are counted, not told apart (decision 0041).
 
 `admit` is exact for one node; `kaicore.rules.numa.screen` rules nodes out by the thousand.
+
+Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go` and `scope_pod.go`,
+`pkg/kubelet/cm/cpumanager/policy_static.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`,
+`pkg/kubelet/cm/devicemanager/manager.go`.
 """
 
 from collections.abc import Mapping, Sequence

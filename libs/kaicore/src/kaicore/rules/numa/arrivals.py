@@ -9,6 +9,8 @@ What it can have made of them is followed zone by zone, not pod by pod: each con
 room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to a lower one where those that may end
 leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and a
 container that fits then fits always. So there is no need to ask which of the pods end, and when.
+
+Source: Kubernetes v1.36, `pkg/kubelet/kubelet.go` and `pkg/kubelet/cm/topologymanager/policy_single_numa_node.go`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Which CPUs the static CPU manager takes, as far as counts tell (`cpumanager/cpu_assignment.go`, takeByTopology)."""
+"""Which CPUs the static CPU manager takes, as far as counts tell.
+
+Source: Kubernetes v1.36, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopology.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

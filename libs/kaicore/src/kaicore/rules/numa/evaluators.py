@@ -2,6 +2,8 @@
 
 An evaluator merges the hints for one container (or pod) into one mask. The walk over the containers, each allocated
 before the next is looked at, is the same for all policies (`kaicore.rules.numa.admission`).
+
+Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/`, the file of each policy.
 """
 
 from collections.abc import Sequence

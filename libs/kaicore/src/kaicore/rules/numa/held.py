@@ -3,6 +3,9 @@
 A kubelet never gives a container more of a resource than its spec asks for (CPU manager, `policy_static.go`; memory
 manager; device manager, `devicesToAllocate`), and no zone gives more CPUs or memory than it has. Devices are not held
 to what their zone publishes: publishers count healthy ones only, and a pod keeps one that has failed.
+
+Source: Kubernetes v1.36, `pkg/kubelet/cm/cpumanager/policy_static.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`,
+`pkg/kubelet/cm/devicemanager/manager.go`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -114,7 +114,8 @@ class EarlyReleases:
     def is_by_age(self, entry: PodEntry) -> bool:
         """Tell whether a placement is as observed because the kubelet admitted those that came together oldest first.
 
-        So it does with pods of one sync (`kubelet.go`, HandlePodAdditions); decisions are made in another order.
+        So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions
+        are made in another order.
         """
         before, otherwise = list[PodEntry](), False
         for other in self._charges.held_on(entry.node):

@@ -1,7 +1,7 @@
 """Appending: one short transaction at a time per cluster and process, with every call that waits in it.
 
-The head row is locked first, by everyone, and for as long as the transaction lasts; so there is one order of locks and
-no deadlock, and the append that gets the lock sees all that was committed before. While a transaction runs, further
+Every writer locks the head row first, for as long as the transaction lasts; so there is one order of locks and no
+deadlock, and the append that gets the lock sees all that was committed before. While a transaction runs, further
 calls queue up and share the next one: a busy process pays for one commit, not for many. Each call still is judged by
 itself, against versions as after the calls before it, and one that is refused leaves the others alone.
 """
