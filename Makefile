@@ -26,7 +26,7 @@ run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
 	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 2)
 
-check: $(INSTALLED)  ## format, lint, types, import rules, dead code
+check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy

@@ -1,7 +1,7 @@
 """Fixtures that tests of every kind share: real servers, one database per test, one cluster name per test.
 
 `database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms, as services connect to
-it: as the role `kai_append`. `superuser_url` is the same database for whoever owns the server. NATS is one server for
+it: as the role `kai_append`. `superuser_url` is the same database for the owner of the server. NATS is one server for
 the session; tests keep apart by `cluster_name`, which is part of every stream and subject. Where the servers come from
 is in `tests/servers.py`. Nothing is started before a test asks for it, as an argument: `getfixturevalue` inside a
 coroutine comes too late, because servers are started by an event loop of their own.
@@ -67,7 +67,7 @@ def cluster_name() -> str:
 
 @pytest.fixture(scope="session")
 def _migrated_template(postgres_url: str) -> Iterator[str]:
-    """A migrated database that nobody is connected to, so that it can be copied."""
+    """A migrated database without connections, so that it can be copied."""
     with _new_database(postgres_url, template="template1") as name:
         url = _of_database(postgres_url, name)
         with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -89,7 +89,7 @@ class World(Cluster):
         self.record(f"group/{found.key}", gone)
 
     def problem_of(self, pod: str) -> str:
-        """Why it cannot be told with whom a pod starts; empty if it can."""
+        """Why it cannot be told which pods a pod starts with; empty if it can."""
         problem = self.state.pods[f"uid-{pod}"].group_problem
         return problem.code if problem is not None else ""
 

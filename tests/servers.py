@@ -61,7 +61,7 @@ def container_engine_answers() -> bool:
     from docker.errors import DockerException
 
     with warnings.catch_warnings():
-        # docker leaves its socket open when nobody answers; collected here, it disturbs no test.
+        # docker leaves its socket open when no server answers; collected here, it disturbs no test.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             client = docker.from_env()

@@ -44,7 +44,7 @@ class Sent:
 
     wire: dict[str, Any]
     gone: bool = False
-    #: Somebody deleted it.
+    #: It was deleted.
     deleted: bool = False
 
 

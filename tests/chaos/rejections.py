@@ -43,7 +43,7 @@ class Rejections:
     """Kubelets' rejections of a log, by whether it could have known better.
 
     It could not in two cases only. When the pod was decided on, another one that was there had run for five seconds and
-    nobody had observed it: ingest or its node's exporter was down, and where it is was guessed. Or another one that had
+    it was not observed: ingest or its node's exporter was down, and where it is was guessed. Or another one that had
     run for a minute ended between the decision and the kubelet's verdict.
     """
 

@@ -188,7 +188,7 @@ async def test_nats_is_killed_and_its_store_deleted_while_events_flow(
                 await all_from_bus(readers)
                 await nats.kill_and_wipe()
                 await writer.more(100)
-                # Nobody waits for the bus.
+                # Nothing waits for the bus.
                 for reader in readers:
                     await reader.reach(writer.head)
                 await nats.start()

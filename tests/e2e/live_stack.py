@@ -34,7 +34,7 @@ KUBELET_AHEAD = {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDE
 #: More GPUs than any node has.
 NEVER = "99"
 
-#: What the API server says to whoever lacks a right.
+#: What the API server says to a user that lacks a right.
 _FORBIDDEN = re.compile(r'is forbidden: User \\*"system:serviceaccount:kai-system:.*')
 
 

@@ -127,7 +127,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: 
     async with cluster.client() as admin:
         await claims_are_provisioned_and_bound(stack, admin)
         await a_binding_is_not_answered(stack, admin)
-        await somebody_makes_way(stack, admin)
+        await a_pod_makes_way(stack, admin)
         # Queues last: once there are some, pods need one.
         await write_pod_group_and_queue_statuses(cluster, admin, wave="first")
         await without_status_subresource(admin)
@@ -200,7 +200,7 @@ async def a_binding_is_not_answered(stack: LiveStack, admin: KubeClient) -> None
     await stack.until(bound(1, "lost"))
 
 
-async def somebody_makes_way(stack: LiveStack, admin: KubeClient) -> None:
+async def a_pod_makes_way(stack: LiveStack, admin: KubeClient) -> None:
     """A pod is evicted for one that matters more, which is nominated for its node meanwhile."""
     await admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "e2e-high"}, "value": 90})
     large = [pod_manifest(f"low-{number}", cpu="10", memory="1Gi") for number in range(2)]

@@ -1,4 +1,4 @@
-"""Seals of a log that are kept outside: what whoever may rewrite the whole database cannot hide from them."""
+"""Seals of a log that are kept outside: what a user who may rewrite the whole database cannot hide from them."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ async def _raw(url: str) -> list:  # type: ignore[type-arg]
         return [event async for page in view.pages() for event in page]
 
 
-def test_a_log_that_nobody_changed_fits_its_seals_and_grows_on(kai: Run, url: str, tmp_path: Path) -> None:
+def test_an_unchanged_log_fits_its_seals_and_grows_on(kai: Run, url: str, tmp_path: Path) -> None:
     private, public = keys(tmp_path)
     for _ in range(2):
         code, said = kai("audit", "seal", "seals", "--key", private)

@@ -81,7 +81,7 @@ async def test_a_subscription_whose_consumer_is_gone_ends(bus: NatsBus, cluster_
     await subscription.close()
 
 
-async def test_whoever_waits_for_an_answer_learns_at_once_that_the_connection_is_gone(nats_url: str) -> None:
+async def test_a_waiting_request_fails_at_once_when_the_connection_is_gone(nats_url: str) -> None:
     connection = Connection(nats_url, name="test")
     connection.dial()
     assert await connection.wait_up(timeout_s=PATIENCE_S)

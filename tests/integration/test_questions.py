@@ -103,7 +103,7 @@ def test_what_is_named_on_the_command_line_goes_before_the_environment(
     assert (code, "no log" in said) == (2, True)
 
 
-def test_a_log_that_somebody_changed_is_no_success(url: str, ask: Ask, superuser_url: str) -> None:
+def test_a_changed_log_fails_verification(url: str, ask: Ask, superuser_url: str) -> None:
     tamper(superuser_url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
     code, said = ask("audit", "verify", "--database-url", url)
     assert code == 1

@@ -1,4 +1,4 @@
-"""Relay and feeds on real servers, with nobody dying; for that see tests/chaos/test_bus_kill.py."""
+"""Relay and feeds on real servers that stay up; for those that die see tests/chaos/test_bus_kill.py."""
 
 import asyncio
 import shutil

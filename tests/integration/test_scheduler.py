@@ -1,4 +1,4 @@
-"""Schedulers on a real log: they decide what comes, once, whoever else decides too."""
+"""Schedulers on a real log: they decide what comes, once, also beside other schedulers."""
 
 import asyncio
 import time

@@ -56,7 +56,7 @@ async def log(url: str, clock: Clock) -> AsyncIterator[PostgresLog]:
 
 
 def change(url: str, statement: str, *parameters: object) -> None:
-    """Change a snapshot behind the back of whoever saved it."""
+    """Change a snapshot behind the back of the service that saved it."""
     with psycopg.connect(url) as connection:
         assert connection.execute(statement, parameters).rowcount == 1
 

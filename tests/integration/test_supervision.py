@@ -15,7 +15,7 @@ from kai_cli.ports import Ports
 from kai_cli.process_output import RotatedFile
 from kai_cli.processes import ProcessSpec, SupervisedProcess
 
-#: Answers 200 until somebody asks it to fall silent or to end; each start leaves a line in the file `starts`.
+#: Answers 200 until it is asked to fall silent or to end; each start leaves a line in the file `starts`.
 SERVICE = """
 import http.server, os, pathlib, socket, sys, threading
 port, starts = int(sys.argv[1]), pathlib.Path(sys.argv[2])

@@ -184,7 +184,7 @@ async def test_a_volcano_job_starts_as_a_whole_with_its_podgroup_and_without(sta
     first, *others = [made.object for made in expand(job, nodes_for=lambda _: [])]
     async with running(stage, database_url):
         await stage.api.post(PODS, first)
-        # One more pod that waits for nobody tells that a cycle has passed the first of the gang.
+        # One more pod that waits for no other tells that a cycle has passed the first of the gang.
         await stage.api.pod("alone")
         await stage.until(f"{PODS}/alone", lambda pod: pod["spec"].get("nodeName"))
         assert await stage.nodes("v-ps-0") == [""]

@@ -1,4 +1,4 @@
-"""Whoever is let in for certain is let in by a kubelet that frees what it likes whenever it likes, in any order."""
+"""A pod that is admitted for certain is admitted by a kubelet that frees what it likes, whenever, in any order."""
 
 import random
 from collections.abc import Sequence

@@ -153,8 +153,8 @@ class Story:
         self.no_gang_left_below_its_minimum(result)
         self.no_queue_beyond_its_limit(held)
         self.no_budget_overdrawn(result, going)
-        self.nobody_before_its_time(result, started)
-        self.nobody_is_moved_too_often_or_in_vain(result, before)
+        self.no_pod_starts_before_its_time(result, started)
+        self.no_pod_is_moved_too_often_or_in_vain(result, before)
         self.all_fits_once_they_are_gone(kept)
         for decision in result.placements:
             self.cluster.run(self.state.pods[decision.uid].pod)
@@ -195,12 +195,12 @@ class Story:
             evicted = [self.state.pods[one.uid].pod.labels["app"] for one in _for_others(result)]
             assert evicted.count("a") <= max(0, self.allowed - going)
 
-    def nobody_before_its_time(self, result: CycleResult, started: dict[str, int]) -> None:
+    def no_pod_starts_before_its_time(self, result: CycleResult, started: dict[str, int]) -> None:
         for eviction in _for_others(result):
             if self.queues and eviction.reason != EvictionReason.CONSOLIDATED and not eviction.shrinks:
                 assert self.cluster.now - started[eviction.group] >= self.runtime_us
 
-    def nobody_is_moved_too_often_or_in_vain(self, result: CycleResult, before: dict[str, int]) -> None:
+    def no_pod_is_moved_too_often_or_in_vain(self, result: CycleResult, before: dict[str, int]) -> None:
         """Moving is worth it, ends no Job, and leaves who was moved alone for a while."""
         sizes = PodSizes(self.state.columns)
         for batch in result.batches:
@@ -216,10 +216,11 @@ class Story:
                 self.moved[group] = self.cluster.now
 
     def all_fits_once_they_are_gone(self, kept: set[str]) -> None:
-        """Nobody is evicted, and no room is kept, but for what fits when all who leave are gone, whoever else waits.
+        """No pod is evicted, and no room is kept, but for what fits when all that leave are gone, whatever else waits.
 
-        Near whom others come to be, and what they leave of a queue's limit, nobody can promise: where a pod counts on
-        that, it has to fit when nobody else waits, and not for longer than until others have been decided on.
+        Which pods others come to be near, and what they leave of a queue's limit, cannot be promised: where a pod
+        counts on that, it has to fit when no other pod waits, and not for longer than until others have been decided
+        on.
         """
         if not self.state.nominated - kept:
             return
@@ -296,7 +297,7 @@ class Story:
 
 
 def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
-    """Evictions for somebody's sake; a gang that is stale goes for its own."""
+    """Evictions for another group's sake; a gang that is stale goes for its own."""
     return [eviction for eviction in result.evictions if eviction.preemptor]
 
 

@@ -1,4 +1,4 @@
-"""Whoever was first: in the end every queue has its fair share, within one unit."""
+"""Whichever was first: in the end every queue has its fair share, within one unit."""
 
 from typing import Any
 

@@ -136,7 +136,7 @@ class FeedMachine(RuleBasedStateMachine):
     async def leave_lost_end(self, count: int) -> None:
         """What the bus looks like when the log lost its last events, and they were on the bus already."""
         self.bus.reconnect()
-        # That takes somebody a while.
+        # That takes a while.
         await asyncio.sleep(10)
         events = list(self.log._clusters[CLUSTER].events) if CLUSTER in self.log._clusters else []
         if not events:

@@ -14,7 +14,7 @@ from tests.workloads import OWNER
 
 NODES, GPUS = 4, 8
 
-#: A node, GPUs of each pod, how many, and who makes them again: a ReplicaSet, a Job that bears one failure, or nobody.
+#: A node, GPUs of each pod, how many, and who makes them again: a ReplicaSet, a Job that bears one failure, or nothing.
 running = st.lists(
     st.tuples(
         st.integers(0, NODES - 1), st.integers(1, 4), st.integers(1, 3), st.sampled_from(("set", "set", "job", "bare"))

@@ -31,7 +31,7 @@ def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads
     workloads = then.state.workload_index.workloads
     for uid in sorted(then.state.waiting):
         if uid not in starting:
-            # There, so that nobody misses its group, but not asking for anything.
+            # There, so that no pod misses its group, but not asking for anything.
             then.add_pod(msgspec.structs.replace(then.state.pods[uid].pod, scheduling_gates=("held.back",)))
     if isinstance(remedy, FitsIf):
         for uid in sorted(then.state.waiting):
@@ -66,7 +66,8 @@ def check(cluster: Workloads) -> None:
             note(f"{key}: {remedy!s}")
             steps = answers._steps_of(key)
             starting = {member.pod.uid for _, step in steps for member in step.members}
-            # Whom it starts together with, but who does not need it, may start before it, and where it would have been.
+            # A group that it starts together with, but that does not need it, may start before it, and where it would
+            # have been.
             may_start = {turn.workload.group.key for turn, _ in steps}
             then = changed(cluster, starting, remedy)
             group_of = {uid: entry.group for uid, entry in then.state.pods.items()}

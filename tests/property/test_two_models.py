@@ -1,4 +1,4 @@
-"""The prediction against the simulated kubelet: two models without a rule in common, on pods that nobody recorded."""
+"""The prediction against the simulated kubelet: two models without a rule in common, on pods that were not recorded."""
 
 from typing import Any
 

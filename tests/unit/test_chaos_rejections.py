@@ -47,7 +47,7 @@ def test_a_rejection_where_all_others_were_known_could_have_been_avoided(node: C
 
 
 @pytest.mark.parametrize(("seconds", "could_be_avoided"), [(4, True), (6, False)])
-def test_one_beside_a_pod_that_nobody_observed_could_not_once_that_had_run_for_a_while(
+def test_one_beside_an_unobserved_pod_could_not_once_that_had_run_for_a_while(
     node: Cluster, seconds: int, *, could_be_avoided: bool
 ) -> None:
     other = placed(node, "other")

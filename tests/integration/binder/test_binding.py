@@ -55,7 +55,7 @@ async def test_what_was_decided_before_the_binder_started(scene: Scene) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 64])
 async def test_pods_of_a_node_are_bound_in_the_order_of_decisions(scene: Scene, concurrency: int) -> None:
-    # Every third binding takes long, some have to be tried again: nobody overtakes them on their node.
+    # Every third binding takes long, some have to be tried again: no other pod overtakes them on their node.
     scene.api.faults(**BINDINGS, kind="latency", every=3, seconds=0.01)
     scene.api.faults(**BINDINGS, kind="internal-error", after=2, every=7, times=5)
     scene.api.faults(**BINDINGS, kind="lost-answer", after=5, every=9, times=3)

@@ -66,7 +66,7 @@ async def binding(log: PostgresLog, cluster_name: str) -> AsyncIterator[Scene]:
 
 
 async def made(scene: Scene, name: str, **spec: Any) -> None:
-    """A volume that nobody has claimed yet."""
+    """A volume that is not claimed yet."""
     body = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "late", **spec}
     await scene.api.post(VOLUMES, {"metadata": {"name": name}, "spec": body})
 
@@ -193,7 +193,7 @@ async def test_of_two_claims_for_one_volume_the_second_gives_its_pod_back(bindin
     assert (failed.reason, failed.message) == ("VolumeNotBound", "claim d cannot be bound to volume v any more")
 
 
-async def test_a_claim_that_nobody_binds_gives_the_pod_back(scene: Scene) -> None:
+async def test_a_claim_that_is_not_bound_gives_the_pod_back(scene: Scene) -> None:
     pod = await scene.api.pod("a")
     await scene.api.post(CLAIMS, {"metadata": {"name": "c"}, "spec": {**_SPEC, "volumeName": "v"}})
     await made(scene, "v", claimRef={"namespace": "default", "name": "c", "uid": "another"})

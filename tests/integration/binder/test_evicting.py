@@ -54,7 +54,7 @@ async def outcome(scene: Scene) -> PodEvicted | EvictionFailed:
 
 
 async def standing(scene: Scene) -> list[str]:
-    """The names of pods that nobody has begun to delete."""
+    """The names of pods whose deletion has not begun."""
     return [
         pod["metadata"]["name"] for pod in await scene.api.items(PODS) if "deletionTimestamp" not in pod["metadata"]
     ]
@@ -147,7 +147,7 @@ async def test_a_lost_answer_is_an_eviction(scene: Scene) -> None:
     assert isinstance(done, PodEvicted) or done.gone
 
 
-async def test_a_victim_is_told_for_whom_it_makes_way(scene: Scene) -> None:
+async def test_a_victims_condition_names_its_preemptor(scene: Scene) -> None:
     pod = await scene.api.pod("a", node="n1")
     uid = pod["metadata"]["uid"]
     scene.start()

@@ -1,4 +1,4 @@
-"""Embedded servers and their processes: parents that are killed, and the user as whom they run."""
+"""Embedded servers and their processes: parents that are killed, and the user that they run as."""
 
 import asyncio
 import fcntl
@@ -48,7 +48,7 @@ async def test_servers_end_when_their_parent_is_killed(directory: Path, used: Pa
     assert await parent.wait() == -signal.SIGKILL
     for place in places:
         with (place / "lock").open() as lock:
-            # Whoever holds it is a process of the server; it ends, so this ends.
+            # What holds it is a process of the server; it ends, so this ends.
             await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
     assert (used / "postgres.log").read_text().endswith("database system is shut down\n")
 
@@ -80,7 +80,7 @@ async def test_as_root_postgres_runs_as_nobody(server: EmbeddedPostgres) -> None
 
 
 @as_root
-async def test_as_root_a_directory_that_nobody_can_enter_is_named(directory: Path) -> None:
+async def test_as_root_a_directory_that_postgres_cannot_enter_is_named(directory: Path) -> None:
     closed = directory / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(ConfigurationError, match=f"which cannot enter {closed}"):
@@ -126,7 +126,7 @@ def test_as_root_programs_out_of_reach_are_copied(directory: Path, monkeypatch: 
         copied()
 
 
-_AS_SOMEBODY = """
+_AS_ANOTHER_USER = """
 import asyncio, os, sys
 from pathlib import Path
 import psycopg
@@ -170,7 +170,7 @@ def test_as_an_ordinary_user_servers_run_as_that_user() -> None:
     os.chown(place, nobody.pw_uid, nobody.pw_gid)
     try:
         done = subprocess.run(
-            [python, "-c", _AS_SOMEBODY, place],
+            [python, "-c", _AS_ANOTHER_USER, place],
             check=False,
             capture_output=True,
             text=True,

@@ -82,7 +82,9 @@ async def test_postgres_is_durable_unless_told_otherwise(used: Path, server: Emb
         assert await query(server.url, "SHOW fsync") == ("off",)
 
 
-async def test_without_the_password_nobody_gets_in(directory: Path, server: EmbeddedPostgres, used: Path) -> None:
+async def test_a_connection_without_the_password_is_refused(
+    directory: Path, server: EmbeddedPostgres, used: Path
+) -> None:
     async with server:
         with pytest.raises(psycopg.OperationalError, match="password"):
             await query(server.url.replace("kai:", "kai:not", 1), "SELECT 1")
@@ -159,7 +161,7 @@ async def test_a_live_server_on_the_same_data_is_named(directory: Path, used: Pa
             await kind(place).start()
 
 
-async def test_a_pid_that_is_somebody_elses_now_is_no_live_server(used: Path, server: EmbeddedPostgres) -> None:
+async def test_a_pid_of_another_process_is_no_live_server(used: Path, server: EmbeddedPostgres) -> None:
     await server.start()
     await server.kill()
     pid_file = used / "data" / "postmaster.pid"
@@ -170,7 +172,7 @@ async def test_a_pid_that_is_somebody_elses_now_is_no_live_server(used: Path, se
     await server.stop()
 
 
-async def test_a_server_that_somebody_else_started_is_left_alone(used: Path, server: EmbeddedPostgres) -> None:
+async def test_a_server_that_another_process_started_is_left_alone(used: Path, server: EmbeddedPostgres) -> None:
     await server.start()
     await server.stop()
     pid_file = used / "data" / "postmaster.pid"

@@ -51,7 +51,7 @@ async def test_a_new_watcher_has_nothing_to_say_of_what_did_not_change(world: Wo
 
 
 @pytest.mark.parametrize("snapshot_every", [1, 1_000_000])
-async def test_what_happened_while_nobody_watched_is_found(world: World, snapshot_every: int) -> None:
+async def test_changes_while_the_watcher_is_down_are_found(world: World, snapshot_every: int) -> None:
     await populate(world)
     watcher = await world.start(snapshot_every=snapshot_every).ready()
     await world.converged()

@@ -172,7 +172,7 @@ async def test_topologies_may_come_later_go_and_come_back(world: World) -> None:
     assert len(await world.events("TopologyObserved")) == 2
 
 
-async def test_topologies_that_went_while_nobody_watched(world: World) -> None:
+async def test_topologies_deleted_while_the_watcher_is_down_are_recorded_as_deleted(world: World) -> None:
     await world.api.install_topologies()
     await world.api.post(TOPOLOGIES, topology("n1"))
     watcher = await world.start().ready()
@@ -277,7 +277,7 @@ async def test_a_budget_that_allows_more_than_there_are_numbers_is_recorded(worl
     assert watcher.health.ready
 
 
-async def test_a_pod_that_nobody_decided_on_moves_its_nodes_stream_and_a_decided_one_does_not(world: World) -> None:
+async def test_a_pod_without_a_decision_moves_its_nodes_stream_and_a_decided_one_does_not(world: World) -> None:
     """Otherwise what a node holds by another scheduler's doing would be promised once more by a cycle under way."""
     for number in range(3):
         await world.api.node(f"n{number}")

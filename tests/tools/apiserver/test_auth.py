@@ -144,12 +144,12 @@ async def test_access_reviews(client: Client, spec: dict[str, Any], allowed: boo
     assert (await client.post(ACCESS_REVIEWS, {"spec": spec})).json["status"]["allowed"] is allowed
 
 
-async def test_nobody_in_particular_sees_only_health(server: ApiServer) -> None:
-    async with Client(server.http_url, None) as nobody:
+async def test_an_anonymous_client_sees_only_health(server: ApiServer) -> None:
+    async with Client(server.http_url, None) as anonymous:
         for path in ("/healthz", "/livez", "/readyz", "/version"):
-            assert (await nobody.get(path)).status == 200
+            assert (await anonymous.get(path)).status == 200
         for path in ("/api", "/metrics", "/simulator/faults"):
-            answer = await nobody.get(path)
+            answer = await anonymous.get(path)
             assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
 
 

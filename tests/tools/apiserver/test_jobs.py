@@ -246,7 +246,7 @@ async def test_pods_are_counted_once_across_a_restart(tmp_path: Path) -> None:
         await client.post(JOBS, job(completions=3, parallelism=3))
         made = [await new_pod(watch) for _ in range(3)]
     async with ApiServer(options(controllers=None)) as server, Client(server.http_url, server.admin_token) as client:
-        for item in made[:2]:  # they end while nobody counts; of one the uid got as far as the status
+        for item in made[:2]:  # they end while they are not counted; of one the uid got as far as the status
             await end(client, item, "Succeeded")
         uncounted = {"succeeded": [made[0]["metadata"]["uid"]]}
         await client.merge(f"{JOBS}/j/status", {"status": {"uncountedTerminatedPods": uncounted}})

@@ -333,7 +333,7 @@ async def test_impersonation_is_honoured(kubectl: Kubectl) -> None:
     assert who["status"]["userInfo"] == {"username": "jane", "groups": ["dev", "system:authenticated"]}
 
 
-async def test_metrics_are_shown_to_whoever_may_see_them(kubectl: Kubectl) -> None:
+async def test_metrics_are_shown_to_users_with_the_right(kubectl: Kubectl) -> None:
     assert "apiserver_request_total" in await kubectl("get", "--raw", "/metrics")
     with pytest.raises(Refused, match="cannot get path"):
         await kubectl("get", "--raw", "/metrics", "--as", "prometheus")

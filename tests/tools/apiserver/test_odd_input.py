@@ -89,7 +89,7 @@ async def test_operators_that_there_are_not_are_refused(client: Client, operator
         assert (await client.post(PODS, pod("p", tolerations=tolerations))).status == 422
 
 
-async def test_a_selector_that_nobody_checked_selects_nothing(client: Client) -> None:
+async def test_an_unchecked_selector_selects_nothing(client: Client) -> None:
     """Kinds without a controller are stored as they come."""
     path = "/apis/apps/v1/namespaces/default/statefulsets"
     spec = {"selector": selector("Near"), "template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}

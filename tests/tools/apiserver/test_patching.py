@@ -149,7 +149,7 @@ async def test_applying_the_same_again_changes_nothing(client: Client) -> None:
     assert again.json["metadata"]["resourceVersion"] == first.json["metadata"]["resourceVersion"]
 
 
-async def test_what_was_not_applied_belongs_to_whoever_created_it(client: Client) -> None:
+async def test_fields_not_applied_belong_to_the_manager_that_created_them(client: Client) -> None:
     await client.post(CONFIG_MAPS, config_map("c", a="1", b="2"))
     refused = await client.apply(f"{CONFIG_MAPS}/c", config_map("c", a="9"), manager="one")
     assert refused.json["details"]["causes"][0]["message"] == 'conflict with "Python" using v1'

@@ -65,7 +65,7 @@ async def test_binding_clears_the_nomination(client: Client) -> None:
     assert "nominatedNodeName" not in (await client.get(f"{PODS}/p")).json["status"]
 
 
-async def test_a_budget_that_nobody_has_counted_refuses_and_says_when_to_come_again(client: Client) -> None:
+async def test_an_uncounted_budget_refuses_and_says_when_to_retry(client: Client) -> None:
     await ready_pod(client, "a")
     selector = {"matchLabels": {"app": "guarded"}}
     await client.post(BUDGETS, {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}})

@@ -156,7 +156,7 @@ class Replay:
         self._note(watch, _event_differences(watch, events, self.known))
 
     async def _unrecorded_churn(self, client: Client, expired: dict[str, Any]) -> None:
-        """Between two recorded requests, somebody listed a page of nodes and patched the first one three times."""
+        """Between two recorded requests, a page of nodes was listed and a client patched the first one three times."""
         page = await client.get(f"{NODES}?limit=2")
         recorded_token = expired["request"]["path"].rpartition("continue=")[2]
         self.known.tokens[recorded_token] = page.json["metadata"]["continue"]

@@ -64,9 +64,9 @@ async def test_only_the_administrators_token_controls_the_simulation(client: Cli
     token = await account_token(client, "binder")
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     await allow(client, everything, {"nonResourceURLs": ["*"], "verbs": ["*"]})
-    async with Client(server.http_url, token) as account, Client(server.http_url, None) as nobody:
+    async with Client(server.http_url, token) as account, Client(server.http_url, None) as anonymous:
         assert (await account.get("/metrics")).status == 200
-        for stranger in (account, nobody):
+        for stranger in (account, anonymous):
             for method, path in (
                 ("GET", "/simulator/faults"),
                 ("POST", "/simulator/faults"),

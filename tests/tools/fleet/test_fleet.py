@@ -81,7 +81,7 @@ async def test_a_node_that_exists_is_adopted(cluster: Cluster, join: JoinFleet) 
 async def test_a_node_of_a_real_kubelet_is_left_alone(cluster: Cluster, join: JoinFleet) -> None:
     real = {"metadata": {"name": "node-0"}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}}
     await cluster.client.post(NODES, real)
-    with pytest.raises(ConfigurationError, match="1 nodes exist and belong to somebody else: node-0"):
+    with pytest.raises(ConfigurationError, match="1 nodes exist and belong to another program: node-0"):
         async with join(small_fleet(2)):
             pass
     assert "cpu" not in (await cluster.get(NODES, "node-0") or {})["status"].get("capacity", {})
@@ -114,7 +114,7 @@ async def test_a_node_that_was_given_up_says_that_it_is_ready(cluster: Cluster, 
         await cluster.until(NODES, "node-0", lambda node: node and ready(node) == "True")
 
 
-async def test_a_deleted_node_is_left_alone_until_somebody_creates_it_again(
+async def test_a_deleted_node_is_left_alone_until_it_is_created_again(
     cluster: Cluster, join: JoinFleet, server: ApiServer
 ) -> None:
     async with join(small_fleet(timing="leasePeriod: 20ms")) as fleet:
@@ -363,7 +363,7 @@ async def test_a_publisher_may_lie_and_lose(cluster: Cluster, join: JoinFleet) -
         assert lost == 1
 
 
-async def test_a_topology_that_somebody_deleted_comes_back(cluster: Cluster, join: JoinFleet) -> None:
+async def test_a_deleted_topology_comes_back(cluster: Cluster, join: JoinFleet) -> None:
     async with join():
         await cluster.client.delete(f"{NRT}/node-0")
         await cluster.run_pod("a")

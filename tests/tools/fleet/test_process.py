@@ -136,10 +136,10 @@ def _error(text: str) -> str:
     return str(body["error"])
 
 
-async def test_control_is_for_those_whom_the_api_server_lets(
+async def test_control_is_for_users_that_the_api_server_allows(
     server: ApiServer, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Whoever reached the port could stop a kubelet."""
+    """Else any process that reaches the port could stop a kubelet."""
     role = {
         "metadata": {"name": "looks"},
         "rules": [{"verbs": ["get"], "nonResourceURLs": ["/simulator/*"]}],

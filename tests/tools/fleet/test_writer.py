@@ -83,7 +83,7 @@ async def test_writes_about_one_thing_stay_in_order_even_when_one_is_repeated() 
         await writer.idle()
     assert [path for path in got if path[1] == "a"] == ["/a/0", "/a/1", "/a/2"]
     assert [path for path in got if path[1] == "b"] == ["/b/0", "/b/1", "/b/2"]
-    assert got.index("/b/2") < got.index("/a/0"), "a write that waits for its next try holds up nobody else"
+    assert got.index("/b/2") < got.index("/a/0"), "a write that waits for its next try holds up no other"
 
 
 async def test_an_outcome_is_told_and_a_defect_in_who_is_told_is_contained() -> None:

@@ -128,7 +128,7 @@ def test_answers_lead_to_an_outcome(steps: list[Step], outcome: PodBound | BindF
     assert attempt.outcome == outcome
 
 
-def test_an_outcome_of_somebody_elses_post_is_told_apart() -> None:
+def test_an_outcome_of_another_clients_post_is_told_apart() -> None:
     attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     CONFLICT(attempt)
     attempt.found(pod(nodeName="n1"), elapsed_s=0)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from kai_binder import side_writes
-from kai_binder.projection import Nomination
+from kai_binder.projection import NominatedNode
 from kai_binder.side_writes import SideWrite, SideWrites, nominated_node
 from kaicore.errors import ClusterUnavailable
 
@@ -90,7 +90,7 @@ def test_writes_beyond_the_most_push_out_the_oldest_and_that_is_told(monkeypatch
     waiting = SideWrites(Server(), rate=1, busy=lambda: False, observer=told)  # type: ignore[arg-type]
     ended: list[str] = []
     for name in ("a", "b", "c"):
-        waiting.add(nominated_node(Nomination(name, "default", name, "n1"), then=partial(ended.append, name)))
+        waiting.add(nominated_node(NominatedNode(name, "default", name, "n1"), then=partial(ended.append, name)))
     assert (len(waiting), ended, told.results) == (2, ["a"], [("nomination", "given-up")])
 
 

@@ -145,7 +145,7 @@ def test_a_directory_in_use_is_neither_cleared_nor_started_in(flags: dict[str, b
         assert (root / "running.json").exists()
 
 
-def test_the_lock_ends_with_whoever_holds_it() -> None:
+def test_the_lock_ends_with_the_process_that_holds_it() -> None:
     with scratch_directory() as root:
         with another_kai(root):
             assert try_lock(root) is None
@@ -173,10 +173,10 @@ def test_a_data_directory_that_is_a_file_or_cannot_be_made_is_named(tmp_path: Pa
         DataDirectory(tmp_path / "file" / "below").lock()
 
 
-def test_a_stack_whose_process_id_is_somebody_elses_by_now_does_not_run() -> None:
+def test_a_stack_whose_process_id_is_another_process_now_does_not_run() -> None:
     with scratch_directory() as root:
         directory = DataDirectory(root)
         with directory.lock():
             directory.tell_running(RunningStack(os.getpid()))
             assert directory.running() is not None
-        assert directory.running() is None, "nobody has the directory, though there is a process of that id"
+        assert directory.running() is None, "no process has the directory, though there is a process of that id"

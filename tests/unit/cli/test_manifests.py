@@ -101,7 +101,7 @@ def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out
         "/a.yaml, document 1: kind: mis",
         "/c.yaml: while parsing a flow ",
     ]
-    # Somebody named this one.
+    # This one was named by its user.
     (problem,) = read_files([tmp_path / "values.yaml"]).problems
     assert "apiVersion: missing or no text" in str(problem)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kai_cli.catching_up import ListedPod, has_caught_up
-from kai_cli.expectations import NEVER_FITS, Group, groups_of
+from kai_cli.expectations import NEVER_FITS, ExpectedGroup, groups_of
 from kai_cli.report import ClusterReport, Report, render
 from kaicore.rules.state.replay import Difference, ReplayReport
 
@@ -29,7 +29,7 @@ CLUSTER = ClusterReport(
     misses={},
     surprises=[],
     unobserved=[],
-    groups=[Group("Job default/train", 12, 12), Group("Pod default/never", 0, 0)],
+    groups=[ExpectedGroup("Job default/train", 12, 12), ExpectedGroup("Pod default/never", 0, 0)],
     cycles=20,
 )
 GOOD = Report(
@@ -83,16 +83,16 @@ def test_a_kubelets_rejection_is_counted_as_that_and_not_as_a_placement() -> Non
     ("changes", "told"),
     [
         ({"settled": False}, "not done after 30 s"),
-        ({"groups": [Group("Job default/train", 12, 11)]}, "Job default/train: 11 of 12 ran"),
+        ({"groups": [ExpectedGroup("Job default/train", 12, 11)]}, "Job default/train: 11 of 12 ran"),
         (
             # Fifty pods that would fit, each with some reason to wait.
             {
-                "groups": [Group("Job default/train", 50, 0)],
+                "groups": [ExpectedGroup("Job default/train", 50, 0)],
                 "pending": {f"default/train-{number}": ["the moon is full"] for number in range(50)},
             },
             "Job default/train: 0 of 50 ran",
         ),
-        ({"groups": [Group("Pod default/never", 0, 1)]}, "Pod default/never: ran, and could not"),
+        ({"groups": [ExpectedGroup("Pod default/never", 0, 1)]}, "Pod default/never: ran, and could not"),
         ({"pending": {"default/never": []}}, "default/never waits without a reason"),
         ({"rejected": {"TopologyAffinityError": 2}}, "2 rejected by kubelets: TopologyAffinityError"),
         ({"misses": {"zones": 3}}, "3 placed by kubelets otherwise than predicted: on other zones"),
@@ -140,11 +140,11 @@ def test_what_ran_is_held_against_what_was_asked_for() -> None:
     # A pod of the Job may be gone: what the Job tells counts.
     groups = groups_of(manifests, cluster.state, succeeded={("default", "train"): 2, ("default", "others"): 3})
     assert groups == [
-        Group("Job default/train", 3, 2),
-        Group("Job default/gone", 2, 0),
-        Group("Pod default/alone", 1, 1),
-        Group("Pod elsewhere/alone", 1, 0),
-        Group("Pod default/never", 0, 0),
+        ExpectedGroup("Job default/train", 3, 2),
+        ExpectedGroup("Job default/gone", 2, 0),
+        ExpectedGroup("Pod default/alone", 1, 1),
+        ExpectedGroup("Pod elsewhere/alone", 1, 0),
+        ExpectedGroup("Pod default/never", 0, 0),
     ]
     assert [group.as_expected for group in groups] == [False, False, True, False, True]
 

@@ -1,4 +1,4 @@
-"""Moving running pods so that something fits: whom, how often, for what, and what is said when nothing is moved."""
+"""Moving running pods so that something fits: which, how often, for what, and what is said when nothing is moved."""
 
 from typing import Any
 
@@ -119,7 +119,7 @@ def test_where_there_is_not_room_enough_in_all_nothing_is_said_of_moves() -> Non
     ],
 )
 def test_the_gain_must_exceed_the_cost(sizes: list[int], gang: bool, wanted: int, moves: bool) -> None:
-    """Whoever is on n0 could go to n1; on n1 nobody is ever moved."""
+    """Pods on n0 could go to n1; on n1 no pod is ever moved."""
     cluster = nodes(2)
     if gang:
         spec = {"node_selector": {}, "cpu": 1, "gpu": sizes[0], "phase": "Running"}
@@ -157,7 +157,7 @@ def test_what_a_move_would_cost_and_gain_is_said() -> None:
 
 
 def again(cluster: Workloads, result: CycleResult, node: str, suffix: str) -> None:
-    """Whoever was evicted is gone, and made again on a node."""
+    """The evicted pods are gone, and made again on a node."""
     for eviction in result.evictions:
         before = cluster.state.pods[eviction.uid].pod
         cluster.delete_pod(before)

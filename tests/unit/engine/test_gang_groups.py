@@ -28,11 +28,11 @@ def running(*, a: dict[str, Any] | None = None, b: dict[str, Any] | None = None)
 
 
 def evicted(cluster: Workloads) -> set[str]:
-    """Whom the next cycle evicts; a name is in brackets where its group goes on."""
+    """The pods that the next cycle evicts; a name is in brackets where its group goes on."""
     return {f"({one.name})" if one.shrinks else one.name for one in cluster.cycle().evictions}
 
 
-NOBODY: set[str] = set()
+NO_PODS: set[str] = set()
 TWO = {"count": 2, "least": 1, "cpu": 1}
 
 
@@ -42,18 +42,18 @@ TWO = {"count": 2, "least": 1, "cpu": 1}
         # One node would be enough; yet neither runs on without the other.
         ({}, {}, {}, {"a-0", "b-0"}),
         ({"priority": 1}, {"priority": 5}, {}, {"a-0", "b-0"}),
-        # Whoever may not be evicted keeps those that it starts together with.
-        ({}, {"group": {"preemptible": False}}, {}, NOBODY),
-        ({"priority": 1}, {"priority": 5}, {"priority": 3}, NOBODY),
-        ({}, {"scheduler_name": "other"}, {}, NOBODY),
-        # What one can spare is nobody else's loss.
+        # A group that may not be evicted keeps those that it starts together with.
+        ({}, {"group": {"preemptible": False}}, {}, NO_PODS),
+        ({"priority": 1}, {"priority": 5}, {"priority": 3}, NO_PODS),
+        ({}, {"scheduler_name": "other"}, {}, NO_PODS),
+        # What one group can spare is no other's loss.
         (TWO, {"priority": 20}, {"cpu": 1}, {"(a-0)"}),
-        (TWO, {"priority": 20}, {"cpu": 2}, NOBODY),
+        (TWO, {"priority": 20}, {"cpu": 2}, NO_PODS),
         (TWO, {}, {"cpu": 2}, {"a-0", "a-1", "b-0"}),
         # Only a needs the other one.
         ({}, {"group": {"together": ()}, "priority": 5}, {}, {"a-0"}),
         ({"priority": 5}, {"group": {"together": ()}}, {"node_selector": {"host": "n2"}}, {"a-0", "b-0"}),
-        ({"priority": 20}, {"group": {"together": ()}}, {"node_selector": {"host": "n2"}}, NOBODY),
+        ({"priority": 20}, {"group": {"together": ()}}, {"node_selector": {"host": "n2"}}, NO_PODS),
         # Neither needs the other.
         ({"group": {"together": ()}}, {"group": {"together": ()}, "priority": 5}, {}, {"a-0"}),
     ],
@@ -73,7 +73,7 @@ def test_a_budget_of_one_keeps_all() -> None:
         "pdb/b", payloads.PodDisruptionBudgetObserved(PodDisruptionBudget("uid-b", "default", "b", "1", selector))
     )
     cluster.add_pod(pod("high", cpu=2, priority=9))
-    assert evicted(cluster) == NOBODY
+    assert evicted(cluster) == NO_PODS
 
 
 def test_lone_pod_is_cheaper_and_pods_that_are_not_needed_stay() -> None:
@@ -91,11 +91,11 @@ def test_lone_pod_is_cheaper_and_pods_that_are_not_needed_stay() -> None:
     [
         (MatchPolicy.WAITING_AND_RUNNING, False, False, {"a-0"}),
         # It was there with the other one, and from then on each pod is on its own.
-        (MatchPolicy.ONCE_SATISFIED, False, False, NOBODY),
+        (MatchPolicy.ONCE_SATISFIED, False, False, NO_PODS),
         # It is at its end.
-        (MatchPolicy.WAITING_AND_RUNNING, True, False, NOBODY),
+        (MatchPolicy.WAITING_AND_RUNNING, True, False, NO_PODS),
         # What comes in time takes the place of what was lost.
-        (MatchPolicy.WAITING_AND_RUNNING, False, True, NOBODY),
+        (MatchPolicy.WAITING_AND_RUNNING, False, True, NO_PODS),
     ],
 )
 def test_the_other_gang_is_gone(policy: MatchPolicy, ended: bool, again: bool, gone: set[str]) -> None:
@@ -105,18 +105,18 @@ def test_the_other_gang_is_gone(policy: MatchPolicy, ended: bool, again: bool, g
     if ended:
         cluster.see(lost, phase="Succeeded")
     cluster.delete_pod(lost)
-    assert evicted(cluster) == NOBODY
+    assert evicted(cluster) == NO_PODS
     cluster.now += GRACE_US + 1
     if again:
         cluster.members("b", [7], cpu=2)
     result = cluster.cycle()
     assert set(cluster.evicted(result)) == gone
     assert set(cluster.evicted(result).values()) <= {EvictionReason.STALE_GANG}
-    assert set(cluster.placed(result)) == ({"b-7"} if again else NOBODY)
+    assert set(cluster.placed(result)) == ({"b-7"} if again else NO_PODS)
 
 
 def test_one_that_never_ran_with_the_other_does_not_run_on_alone() -> None:
-    """Another scheduler, or nobody's, put it there: it has never been satisfied."""
+    """Another scheduler put it there, or it has none: it has never been satisfied."""
     cluster = Workloads()
     cluster.add_node("n1", cpu=2)
     for name in ("a", "b"):
@@ -127,7 +127,7 @@ def test_one_that_never_ran_with_the_other_does_not_run_on_alone() -> None:
 
 
 def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -> None:
-    """Gang b needs a, which runs, and has somebody evicted; whoever comes after it in the cycle does not take a."""
+    """Gang b needs a, which runs, and has pods evicted; a group that comes after it in the cycle does not take a."""
     cluster = Workloads()
     for name in ("n1", "n2"):
         cluster.add_node(name, cpu=2, labels={"host": name})

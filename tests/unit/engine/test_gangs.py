@@ -117,7 +117,7 @@ def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
     [
         (1, 1, 1, 1),
         (2, 1, 1, 1),
-        # Whoever is not there and did not end well is missed.
+        # A pod that is not there and did not succeed is missed.
         (1, 1, 0, 0),
         (1, 2, 1, 0),
         (0, 3, 2, 0),

@@ -1,4 +1,4 @@
-"""Evictions and the failures that a Job bears: nobody is moved at the price of a Job; and members that succeeded."""
+"""Evictions and the failures that a Job bears: no pod is moved at the price of a Job; and members that succeeded."""
 
 from typing import Any
 

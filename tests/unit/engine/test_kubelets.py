@@ -104,7 +104,9 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     restored = decode_state(encode_state(cluster.state))
     assert restored.charges.history_gap("n1") == since
     result = cluster.cycle(EngineConfig())
-    assert [decision.name for decision in result.placements] == ["p"], "zone 1 is taken, though no record says by whom"
+    assert [decision.name for decision in result.placements] == ["p"], (
+        "zone 1 is taken, though no record says by which pod"
+    )
     assert f"history incomplete since position {since.since}" in result.pending[0].reasons[0].explanation
     observe(cluster, "before", amounts(cpu=3), "node-1")
     assert cluster.state.charges.history_gap("n1") is None

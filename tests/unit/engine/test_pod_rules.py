@@ -89,7 +89,7 @@ class Case:
 WEB: Labels = {"app": "web"}
 CASES = [
     Case("affinity: the domain of a pod that is selected", near("db"), "a1 a2", {"d": ("a1", {"app": "db"}, None)}),
-    Case("affinity: nobody is there", near("db"), ""),
+    Case("affinity: no pod is there", near("db"), ""),
     Case("affinity: the first of its kind goes anywhere that has the label", near("web"), "a1 a2 b1 c1"),
     Case("affinity: the second goes to the first", near("web"), "b1", {"w": ("b1", WEB, None)}),
     Case(
@@ -102,7 +102,7 @@ CASES = [
     Case("anti-affinity by host", away("db", HOST), "a2 b1 c1 x", {"d": ("a1", {"app": "db"}, None)}),
     Case("anti-affinity: only those that it selects are meant", away("db"), "a1 a2 b1 c1 x", {"d": ("a1", {}, None)}),
     Case("anti-affinity of those that are there keeps others out", None, "b1 c1 x", {"d": ("a1", {}, away("web"))}),
-    Case("but not whom it does not select", None, "a1 a2 b1 c1 x", {"d": ("a1", {}, away("web"))}, labels={}),
+    Case("but no pod that it does not select", None, "a1 a2 b1 c1 x", {"d": ("a1", {}, away("web"))}, labels={}),
     Case("a pod on a node without the label makes no domain", away("db"), "a1 a2 b1 c1 x", {"d": ("x", {}, None)}),
     Case("spread: nodes without the label are out", spread(), "a1 a2 b1 c1"),
     Case("spread: the fullest domain is out", spread(), "b1 c1", {"w": ("a1", WEB, None)}),
@@ -354,7 +354,7 @@ def test_pods_that_no_rule_tells_apart_are_one_class() -> None:
         cluster.add_pod(pod(f"p{number}", cpu=100, labels={"app": f"app-{number}", "index": str(number)}))
     assert len(cluster.cycle().pending) == 1
     cluster.add_pod(pod("apart", cpu=100, rules=away("app-3")))
-    assert len(cluster.cycle().pending) == 3, "the one that somebody else's rule selects, the others, and that one"
+    assert len(cluster.cycle().pending) == 3, "the one that another pod's rule selects, the others, and that one"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 10, 1_000, 65_536, 10_000_003])

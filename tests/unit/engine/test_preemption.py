@@ -1,4 +1,4 @@
-"""Whom a cycle evicts so that something else can start, and whom never."""
+"""Which pods a cycle evicts so that others can start, and which never."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Queues in a cycle: limits, quotas, and what is taken back from whom."""
+"""Queues in a cycle: limits, quotas, and from which queues is taken back."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
 
 
 def test_a_limit_is_not_promised_twice() -> None:
-    """Room that is kept counts below a limit from the next cycle on, though whoever it is for does not run yet."""
+    """Room that is kept counts below a limit from the next cycle on, though the pod it is for does not run yet."""
     cluster = cluster_of(
         queue("d", quota=8, limit=4), queue("a", "d", quota=4), queue("b", "d", quota=4), queue("e", quota=2), nodes=1
     )

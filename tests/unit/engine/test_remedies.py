@@ -302,7 +302,7 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
     ("where it takes two ends, none is named", _no_single_end, []),
     ("a DaemonSet's pods do not end", _daemons_stay, ["would become schedulable if cpu ≤ 7 (such as n0)"]),
     (
-        "who leaves is waited for, and nobody else named",
+        "a pod that leaves is waited for, and no other is named",
         _leaving,
         [
             "would become schedulable if cpu ≤ 4 (such as n0)",
@@ -310,7 +310,7 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
         ],
     ),
     (
-        "whom room is kept for waits for those",
+        "a pod that room is kept for waits for those",
         _room_is_kept,
         ["would become schedulable when the pods that are ending are gone (such as n0)"],
     ),

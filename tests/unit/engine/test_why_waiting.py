@@ -81,7 +81,7 @@ def test_no_victims() -> None:
     firm = cluster.add_pod(pod("firm", cpu=2, gpu=0, priority=10, node_name="n0", phase="Running"))
     cluster.cycle()
     assert said(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
-    assert "NodeTooSmall" in {reason.code for reason in why(cluster, one)}, "and nobody is looked for"
+    assert "NodeTooSmall" in {reason.code for reason in why(cluster, one)}, "and no victims are looked for"
     assert not why(cluster, firm)
 
 

@@ -52,7 +52,7 @@ def kept(name: str, zone: str, **amount: int) -> ContainerHoldings:
     return ContainerHoldings(name, (ZoneHolding(zone, amount),) if amount else ())
 
 
-def test_init_containers_are_told_with_what_nobody_took_over(node: Node) -> None:
+def test_init_containers_are_reported_with_what_no_container_took_over(node: Node) -> None:
     write_state_files(
         node.directory,
         {"uid-a": {"first": "4-7", "second": "4-5", "main": "4"}, "uid-gone": {"main": "8"}},

@@ -243,7 +243,7 @@ class ForgetfulLog(UnreliableLog):
 
 
 @virtually
-async def test_an_old_answer_to_a_waiter_accuses_nobody() -> None:
+async def test_an_old_answer_to_a_waiter_raises_no_error() -> None:
     log = ForgetfulLog()
     await append(log, C, 5)
     async with feeding(log, None) as feed:

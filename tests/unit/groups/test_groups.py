@@ -12,7 +12,7 @@ from tests.groups import World, shape
 @pytest.mark.parametrize(
     ("objects", "group", "tree", "pod_set"),
     [
-        # Nobody's pod is a group of its own; so is one of a Deployment or a StatefulSet.
+        # A pod without an owner is a group of its own; so is one of a Deployment or a StatefulSet.
         (pod("p"), "Pod/default/p", "", ""),
         (pod("p", owner="apps/v1/ReplicaSet/web-1"), "Pod/default/p", "", ""),
         (pod("p", owner="apps/v1/StatefulSet/db"), "Pod/default/p", "", ""),

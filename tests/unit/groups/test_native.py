@@ -160,7 +160,7 @@ def test_a_minimum_that_is_lowered_lets_start_what_fits() -> None:
     assert len(world.placed(world.cycle())) == 2
 
 
-def test_a_minimum_that_is_raised_ends_nobody_and_counts_for_those_that_come() -> None:
+def test_a_raised_minimum_ends_no_pod_and_counts_for_new_ones() -> None:
     world = Running()
     world.add_node("n1", cpu=64, memory=8)
     world.apply(gang(2) + "---\n" + pods(0, 1))

@@ -138,7 +138,7 @@ async def test_a_refusal_is_believed_for_a_shorter_while() -> None:
     assert await one.node_of("t", client="10.0.0.1") == "n1"
 
 
-async def test_that_nobody_answered_is_not_kept() -> None:
+async def test_a_review_without_an_answer_is_not_kept() -> None:
     reviewer = Reviewer(ClusterUnavailable("no answer"))
     one = tokens(reviewer, Clock())
     with pytest.raises(AuthenticationUnavailable):

@@ -250,7 +250,7 @@ def test_an_annotation_that_speaks_of_zones_to_come(story: Story) -> None:
     assert story.projection.annotated == {"uid-a"}
 
 
-def test_pods_that_nobody_has_observed(story: Story) -> None:
+def test_pods_without_an_observation_are_counted(story: Story) -> None:
     for name in "abcd":
         story.place(story.add_pod(pod(name, cpu=1)), "n1", None if name == "d" else PREDICTED)
     bound = [story.bind(pod(name), "n1") for name in "abd"]

@@ -111,5 +111,5 @@ async def test_the_last_cycles_are_found_from_the_end_and_an_old_one_by_its_name
 
 
 async def _reached(kept: KeptState, position: int) -> None:
-    while kept.position < position:  # noqa: ASYNC110  # a state that is kept tells nobody
+    while kept.position < position:  # noqa: ASYNC110  # a state that is kept reports no progress
         await asyncio.sleep(0)

@@ -98,7 +98,7 @@ def test_how_long_to_wait(header: str, body: bytes, wait_s: int | None) -> None:
     assert error.retry_after_s == wait_s
 
 
-async def test_nobody_there() -> None:
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
     async with served(_refuse) as url:
         pass
     async with KubeClient(plain_access(url)) as client:

@@ -141,7 +141,7 @@ def test_whose_work_a_cluster_queue_is_for(selector: str, namespaces: tuple[str,
     assert queue.unsupported == ((problem,) if problem else ())
 
 
-def test_what_a_cluster_queue_asks_for_and_nobody_does_makes_its_work_wait() -> None:
+def test_a_cluster_queues_unsupported_demand_makes_its_work_wait() -> None:
     queue = read(CLUSTER_QUEUE.replace("cohort: research", "admissionChecks: [provision], stopPolicy: Hold".replace(
         ", ", "\n      ")))  # fmt: skip
     assert queue.unsupported == ("admission checks",)

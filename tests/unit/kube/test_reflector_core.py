@@ -121,7 +121,7 @@ def test_another_object_of_the_same_name() -> None:
 def test_what_a_list_does_not_show_any_more_is_gone() -> None:
     one = core(a="uid-a", b="uid-b", c="older")
     assert told(one.take_page(page(wire.node("a"), token="t"))) == ["a@1"]
-    # The one that had the name is gone first, so that whoever goes by names does not lose its successor.
+    # The one that had the name is gone first, so that a reader that goes by names does not lose its successor.
     assert told(one.take_page(page(wire.node("c", version="4")))) == ["-c@ missed", "c@4", "-b@ missed"]
 
 

@@ -47,7 +47,7 @@ DEPARTMENTS = (
         ({"d1": 3}, "d1", 1, False, []),
         ({"d1": 3}, "d1", 2, False, [("NonPreemptibleOverQuota", "d1", 1)]),
         ({"d1": 2, "d2": 6}, "d1", 1, False, [("NonPreemptibleOverQuota", "d", 1)]),
-        # What is exceeded already stands in nobody's way who asks for none of it.
+        # What is exceeded already refuses no work that asks for none of it.
         ({"d1": 9}, "d1", 0, False, []),
     ],
 )
@@ -65,7 +65,7 @@ def kueue(name: str, quota: int, **kwargs: Any) -> Queue:
 @pytest.mark.parametrize(
     ("queues", "used", "name", "gpus", "expected"),
     [
-        # A ClusterQueue of no cohort has nobody to borrow from.
+        # A ClusterQueue of no cohort has no queue to borrow from.
         ([kueue("a", 4, parent="", borrowing=0)], {}, "a", 5, [("OverLimit", "a", 1)]),
         # In a cohort it borrows what is idle, up to what all have.
         ([kueue("a", 4), kueue("b", 4)], {}, "a", 8, []),

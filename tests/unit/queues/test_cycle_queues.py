@@ -55,7 +55,7 @@ def test_who_may_start(queues: CycleQueues) -> None:
     assert queues.refusal(group("b"), gpus(1)) == ()
 
 
-def test_who_may_take_from_whom(queues: CycleQueues) -> None:
+def test_reclaim_needs_fair_share_and_a_preemptible_victim(queues: CycleQueues) -> None:
     assert queues.reclaim_refusal([(group("a"), gpus(4))]) == ()
     assert codes(queues.reclaim_refusal([(group("a"), gpus(5))])) == ["OverFairShare"]
     together = [(group("a"), gpus(2)), (group("a"), gpus(3))]

@@ -192,7 +192,7 @@ def test_no_more_is_given_than_there_is_and_is_guaranteed(
 
 @settings(deadline=None)
 @given(divisions())
-def test_nothing_is_left_while_somebody_with_weight_needs_it(
+def test_nothing_is_left_while_a_queue_with_weight_needs_it(
     division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]],
 ) -> None:
     queues, total, asked, used = division

@@ -1,4 +1,4 @@
-"""Pods that come with a node for which somebody nominated them."""
+"""Pods that come with a node that they were nominated for."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
     ("metadata", "found"),
     [
         pytest.param(LEAVING, {"first": "Nominated", "thief": "Pending"}, id="while its victims are leaving"),
-        pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when nobody is"),
+        pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when no pod is"),
     ],
 )
-def test_room_that_somebody_else_keeps(tmp_path: Path, metadata: str, found: dict[str, str]) -> None:
+def test_room_that_another_scheduler_keeps(tmp_path: Path, metadata: str, found: dict[str, str]) -> None:
     on = "nodeName: n1, schedulerName: kai-ledger"
     text = (
         node(zones=1)

@@ -130,7 +130,7 @@ status: {phase: Bound}
     assert [pod["node"] for pod in pods] == ["b", None]
 
 
-def test_a_claim_that_nobody_makes(tmp_path: Path) -> None:
+def test_a_claim_that_does_not_exist_makes_its_pod_wait(tmp_path: Path) -> None:
     lonely = """
 apiVersion: v1
 kind: Pod

@@ -65,7 +65,7 @@ def test_a_suspended_job_of_kueue_waits_as_a_whole_where_its_queue_has_too_littl
     assert {pod["phase"] for pod in document["pods"]} == {"Pending"}
 
 
-def test_a_job_that_somebody_else_suspended_makes_no_pods_and_that_is_said(tmp_path: Path) -> None:
+def test_a_job_that_another_controller_suspended_makes_no_pods_and_is_reported(tmp_path: Path) -> None:
     world = world_of(node() + job(), tmp_path)
     (warning,) = world.warnings
     assert "Job default/train: is suspended: 2 pods are left out" in warning

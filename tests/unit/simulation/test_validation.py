@@ -76,7 +76,7 @@ def test_what_an_api_server_would_refuse_is_named(tmp_path: Path, text: str, pro
     assert str(found).startswith(f"{tmp_path}/m.yaml, document ")
 
 
-def test_fields_that_nobody_knows_are_told_once_for_a_kind(tmp_path: Path) -> None:
+def test_unknown_fields_are_reported_once_for_a_kind(tmp_path: Path) -> None:
     jobs = "".join(
         f"---\napiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {{name: {name}}}\nspec: "
         "{replicatedJobs: [{name: w, replicas: 2, template: {spec: {template: {spec: {nodeSelektor: {a: b}, "

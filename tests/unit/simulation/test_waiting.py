@@ -81,7 +81,7 @@ def test_a_stale_gang_ends_when_its_grace_is_over(tmp_path: Path) -> None:
     assert found == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
     assert (seconds, cycles) == (90, 2)
     allocate = EngineConfig(actions=(Action.ALLOCATE,))
-    assert run(STALE, tmp_path, allocate)[1:] == (1, 1), "nobody waits for what nothing comes of"
+    assert run(STALE, tmp_path, allocate)[1:] == (1, 1), "no pod waits for what nothing comes of"
 
 
 def test_a_preemption_delay_is_waited_for(tmp_path: Path) -> None:

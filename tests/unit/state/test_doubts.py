@@ -1,4 +1,4 @@
-"""Pods that wait a moment, because nobody has observed yet what others hold, or because others may end."""
+"""Pods that wait a moment, because it is not observed yet what others hold, or because others may end."""
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -51,7 +51,7 @@ def beside_an_unobserved_pod(*, observing: bool = True) -> tuple[Node, Pod, Pod]
     return node, unobserved, node.come(pod("late", cpu=2, gpu=1))
 
 
-def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone() -> None:
+def test_a_pod_waits_where_an_unobserved_one_may_have_taken_its_zone() -> None:
     node, unobserved, late = beside_an_unobserved_pod()
     assert not node.is_placed(late)
     assert node.reasons(late) == ["NotObservedYet"]
@@ -66,7 +66,7 @@ def test_a_pod_waits_where_one_that_nobody_has_observed_may_have_taken_its_zone(
     assert node.is_placed(late)
 
 
-def test_a_prediction_stands_when_nobody_has_observed_a_pod_for_a_while() -> None:
+def test_a_prediction_stands_when_a_pod_is_not_observed_for_a_while() -> None:
     node, unobserved, late = beside_an_unobserved_pod()
     node.runs(unobserved, seconds=0)
     proposal = decide(node.state, EngineConfig(), shard="default", now=node.now, actor="test")
@@ -86,7 +86,7 @@ def test_a_pod_that_its_kubelet_has_not_started_is_not_known_however_long_that_t
     assert not node.is_placed(late)
 
 
-def test_without_exporters_nobody_waits_for_them() -> None:
+def test_without_exporters_no_pod_waits_for_an_observation() -> None:
     node, _, late = beside_an_unobserved_pod(observing=False)
     assert node.is_placed(late)
 
@@ -106,14 +106,14 @@ def test_a_pod_that_has_run_for_a_minute_is_taken_to_stay() -> None:
     assert node.is_placed(staged)
 
 
-def test_nobody_is_evicted_for_a_pod_that_only_waits_for_an_observation() -> None:
+def test_no_pod_is_evicted_for_one_that_only_waits_for_an_observation() -> None:
     node = Node()
     node.come(pod("next", cpu=4))
     node.add_pod(pod("late", cpu=2, gpu=1, priority=100))
     assert node.cycle().evictions == ()
 
 
-def test_a_pod_fits_whether_cores_have_one_cpu_or_two_where_nobody_tells() -> None:
+def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:
     def admits(labels: dict[str, str]) -> bool:
         cluster = Cluster()
         cluster.add_node("n1", amounts(cpu=4), amounts(cpu=16), labels=labels)

@@ -104,7 +104,7 @@ def test_a_pod_decided_on_after_the_end_was_told_is_where_it_was_predicted(node:
     assert node.used() == [6000, 0]
 
 
-def test_without_exporters_no_doubt_is_raised_that_nobody_would_end() -> None:
+def test_without_exporters_no_doubt_is_raised() -> None:
     node = Node(observing=False)
     node.place("old", 8)
     node.place("early", 6)

@@ -99,7 +99,7 @@ def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster)
     cluster.cycle()
     assert used(cluster) == [6000, 0]
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))
-    assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that nobody took over"
+    assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that no container took over"
     assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
 

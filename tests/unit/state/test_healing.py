@@ -133,7 +133,7 @@ def test_who_is_left_alone_and_why(kwargs: dict[str, str], why: str) -> None:
     assert idle(fleet.state)
 
 
-def test_nobody_is_evicted_without_a_better_place_to_go() -> None:
+def test_no_pod_is_repaired_without_a_better_node() -> None:
     fleet = Fleet(nodes=1)
     fleet.run("a", 0, 1)
     assert fleet.healed(fleet.after(60)) == []
@@ -143,7 +143,7 @@ def test_nobody_is_evicted_without_a_better_place_to_go() -> None:
 
 
 @pytest.mark.parametrize(("limit", "healed"), [(1, ["a"]), (0, [])])
-def test_nobody_is_healed_whose_job_would_fail_by_it(limit: int, healed: list[str]) -> None:
+def test_no_pod_is_repaired_whose_job_would_fail_by_it(limit: int, healed: list[str]) -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1, owner=job(fleet, spec={"backoffLimit": limit}))
     assert fleet.healed(fleet.after(10)) == healed

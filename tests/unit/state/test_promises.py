@@ -74,7 +74,7 @@ def test_a_whole_node_is_promised_twice_too() -> None:
 
 
 def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order() -> None:
-    """It had freed a zone before the API told so: nobody could know, and the pod after it takes the other zone."""
+    """It had freed a zone before the API told so: that could not be known; the pod after it takes the other zone."""
     cluster = cluster_of("a", "b")
     seen = on_zone("node-0", 3)
     cluster.record("pod/uid-a", payloads.PlacementObserved("uid-a", "default", "a", "n1", seen), subject="default/a")

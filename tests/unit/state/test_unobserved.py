@@ -1,4 +1,4 @@
-"""Pods that nobody has observed: nodes that are left alone until then, and exporters that do not report."""
+"""Pods without an observation: nodes that are left alone until then, and exporters that do not report."""
 
 import msgspec
 from kaicore.rules.engine.config import EngineConfig
@@ -14,7 +14,7 @@ WAITING = EngineConfig(wait_for_observation=True)
 
 
 def with_stranger() -> tuple[Cluster, Pod]:
-    """A node on which somebody else's pod holds CPUs of nobody knows which zone."""
+    """A node on which another scheduler's pod holds CPUs of an unknown zone."""
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
     theirs = pod("theirs", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running")
@@ -46,7 +46,7 @@ def test_by_default_it_is_risked() -> None:
     assert len(cluster.cycle().placements) == 1
 
 
-def test_predicted_pods_and_pods_that_end_hold_nobody_up() -> None:
+def test_predicted_pods_and_ended_pods_delay_no_other_pod() -> None:
     cluster, theirs = with_stranger()
     cluster.delete_pod(theirs)
     for name in ("p", "q"):

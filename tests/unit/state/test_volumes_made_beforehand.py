@@ -37,7 +37,7 @@ def locals_of_a2(cluster: Cluster, **sizes: int) -> None:
 
 
 def kept(cluster: Cluster) -> None:
-    """One volume that would do, and a larger one that somebody keeps for the claim."""
+    """One volume that would do, and a larger one that is kept for the claim."""
     local(cluster, "small", "a1")
     local(cluster, "kept", "a2", capacity=50, claimed=True, claim="default/c")
 
@@ -208,7 +208,7 @@ def test_room_that_is_kept_for_a_pod_comes_with_its_volume() -> None:
     assert placed(cluster) == {"p": ("a2", {"c": "v"}, ())}
 
 
-def test_nobody_is_evicted_where_a_volume_is_missing() -> None:
+def test_no_pod_is_evicted_where_a_volume_is_missing() -> None:
     cluster = storage()
     local(cluster, "v", "a2")
     for name in ("c", "d"):

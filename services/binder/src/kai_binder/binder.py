@@ -44,7 +44,7 @@ from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
-    Nomination,
+    NominatedNode,
     Observation,
     PodBinding,
     PodEviction,
@@ -252,12 +252,12 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: PodBinding | PodEviction | Nomination | Observation | None) -> None:
+    def _take(self, work: PodBinding | PodEviction | NominatedNode | Observation | None) -> None:
         if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, PodEviction):
             self._evicting.add(work)
-        elif isinstance(work, Nomination):
+        elif isinstance(work, NominatedNode):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
             if self._options.annotations:

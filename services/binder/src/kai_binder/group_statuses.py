@@ -62,14 +62,14 @@ class GroupStatus(msgspec.Struct, frozen=True):
     digest: bytes
 
 
-class _Known(msgspec.Struct):
+class _Member(msgspec.Struct):
     """A pod of a PodGroup; `node` is where it is or is decided to be."""
 
     pod: Pod
     node: str = ""
 
 
-class _Standing(msgspec.Struct):
+class _LastStatus(msgspec.Struct):
     """What was last told of a group, and since when it has, or has not, what it asks for."""
 
     scheduled: bool
@@ -84,13 +84,13 @@ class _Standing(msgspec.Struct):
     disrupted_at: int = 0
 
 
-class Record(msgspec.Struct):
+class GroupStatusesRecord(msgspec.Struct):
     """All of it, for a snapshot."""
 
     sources: list[GroupSource] = []
-    pods: list[_Known] = []
+    pods: list[_Member] = []
     names: list[str] = []
-    standings: dict[str, _Standing] = {}
+    standings: dict[str, _LastStatus] = {}
 
 
 class GroupStatuses:
@@ -104,10 +104,10 @@ class GroupStatuses:
         self._reasons_of = reasons_of
         self._empty_groups = empty_groups
         self._table = GroupTable()
-        self._pods: dict[str, _Known] = {}
+        self._pods: dict[str, _Member] = {}
         #: `schedulerName`s that are ours.
         self._names: set[str] = set()
-        self._standings: dict[str, _Standing] = {}
+        self._standings: dict[str, _LastStatus] = {}
         #: Groups of which something has changed.
         self._due: set[str] = set()
         self._now = 0
@@ -156,9 +156,9 @@ class GroupStatuses:
             if group is None or not group.uid:
                 self._standings.pop(key, None)
             elif self._is_ours(key):
-                found = self._status(key, group)
-                if found.digest != self._standings[key].told:
-                    yield found
+                status = self._status(key, group)
+                if status.digest != self._standings[key].told:
+                    yield status
 
     def told(self, status: GroupStatus) -> None:
         """Take note that a status was written, or never will be."""
@@ -170,45 +170,45 @@ class GroupStatuses:
 
     def _status(self, key: str, group: Group) -> GroupStatus:
         pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
-        counted = census(PodState(self._set_of(known), known.pod.phase, bool(known.node)) for known in pods)
+        counted = census(PodState(self._set_of(member), member.pod.phase, bool(member.node)) for member in pods)
         problem, reasons = self._problem(pods), self._reasons_of(key)
         why = reasons_in_short(reasons)
-        found = verdict(group, counted, why=why, problem=problem)
-        standing = self._standing(key, group, found)
+        scheduling = verdict(group, counted, why=why, problem=problem)
+        standing = self._last_status(key, group, scheduling)
         disruption = None
         if group.origin == NATIVE_POD_GROUP:
-            found = initially_scheduled() if standing.once else found
+            scheduling = initially_scheduled() if standing.once else scheduling
             if standing.disruption:
                 disruption = Disruption(standing.disruption, _time(standing.disrupted_at))
         told_as = () if problem else explanations(reasons)
         status = status_document(
-            group, counted, found, since=_time(standing.since), explanations=told_as, disruption=disruption
+            group, counted, scheduling, since=_time(standing.since), explanations=told_as, disruption=disruption
         )
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
-    def _standing(self, key: str, group: Group, found: Verdict) -> _Standing:
+    def _last_status(self, key: str, group: Group, scheduling: Verdict) -> _LastStatus:
         standing = self._standings.get(key)
         # Those of older snapshots do not name their object's uid.
         if standing is None or standing.uid not in ("", group.uid):
             told = standing.told if standing is not None else b""
-            standing = self._standings[key] = _Standing(found.scheduled, self._now, told)
+            standing = self._standings[key] = _LastStatus(scheduling.scheduled, self._now, told)
         standing.uid = group.uid
-        if standing.scheduled != found.scheduled:
-            standing.scheduled = found.scheduled
-            if found.scheduled:
+        if standing.scheduled != scheduling.scheduled:
+            standing.scheduled = scheduling.scheduled
+            if scheduling.scheduled:
                 standing.disruption = ""
             if not standing.once or group.origin != NATIVE_POD_GROUP:
                 standing.since = self._now
-        standing.once = standing.once or found.scheduled
+        standing.once = standing.once or scheduling.scheduled
         return standing
 
     def _disrupted(self, key: str, eviction: payloads.EvictionDecided) -> None:
         """All pods of a group are to go: a native PodGroup tells so, whether or not for another one's sake."""
         standing = self._standings[key]
         if not standing.disruption:
-            for_whom = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
-            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_whom}", self._now
+            for_preemptor = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
+            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_preemptor}", self._now
             self._due.add(key)
 
     def _spared(self, key: str) -> None:
@@ -218,9 +218,9 @@ class GroupStatuses:
             standing.disruption = ""
             self._due.add(key)
 
-    def _problem(self, pods: list[_Known]) -> str:
+    def _problem(self, pods: list[_Member]) -> str:
         """Say why it cannot be told which pods one of the pods starts with."""
-        places = (self._table.place_of(known.pod.uid) for known in pods)
+        places = (self._table.place_of(member.pod.uid) for member in pods)
         problems = (str(place.problem) for place in places if place is not None and place.problem is not None)
         return min(problems, default="")
 
@@ -230,8 +230,8 @@ class GroupStatuses:
             return self._empty_groups or key in self._standings
         return any(self._pods[uid].pod.scheduler_name in self._names for uid in uids)
 
-    def _set_of(self, known: _Known) -> str:
-        place = self._table.place_of(known.pod.uid)
+    def _set_of(self, member: _Member) -> str:
+        place = self._table.place_of(member.pod.uid)
         return place.pod_set if place is not None else ""
 
     def _group_of(self, uid: str) -> str:
@@ -244,29 +244,29 @@ class GroupStatuses:
             self._forget(pod.uid)
             return
         before = self._pods.get(pod.uid)
-        known = _Known(pod, pod.node_name or (before.node if before is not None else ""))
-        self._pods[pod.uid] = known
+        member = _Member(pod, pod.node_name or (before.node if before is not None else ""))
+        self._pods[pod.uid] = member
         self._table.pod_seen(pod)
         self._due.add(place.group)
 
     def _node(self, uid: str, node: str) -> None:
-        known = self._pods.get(uid)
-        if known is not None:
-            self._pods[uid] = _Known(known.pod, node)
+        member = self._pods.get(uid)
+        if member is not None:
+            self._pods[uid] = _Member(member.pod, node)
             self._due.add(self._group_of(uid))
 
     def _forget(self, uid: str) -> None:
-        known = self._pods.get(uid)
-        if known is not None:
+        member = self._pods.get(uid)
+        if member is not None:
             self._due.add(self._group_of(uid))
             del self._pods[uid]
             self._table.pod_gone(uid)
 
     # For snapshots.
 
-    def record(self) -> Record:
+    def record(self) -> GroupStatusesRecord:
         """Return all of it."""
-        return Record(
+        return GroupStatusesRecord(
             list(self._table.sources.values()),
             list(self._pods.values()),
             sorted(self._names),
@@ -274,18 +274,18 @@ class GroupStatuses:
         )
 
     @classmethod
-    def restored(cls, record: Record, reasons_of: ReasonsOf, *, empty_groups: bool) -> Self:
+    def restored(cls, record: GroupStatusesRecord, reasons_of: ReasonsOf, *, empty_groups: bool) -> Self:
         """Return what was recorded; everything is due, for it is not known what was written since."""
-        found = cls(reasons_of, empty_groups=empty_groups)
+        statuses = cls(reasons_of, empty_groups=empty_groups)
         for source in record.sources:
-            found._table.source_seen(source)
-        for known in record.pods:
-            found._pods[known.pod.uid] = known
-            found._table.pod_seen(known.pod)
-        found._names, found._standings = set(record.names), record.standings
-        found._table.changed.clear()
-        found._due.update(found._table.groups)
-        return found
+            statuses._table.source_seen(source)
+        for member in record.pods:
+            statuses._pods[member.pod.uid] = member
+            statuses._table.pod_seen(member.pod)
+        statuses._names, statuses._standings = set(record.names), record.standings
+        statuses._table.changed.clear()
+        statuses._due.update(statuses._table.groups)
+        return statuses
 
 
 def _time(at: int) -> str:

@@ -106,7 +106,7 @@ class PodEviction(msgspec.Struct, frozen=True):
         return "" if self.decided is None else _condition(self.decided)
 
 
-class Nomination(msgspec.Struct, frozen=True):
+class NominatedNode(msgspec.Struct, frozen=True):
     """For which node a waiting pod is nominated, to be written on it; none if `node` is empty."""
 
     uid: str
@@ -128,10 +128,10 @@ class _Record(msgspec.Struct):
     bindings: list[PodBinding]
     observations: list[Observation]
     evictions: list[PodEviction]
-    groups: group_statuses.Record
+    groups: group_statuses.GroupStatusesRecord
     queues: list[payloads.QueueFigures]
-    nominations: list[Nomination]
-    waiting: waiting_pods.Record
+    nominations: list[NominatedNode]
+    waiting: waiting_pods.WaitingPodsRecord
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -156,11 +156,11 @@ class Projection:
         #: Evictions without an outcome.
         self.evictions: dict[str, PodEviction] = {}
         #: Nominations that may not be on their pods yet.
-        self.nominations: dict[str, Nomination] = {}
+        self.nominations: dict[str, NominatedNode] = {}
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> PodBinding | PodEviction | Nomination | Observation | None:
+    def fold(self, event: Event) -> PodBinding | PodEviction | NominatedNode | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
@@ -190,10 +190,10 @@ class Projection:
                 eviction = self.evictions[decided.uid] = PodEviction(event.id, decided=decided)
                 return eviction
             case payloads.PodNominated(uid, namespace, name, node):
-                nomination = self.nominations[uid] = Nomination(uid, namespace, name, node)
+                nomination = self.nominations[uid] = NominatedNode(uid, namespace, name, node)
                 return nomination
             case payloads.NominationCleared(uid, namespace, name):
-                nomination = self.nominations[uid] = Nomination(uid, namespace, name, "")
+                nomination = self.nominations[uid] = NominatedNode(uid, namespace, name, "")
                 return nomination
             case payloads.PodEvicted(uid) | payloads.EvictionFailed(uid):
                 asked_before = self.evictions.get(uid)
@@ -217,15 +217,15 @@ class Projection:
         """Whether a binding or eviction has no outcome yet, its pod is there, and there is no later one."""
         return task is (self.bindings if isinstance(task, PodBinding) else self.evictions).get(task.decision.uid)
 
-    def is_last(self, written: Observation | Nomination) -> bool:
+    def is_last(self, written: Observation | NominatedNode) -> bool:
         """Whether an observation or nomination is the last one of a pod that is there, and may not be on it yet."""
-        if isinstance(written, Nomination):
+        if isinstance(written, NominatedNode):
             return self.nominations.get(written.uid) is written
         return self.observations.get(written.uid) is written
 
-    def written(self, written: Observation | Nomination) -> None:
+    def written(self, written: Observation | NominatedNode) -> None:
         """Take note that an observation or nomination is on its pod, or never will be."""
-        if self.is_last(written) and isinstance(written, Nomination):
+        if self.is_last(written) and isinstance(written, NominatedNode):
             del self.nominations[written.uid]
         elif self.is_last(written):
             del self.observations[written.uid]

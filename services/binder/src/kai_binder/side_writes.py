@@ -22,7 +22,7 @@ from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
-from kai_binder.projection import Nomination, Observation, PodBinding
+from kai_binder.projection import NominatedNode, Observation, PodBinding
 from kai_binder.queue_statuses import status_document as queue_document
 from kai_binder.waiting_pods import PodCondition, WaitingPods
 
@@ -77,7 +77,7 @@ def observed_annotation(observation: Observation, *, then: Callable[[], None]) -
     return SideWrite("annotation", observation.uid, "PATCH", path, {"metadata": metadata}, then)
 
 
-def nominated_node(nomination: Nomination, *, then: Callable[[], None]) -> SideWrite:
+def nominated_node(nomination: NominatedNode, *, then: Callable[[], None]) -> SideWrite:
     """Return the write of the node for which a pod is nominated, or of there being none."""
     body = {"metadata": {"uid": nomination.uid}, "status": {"nominatedNodeName": nomination.node or None}}
     path = f"{pod_path(nomination.namespace, nomination.name)}/status"

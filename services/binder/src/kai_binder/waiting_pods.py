@@ -49,7 +49,7 @@ class PodCondition(msgspec.Struct, frozen=True):
     event_digest: bytes
 
 
-class _Standing(msgspec.Struct):
+class _WaitingPod(msgspec.Struct):
     """A pod that waits, and digests of what it was told last."""
 
     pod: WaitingPod
@@ -67,10 +67,10 @@ class _ByShard(msgspec.Struct):
     groups: dict[str, GroupPending] = {}
 
 
-class Record(msgspec.Struct):
+class WaitingPodsRecord(msgspec.Struct):
     """All of it, for a snapshot."""
 
-    pods: list[_Standing] = []
+    pods: list[_WaitingPod] = []
     classes: dict[str, _ByShard] = {}
     groups: dict[str, _ByShard] = {}
 
@@ -79,7 +79,7 @@ class WaitingPods:
     """The pods of one cluster that were left waiting."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, _Standing] = {}
+        self._pods: dict[str, _WaitingPod] = {}
         self._of_class: dict[str, set[str]] = {}
         self._of_group: dict[str, set[str]] = {}
         #: What was recorded, by class and by group; the oldest record first.
@@ -207,7 +207,7 @@ class WaitingPods:
             self._unlist(before.pod)
             before.pod, before.position = pod, position
         else:
-            self._pods[pod.uid] = _Standing(pod, recorded_at, position)
+            self._pods[pod.uid] = _WaitingPod(pod, recorded_at, position)
         self._list(pod)
 
     def _list(self, pod: WaitingPod) -> None:
@@ -232,12 +232,12 @@ class WaitingPods:
 
     # For snapshots.
 
-    def record(self) -> Record:
+    def record(self) -> WaitingPodsRecord:
         """Return all of it."""
-        return Record(list(self._pods.values()), self._classes, self._groups)
+        return WaitingPodsRecord(list(self._pods.values()), self._classes, self._groups)
 
     @classmethod
-    def restored(cls, record: Record) -> Self:
+    def restored(cls, record: WaitingPodsRecord) -> Self:
         """Return what was recorded; every pod is due, for it is not known what was written since."""
         restored = cls()
         for standing in record.pods:

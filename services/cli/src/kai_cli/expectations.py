@@ -13,7 +13,7 @@ NEVER_FITS = "demo.kai.scheduler/never-fits"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ExpectedGroup:
     """A Job, or a pod of its own, and what became of it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Group:
 
 def groups_of(
     manifests: Iterable[Manifest], state: ClusterState, *, succeeded: Mapping[tuple[str, str], int]
-) -> list[Group]:
+) -> list[ExpectedGroup]:
     """Hold what became of a workload against what was asked for.
 
     Args:
@@ -60,5 +60,5 @@ def groups_of(
             continue
         if (metadata.get("annotations") or {}).get(NEVER_FITS) == "true":
             wanted = 0
-        groups.append(Group(f"{kind} {'/'.join(key)}", wanted, ran))
+        groups.append(ExpectedGroup(f"{kind} {'/'.join(key)}", wanted, ran))
     return groups

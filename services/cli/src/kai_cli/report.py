@@ -11,7 +11,7 @@ from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay import ReplayReport
 from kaicore.rules.state.why import pending_reasons, zones_text
 
-from kai_cli.expectations import Group
+from kai_cli.expectations import ExpectedGroup
 
 #: What a cause of a miss means.
 _CAUSES: dict[str, str] = {
@@ -65,11 +65,11 @@ class ClusterReport:
     misses: dict[str, int]
     surprises: list[str]
     unobserved: list[str]
-    groups: list[Group]
+    groups: list[ExpectedGroup]
     cycles: int
 
     @classmethod
-    def of(cls, state: ClusterState, groups: list[Group], *, seconds: float, settled: bool) -> "ClusterReport":
+    def of(cls, state: ClusterState, groups: list[ExpectedGroup], *, seconds: float, settled: bool) -> "ClusterReport":
         """Take the figures from a state."""
         ours = [entry for entry in state.pods.values() if entry.pod.scheduler_name == EngineConfig().scheduler_name]
         phases = Counter(entry.pod.phase for entry in ours)
@@ -232,6 +232,6 @@ def _agreement(cluster: ClusterReport) -> list[str]:
     ]
 
 
-def _in_full(groups: list[Group]) -> str:
+def _in_full(groups: list[ExpectedGroup]) -> str:
     wanted = [group for group in groups if group.wanted]
     return f"{sum(group.as_expected for group in wanted)} of {len(wanted)}"

@@ -42,7 +42,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
     details: str
 
 
-class Status(Answer, frozen=True, kw_only=True):
+class StackStatus(Answer, frozen=True, kw_only=True):
     """What runs.
 
     Attributes:
@@ -70,15 +70,15 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
         source: which `kai up` is meant, or which API.
         output: table, json or yaml.
     """
-    found = asyncio.run(_status(source or Source()))
+    status = asyncio.run(_status(source or Source()))
     if output == "table":
-        _print(found)
+        _print(status)
     else:
-        print_data(found, output)
-    return 0 if found.ready else 1
+        print_data(status, output)
+    return 0 if status.ready else 1
 
 
-async def _status(source: Source) -> Status:
+async def _status(source: Source) -> StackStatus:
     directory = data_directory(source.data_dir)
     running = None if source.api_named or source.database() is not None else directory.running()
     api = source.api() or ""
@@ -99,7 +99,7 @@ async def _status(source: Source) -> Status:
     ready = bool(services) and all(item.status == "ready" for item in (*servers, *services))
     # A cluster is named when all of it has been ready once.
     starting = running is not None and not running.clusters
-    return Status(
+    return StackStatus(
         data_dir="" if source.api_named else str(directory.root),
         pid=0 if running is None else running.pid,
         ready=ready and not starting,
@@ -155,21 +155,21 @@ def _read(url: str) -> tuple[int, str]:
         return 0, str(getattr(error, "reason", error))
 
 
-def _print(found: Status) -> None:
-    if not found.services:
-        print(f"nothing runs in {found.data_dir}")
+def _print(status: StackStatus) -> None:
+    if not status.services:
+        print(f"nothing runs in {status.data_dir}")
         return
-    where = f"{found.data_dir}, process {found.pid}" if found.pid else found.api
-    print(f"{where}: {'all ready' if found.ready else 'not all is ready'}")
-    if found.starting:
+    where = f"{status.data_dir}, process {status.pid}" if status.pid else status.api
+    print(f"{where}: {'all ready' if status.ready else 'not all is ready'}")
+    if status.starting:
         print("no cluster is up yet")
     rows = [
         (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details)
-        for item in found.services
+        for item in status.services
     ]
     print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "WAITS FOR"), rows))
-    if found.clusters:
-        print(rows_text("clusters", found.clusters))
+    if status.clusters:
+        print(rows_text("clusters", status.clusters))
 
 
 def _lag(item: ServiceStatus) -> str:

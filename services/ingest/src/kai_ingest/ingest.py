@@ -250,7 +250,7 @@ class Ingest:
         """Record that kubelets rejected pods that were predicted to be admitted."""
         if not self.projection.rejected:
             return
-        found = []
+        misses = []
         for rejected, event in self.projection.rejected:
             pod = self.projection.pods.get(rejected.uid)
             missed = PredictionMissed(
@@ -263,14 +263,16 @@ class Ingest:
                 predicted=pod.predicted if pod is not None else None,
                 message=rejected.message,
             )
-            found.append(prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at))
+            misses.append(prediction_missed(missed, follows=event.id, occurred_at=event.occurred_at))
         try:
-            outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in found])
+            outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in misses])
         except LogError as error:
-            self._logger.warning("rejections not recorded as missed predictions yet", pods=len(found), error=str(error))
+            self._logger.warning(
+                "rejections not recorded as missed predictions yet", pods=len(misses), error=str(error)
+            )
             return
-        self.projection.rejected = self.projection.rejected[len(found) :]
-        for missing, outcome in zip(found, outcomes, strict=True):
+        self.projection.rejected = self.projection.rejected[len(misses) :]
+        for missing, outcome in zip(misses, outcomes, strict=True):
             self._count_miss(missing, duplicate=outcome.duplicate)
 
     def _count_miss(self, event: NewEvent, *, duplicate: bool) -> None:
@@ -279,22 +281,22 @@ class Ingest:
         if not duplicate:
             self._metrics.missed.labels(missed.policy, missed.cause).inc()
 
-    async def _append_missed(self, found: Sequence[NewEvent]) -> None:
+    async def _append_missed(self, misses: Sequence[NewEvent]) -> None:
         """Record that observations which are in the log already were not as predicted."""
-        if not found:
+        if not misses:
             return
-        outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in found])
-        for event, outcome in zip(found, outcomes, strict=True):
+        outcomes = await self._log.append(self._cluster, [Unit((event,)) for event in misses])
+        for event, outcome in zip(misses, outcomes, strict=True):
             self._count_miss(event, duplicate=outcome.duplicate)
-            known = self.projection.pods.get(event.stream.removeprefix("pod/"))
-            if known is not None:
-                known.missed = True
+            pod = self.projection.pods.get(event.stream.removeprefix("pod/"))
+            if pod is not None:
+                pod.missed = True
 
-    async def _append(self, found: Sequence[News], source: str) -> None:
-        if not found:
+    async def _append(self, observations: Sequence[News], source: str) -> None:
+        if not observations:
             return
         now = self._clock()
-        for news, unit, outcome in await self._recorded(found):
+        for news, unit, outcome in await self._recorded(observations):
             pod, event = news.pod, unit.events[0]
             assert isinstance(event.payload, PlacementObserved)
             self.projection.record(event.payload, position=outcome.positions[0], event_id=event.id)
@@ -307,15 +309,15 @@ class Ingest:
             if news.first and pod.bound_at:
                 self._metrics.lag.observe(max(0, now - pod.bound_at) / 1e6)
 
-    async def _recorded(self, found: Sequence[News]) -> list[tuple[News, Unit, UnitOutcome]]:
+    async def _recorded(self, observations: Sequence[News]) -> list[tuple[News, Unit, UnitOutcome]]:
         """Append observations; return each as it was recorded.
 
         What was known of a pod when its observation was judged may be out of date by now: then it is not known either
         whether the observation changes its node's account, and it charges the node to be safe.
         """
         recorded, late = [], []
-        units = [news.unit(charges=news.charges) for news in found]
-        for news, unit, outcome in zip(found, units, await self._log.append(self._cluster, units), strict=True):
+        units = [news.unit(charges=news.charges) for news in observations]
+        for news, unit, outcome in zip(observations, units, await self._log.append(self._cluster, units), strict=True):
             if outcome.stale is None:
                 recorded.append((news, unit, outcome))
                 self._metrics.charges.labels("account").inc(news.charges)

@@ -14,7 +14,7 @@ from kaicore.rules.numa.held import Limits, most_held
 from kai_ingest.observation import is_empty
 
 
-class Record(msgspec.Struct, frozen=True):
+class LastObservation(msgspec.Struct, frozen=True):
     """The observation of a pod that was recorded last.
 
     Attributes:
@@ -71,7 +71,7 @@ class KnownPod(msgspec.Struct):
     annotation: str = ""
     cause: UUID | None = None
     annotated_at: int = 0
-    record: Record | None = None
+    record: LastObservation | None = None
 
     @property
     def subject(self) -> str:
@@ -108,9 +108,9 @@ class Unresolved(KaiError):
         self.miss = miss
 
 
-def record_of(payload: payloads.PlacementObserved, *, position: int, event_id: UUID) -> Record:
+def record_of(payload: payloads.PlacementObserved, *, position: int, event_id: UUID) -> LastObservation:
     """Return what is kept of a recorded observation."""
-    return Record(
+    return LastObservation(
         position,
         event_id,
         content_digest(payload.placement),

@@ -120,10 +120,10 @@ def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> P
     if isinstance(eviction, HealRequested):
         why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")
     else:
-        for_whom = f", for {eviction.preemptor}" if eviction.preemptor else ""
+        for_preemptor = f", for {eviction.preemptor}" if eviction.preemptor else ""
         again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""
         counted = failures_text(eviction.failures_left)
-        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_whom}{again}{counted}")
+        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_preemptor}{again}{counted}")
     return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
 
 

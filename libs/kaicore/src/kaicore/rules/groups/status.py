@@ -66,20 +66,20 @@ class Census:
 
 def census(pods: Iterable[PodState]) -> Census:
     """Count the pods of a group."""
-    found = Census()
+    counts = Census()
     for pod in pods:
-        found.scheduled += pod.placed
+        counts.scheduled += pod.placed
         if pod.phase == "Failed":
-            found.failed += 1
+            counts.failed += 1
             continue
         done = pod.phase == "Succeeded"
-        found.succeeded += done
-        found.running += pod.phase == "Running"
-        found.waiting += not (pod.placed or done)
-        found.present[pod.pod_set] = found.present.get(pod.pod_set, 0) + 1
+        counts.succeeded += done
+        counts.running += pod.phase == "Running"
+        counts.waiting += not (pod.placed or done)
+        counts.present[pod.pod_set] = counts.present.get(pod.pod_set, 0) + 1
         if pod.placed or done:
-            found.placed[pod.pod_set] = found.placed.get(pod.pod_set, 0) + 1
-    return found
+            counts.placed[pod.pod_set] = counts.placed.get(pod.pod_set, 0) + 1
+    return counts
 
 
 class Verdict(NamedTuple):
@@ -154,7 +154,7 @@ def native_conditions(status: Document, version: str) -> Document:
 def status_document(
     group: Group,
     pods: Census,
-    found: Verdict,
+    judged: Verdict,
     *,
     since: str,
     explanations: Sequence[Document] = (),
@@ -165,7 +165,7 @@ def status_document(
     Args:
         group: the group, whose origin is a PodGroup of any dialect.
         pods: its pods.
-        found: the verdict on it.
+        judged: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
         explanations: KAI's `UnschedulableExplanation`s, the first of which is told as the condition's own reason.
         disruption: of a native PodGroup.
@@ -174,9 +174,9 @@ def status_document(
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}
     condition = {
         "type": SCHEDULED,
-        "status": "True" if found.scheduled else "False",
-        "reason": found.reason,
-        "message": found.message,
+        "status": "True" if judged.scheduled else "False",
+        "reason": judged.reason,
+        "message": judged.message,
         "lastTransitionTime": since,
     }
     match group.origin:
@@ -199,10 +199,10 @@ def status_document(
                 "pending": pods.waiting,
                 **counts,
                 "conditions": [condition],
-                "schedulingConditions": _kai_conditions(found, since, explanations),
+                "schedulingConditions": _kai_conditions(judged, since, explanations),
             }
         case kinds.VOLCANO_POD_GROUP:
-            return {"phase": _volcano_phase(pods, least), **counts, "conditions": [_volcano_condition(found, since)]}
+            return {"phase": _volcano_phase(pods, least), **counts, "conditions": [_volcano_condition(judged, since)]}
         case kinds.SIGS_POD_GROUP | kinds.X_POD_GROUP:
             old = group.origin == kinds.SIGS_POD_GROUP
             phase = _sigs_phase(pods, least, old=old)
@@ -218,17 +218,17 @@ def _kai_phase(pods: Census, least: int) -> str:
     return "Running" if pods.running and pods.running + pods.succeeded >= least else "Pending"
 
 
-def _kai_conditions(found: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
-    if found.reason != UNSCHEDULABLE:
+def _kai_conditions(judged: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
+    if judged.reason != UNSCHEDULABLE:
         return []
-    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": found.message}]
+    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": judged.message}]
     return [
         {
             "type": "UnschedulableOnNodePool",
             "nodePool": NODE_POOL,
             "status": "True",
             "reason": told[0]["reason"],
-            "message": found.message,
+            "message": judged.message,
             "reasons": told,
             "lastTransitionTime": since,
         }
@@ -244,13 +244,13 @@ def _volcano_phase(pods: Census, least: int) -> str:
     return "Unknown" if pods.running else "Inqueue"
 
 
-def _volcano_condition(found: Verdict, since: str) -> Document:
+def _volcano_condition(judged: Verdict, since: str) -> Document:
     reasons = {SCHEDULED: "tasks in gang are ready to be scheduled", NOT_ENOUGH_PODS: "NotEnoughTasks"}
     return {
-        "type": "Scheduled" if found.scheduled else "Unschedulable",
+        "type": "Scheduled" if judged.scheduled else "Unschedulable",
         "status": "True",
-        "reason": reasons.get(found.reason, "NotEnoughResources"),
-        "message": found.message,
+        "reason": reasons.get(judged.reason, "NotEnoughResources"),
+        "message": judged.message,
         "lastTransitionTime": since,
     }
 

@@ -1,14 +1,14 @@
 """Whether a kubelet admits a pod whatever it made of the pods before it, and whatever it has freed meanwhile.
 
 A kubelet is ahead of what is known of it: it frees what a pod held before the API tells the pod's end, and a pod that
-nobody has observed yet may have found that room. Nor is the order of pods that come to it together that of the
+is not observed yet may have found that room. Nor is the order of pods that come to it together that of the
 decisions: it takes them oldest first (`kubelet.go`, HandlePodAdditions). So until they are observed, pods may be on
 other zones than predicted, and a pod with several containers may find room for one where the others cannot follow.
 
 What it can have made of them is followed zone by zone, not pod by pod: each container goes to the lowest zone that has
 room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to a lower one where those that may end
-leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and whoever
-fits then fits always. So there is no need to ask which of the pods end, and when.
+leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and a
+container that fits then fits always. So there is no need to ask which of the pods end, and when.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ _MOST_SPLIT = 6
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod that was decided on, and of which nobody knows for certain what its kubelet gives it.
+    """A pod that was decided on, and of which it is not certain what its kubelet gives it.
 
     Attributes:
         request: what is aligned of it.
@@ -209,14 +209,14 @@ class _Node:
             is_newcomer = number == len(self._guests)
             guest = self._newcomer if is_newcomer else self._guests[number]
             came |= is_newcomer
-            found: dict[_World, None] = {}
+            next_worlds: dict[_World, None] = {}
             for world in worlds:
                 after = self._after(world, guest, 0, _no_loan(world), surely=came)
                 if after is None and came:
                     return False
                 # One that is not let in takes nothing.
-                found |= dict.fromkeys(after or (world,))
-            worlds = _few(list(found))
+                next_worlds |= dict.fromkeys(after or (world,))
+            worlds = _few(list(next_worlds))
         return True
 
     def _after(self, world: _World, guest: _Guest, place: int, lent: _World, *, surely: bool) -> list[_World] | None:
@@ -227,7 +227,7 @@ class _Node:
         zones, certain = self._choices(world, guest, step.need, lent)
         if surely and not certain:
             return None
-        found: list[_World] = []
+        possible: list[_World] = []
         for zone in zones:
             for had in self._taken_over(step, lent[zone]):
                 taken = zip(step.need, had, step.besides, strict=True)
@@ -242,8 +242,8 @@ class _Node:
                 after = self._after(*then, surely=surely)
                 if after is None and surely:
                     return None
-                found += after or ()
-        return found or None
+                possible += after or ()
+        return possible or None
 
     def _taken_over(self, step: _Step, lent: tuple[int, ...]) -> list[tuple[int, ...]]:
         """What of a loan a step may take over: of odd numbers of CPUs perhaps none, but those of other cores."""
@@ -254,8 +254,8 @@ class _Node:
         return [lent, (*lent[: self._cpu], 0, *lent[self._cpu + 1 :])]
 
     def _choices(self, world: _World, guest: _Guest, need: tuple[int, ...], lent: _World) -> tuple[list[int], bool]:
-        """Return the zones to which a step may go, and whether one of them has room though nobody ends."""
-        found, certain = list[int](), False
+        """Return the zones to which a step may go, and whether one of them has room though no pod ends."""
+        zones, certain = list[int](), False
         for zone, (free, more) in enumerate(zip(world, self._more, strict=True)):
             if self._is_bound_elsewhere(zone, need, lent):
                 continue
@@ -263,9 +263,9 @@ class _Node:
             room = all(amount <= there for amount, there in zip(fresh, free, strict=True))
             lower = not certain and (room or self._fits(fresh, free, more))
             if lower or zone in guest.zones or (room and guest.shaken):
-                found.append(zone)
+                zones.append(zone)
             certain |= room
-        return found, certain
+        return zones, certain
 
     def _is_bound_elsewhere(self, zone: int, need: Sequence[int], lent: _World) -> bool:
         """Whether init containers lend of another zone what a step asks for: a mask without it is no hint."""
@@ -309,7 +309,7 @@ def _left_alone(request: AlignedRequest) -> int:
 
 
 def _few(worlds: list[_World]) -> list[_World]:
-    """Put together what is too much to be kept apart: whoever is let in where least is free is let in anywhere."""
+    """Put together what is too much to be kept apart: a container that fits where least is free fits anywhere."""
     if len(worlds) <= _MOST_WORLDS:
         return worlds
     kept, others = worlds[: _MOST_WORLDS - 1], worlds[_MOST_WORLDS - 1 :]

@@ -38,7 +38,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         static_cpu: whether the CPU manager's policy is `static`.
         cpu_options: names of the CPU manager options that are on.
         threads_per_core: how many CPUs a core has.
-        threads_told: whether anybody tells that; else there may be two.
+        threads_told: whether that is reported; else there may be two.
         zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
         minor: the kubelet's minor version, 36 for 1.36.

@@ -1,4 +1,4 @@
-"""What the log does not tell for certain of a node's zones: pods that nobody has observed yet, and pods that may end.
+"""What the log does not tell for certain of a node's zones: pods not observed yet, and pods that may end.
 
 A pod that has run for a while is taken to stay in the moment in which another one is decided on. Of those that run for
 seconds, some end in that moment, and their kubelet frees what they hold before the API tells it (decision 0112).
@@ -17,7 +17,7 @@ YOUNG_US = 60_000_000
 class StateDoubts:
     """The open matters of a state at one moment (`kaicore.rules.engine.constraints.doubts.OpenMatters`).
 
-    To be asked only where there are exporters: where nobody observes, no doubt would end.
+    To be asked only where there are exporters: without observations, no doubt would end.
     """
 
     def __init__(self, state: ClusterState, *, now: int) -> None:
@@ -64,7 +64,7 @@ class StateDoubts:
         return EndingPods({resource: tuple(figures) for resource, figures in sorted(amounts.items())}, until)
 
     def _is_open(self, entry: PodEntry) -> bool:
-        """Tell whether a pod was decided on and nobody has observed what its kubelet gave it, but may yet.
+        """Tell whether a pod was decided on, and what its kubelet gave it is not observed but may yet be.
 
         One that was not observed within some seconds of its start will hardly be: its prediction stands.
         """

@@ -84,8 +84,8 @@ class EarlyReleases:
 
     def lately(self, now: int) -> dict[str, list[PodHolding]]:
         """Return what still matters, for snapshots."""
-        found = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
-        return {node: found[node] for node in sorted(found) if found[node]}
+        recent = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
+        return {node: recent[node] for node in sorted(recent) if recent[node]}
 
     def explain(self, entry: PodEntry) -> tuple[str, ...] | None:
         """Return which ends explain an observation, had they been reported before the pod was decided on.
@@ -178,15 +178,15 @@ class EarlyReleases:
         if given is None or not _contradicts(pods[0], given.placement):
             return []
         mark = self._columns.mark(row)
-        found = [(pods[0], given.placement)]
+        placements = [(pods[0], given.placement)]
         self._charge(row, pods[0], given.charge)
         for entry in pods[1:]:
             given = self._admitted(entry)
             if given is not None:
-                found.append((entry, given.placement))
+                placements.append((entry, given.placement))
             self._charge(row, entry, self._charges.predicted_charge(entry) if given is None else given.charge)
         self._columns.restore(row, mark)
-        return found
+        return placements
 
     def _charge(self, row: int, entry: PodEntry, charge: ZoneCharge) -> None:
         self._columns.charge(row, entry.requests)

@@ -23,12 +23,12 @@ class LabelPaths:
 
     def path(self, name: str, labels: Mapping[str, str]) -> Path:
         """Return names of a node's domains, from the widest to the narrowest."""
-        found: list[str] = []
+        domains: list[str] = []
         for depth, level in enumerate(self.levels):
             value = next((value for key in level.keys if (value := labels.get(key))), "") if level.keys else name
             if not value and depth == self._filled:
                 value = name
             if not value:
                 break
-            found.append(value)
-        return tuple(found)
+            domains.append(value)
+        return tuple(domains)

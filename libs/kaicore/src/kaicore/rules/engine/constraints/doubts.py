@@ -1,4 +1,4 @@
-"""What is not certain of nodes while a cycle decides: pods that nobody has observed yet, and pods that may end."""
+"""What is not certain of nodes while a cycle decides: pods that have not been observed yet, and pods that may end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class OpenMatters(Protocol):
     """What the state does not know for certain of nodes."""
 
     def arrivals(self, row: int) -> tuple[Arrival, ...]:
-        """Return the pods of a row whose zones nobody has observed yet, in the order of the decisions."""
+        """Return the pods of a row whose zones have not been observed yet, in the order of the decisions."""
         ...
 
     def ending(self, row: int) -> EndingPods:

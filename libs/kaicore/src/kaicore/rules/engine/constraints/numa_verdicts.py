@@ -175,7 +175,7 @@ class NumaVerdicts:
         return isinstance(self._on_empty(row) if on_empty else self.verdict(row), Admitted)
 
     def is_certain(self, row: int, *, created_at: int) -> bool:
-        """Tell whether a node that admits a pod does so whatever nobody has observed there yet.
+        """Tell whether a node that admits a pod does so whatever pods there hold that have not been observed yet.
 
         Args:
             row: the node.
