@@ -10,8 +10,9 @@ reserved there. So the state depends on the order of everything that happened, a
 Source: Kubernetes v1.36, `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from kaicore.rules.numa.masks import MaskTable, zones_of
 
@@ -144,6 +145,11 @@ class MemoryZones:
             part = max(min(size, self.allocatable[resource][zone] - self.free[resource][zone]), 0)
             self.free[resource][zone] += part
             size -= part
+
+
+def excluding(masks: Iterable[int]) -> bool:
+    """Tell whether any two of some groups exclude each other: they have a zone in common and are not the same."""
+    return any(one & other for one, other in combinations(set(masks), 2))
 
 
 def shrink(blocks: list[MemoryBlock], by: MemoryBlock, most: int) -> tuple[tuple[int, int], ...]:

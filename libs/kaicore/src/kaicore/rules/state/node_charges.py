@@ -2,6 +2,9 @@
 
 Memory is drawn in the order in which pods came, as kubelets draw it: where an earlier pod's memory turns out to be
 another than was thought, all that came after it on that node are charged again.
+
+Records may tell of memory that no kubelet holds together: of zones that serve two groups. What is given back then is
+not given back by the kubelet's rule, which knows no such zones: what is left is charged again in order.
 """
 
 from functools import partial
@@ -13,6 +16,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.init_remains import init_remains
+from kaicore.rules.numa.memory_manager import excluding
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 from kaicore.rules.state.contradiction import MissCause, contradiction
@@ -132,21 +136,20 @@ class NodeCharges:
         row, zones = self._columns.row(entry.node), self._columns.zones
         resolved = self._resolve(entry)
         charge = resolved or ZoneCharge()
+        apart = bool(entry.zone_charge.blocks) and self._has_excluding_groups(entry.node)
         self._set_unrecorded(entry, known=resolved is not None)
         exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
         if exchanged is entry.zone_charge:
             return False
-        if exchanged is not None:
-            entry.zone_charge = exchanged
-        else:
+        entry.zone_charge = charge if exchanged is None else exchanged
+        if exchanged is None or apart:
             # Memory turned out differently: what the pods after it found is as different, so all are told anew.
-            entry.zone_charge = charge
             self._charge_again(entry.node)
         return True
 
     def release(self, entry: PodEntry, node: str) -> None:
         """Take what a pod holds off a node, which its entry may not name any more."""
-        row = self._columns.row(node)
+        row, apart = self._columns.row(node), bool(entry.zone_charge.blocks) and self._has_excluding_groups(node)
         self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.releasing = False
@@ -157,6 +160,8 @@ class NodeCharges:
         pods.discard(entry.pod.uid)
         if not pods:
             del self.on_node[node]
+        if apart:
+            self._charge_again(node)
 
     def set_releasing(self, entry: PodEntry) -> None:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
@@ -197,6 +202,11 @@ class NodeCharges:
             kept=entry.kept_by_init,
             alternatives=entry.alternatives if alternatives is None else alternatives,
         )
+
+    def _has_excluding_groups(self, node: str) -> bool:
+        """Tell whether the pods of a node are charged with memory of zones in two groups, which no kubelet allows."""
+        held = (self._pods[uid] for uid in self.on_node.get(node, ()))
+        return excluding({block.mask for entry in held for block in entry.zone_charge.blocks})
 
     def _charge_again(self, node: str) -> None:
         row, zones = self._columns.row(node), self._columns.zones

@@ -18,6 +18,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
@@ -62,8 +63,15 @@ class _Operation:
     kind: _OperationKind
     pod_charge: PodCharge
     before: Before
-    #: Place of the eviction that a pod's staying takes back.
+    #: Number of the operation that it takes out: a pod that stays was not evicted; one of this cycle has not come.
     cancels: int = -1
+
+    @property
+    def excludes(self) -> bool:
+        """Whether a pod was placed on zones that serve other groups, whose pods are being released."""
+        cells = self.before.mark.zones.cells
+        blocks = self.pod_charge.charge.blocks if self.kind is _OperationKind.PLACE else ()
+        return any(cells[zone] not in (0, block.mask) for block in blocks for zone in zones_of(block.mask))
 
 
 class Statement:
@@ -107,18 +115,19 @@ class Statement:
         return placed
 
     def evict(self, pod_charge: PodCharge) -> None:
-        """Take a pod off its node, as if it were gone."""
-        self._take(_Operation(_OperationKind.EVICT, pod_charge, self.states.before(pod_charge.row)))
-        self._release(pod_charge)
+        """Take a pod off its node, as if it were gone, or had never come where this cycle put it over other groups."""
+        before, place = self.states.before(pod_charge.row), self._excluding_placement(pod_charge)
+        if place < 0:
+            self._release(pod_charge)
+        else:
+            self._take_out(pod_charge.row, place)
+        self._take(_Operation(_OperationKind.EVICT, pod_charge, before, cancels=place))
         self.leave(pod_charge, sign=-1)
 
     def let_go(self, pod_charge: PodCharge) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
         self._take(_Operation(_OperationKind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
-        for sign, releasing in ((-1, False), (1, True)):
-            self._columns.charge(pod_charge.row, pod_charge.requests, sign=sign, releasing=releasing)
-        self._columns.zones.set_releasing(pod_charge.row, pod_charge.charge, releasing=True)
-        self.states.changed(pod_charge.row)
+        self._count_releasing(pod_charge)
 
     def leave(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
         """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
@@ -148,18 +157,15 @@ class Statement:
         place = self._eviction(pod_charge)
         row, now = pod_charge.row, self.states.before(pod_charge.row)
         numbers = self._of_row[row]
-        cancelled = {
-            operation.cancels
-            for number in numbers
-            if (operation := self._operations[number]).kind is _OperationKind.STAY
-        } | {place}
+        cancelled = self._cancelled(row, place)
         first = min(cancelled)
         self.states.restore(row, self._operations[first].before)
         for number in numbers[bisect_left(numbers, first) :]:
             operation = self._operations[number]
+            if number in cancelled:
+                continue
             if operation.kind is _OperationKind.EVICT:
-                if number not in cancelled:
-                    self._release(operation.pod_charge)
+                self._release(operation.pod_charge)
             elif operation.kind is _OperationKind.PLACE and not (
                 self._fits(operation.pod_charge) and self._charge(operation.pod_charge).same_place(operation.pod_charge)
             ):
@@ -168,6 +174,52 @@ class Statement:
         self.leave(pod_charge)
         self._take(_Operation(_OperationKind.STAY, pod_charge, now, cancels=place))
         return True
+
+    def _count_releasing(self, pod_charge: PodCharge) -> None:
+        for sign, releasing in ((-1, False), (1, True)):
+            self._columns.charge(pod_charge.row, pod_charge.requests, sign=sign, releasing=releasing)
+        self._columns.zones.set_releasing(pod_charge.row, pod_charge.charge, releasing=True)
+        self.states.changed(pod_charge.row)
+
+    def _excluding_placement(self, pod_charge: PodCharge) -> int:
+        """Return the number of a pod's placing on a row where groups of zones exclude each other; -1 if it is no such.
+
+        The kubelet's rule of giving back is for groups that do not: it would give back what the other group holds.
+        """
+        if not pod_charge.charge.blocks:
+            return -1
+        numbers = self._of_row.get(pod_charge.row, ())
+        own = [number for number in numbers if self._operations[number].pod_charge.uid == pod_charge.uid]
+        if not own or self._operations[own[-1]].kind is not _OperationKind.PLACE:
+            return -1
+        return own[-1] if any(self._operations[number].excludes for number in numbers) else -1
+
+    def _take_out(self, row: int, place: int) -> None:
+        """Do again what was done on a row, without one placing."""
+        cancelled, numbers = self._cancelled(row, place), self._of_row[row]
+        first = min(cancelled)
+        self.states.restore(row, self._operations[first].before)
+        for number in numbers[bisect_left(numbers, first) :]:
+            operation = self._operations[number]
+            if number in cancelled:
+                continue
+            if operation.kind is _OperationKind.EVICT:
+                self._release(operation.pod_charge)
+            elif operation.kind is _OperationKind.PLACE:
+                self._charge(operation.pod_charge)
+            elif operation.kind is _OperationKind.LET_GO:
+                self._count_releasing(operation.pod_charge)
+
+    def _cancelled(self, row: int, other: int) -> set[int]:
+        """Return the number of an operation that is taken out, and of those of its row that later ones took out."""
+        cancelled = {other}
+        for number in reversed(self._of_row[row]):
+            operation = self._operations[number]
+            if operation.cancels >= 0 and number not in cancelled:
+                cancelled.add(operation.cancels)
+                if operation.kind is _OperationKind.EVICT:
+                    cancelled.add(number)
+        return cancelled
 
     def _take(self, operation: _Operation) -> None:
         self._of_row.setdefault(operation.pod_charge.row, []).append(len(self._operations))

@@ -1,0 +1,73 @@
+"""Memory of pods whose groups of zones exclude each other: what was drawn in one order is given back in any."""
+
+from itertools import permutations
+
+import pytest
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
+from kaicore.rules.state.invariants import differences
+
+from tests.factory import GI, Cluster, amounts, pod
+from tests.workloads import Workloads
+
+#: Zones and GiB of pods that a kubelet would not hold together.
+HELD = {"a": ((0,), 1), "b": ((0, 1), 60), "c": ((1,), 2), "d": ((0, 1), 3)}
+
+
+def place(cluster: Cluster, name: str) -> None:
+    one = cluster.add_pod(pod(name, cpu=1, memory=HELD[name][1]))
+    zones, size = HELD[name]
+    block = SpanAmount(tuple(f"node-{zone}" for zone in zones), {"memory": size * GI})
+    placement = Placement(Provenance.PREDICTED, (ContainerPlacement("main", blocks=(block,)),))
+    cluster.record(f"pod/{one.uid}", payloads.PodPlaced(one.uid, "default", name, "n1", "c/1", "", placement=placement))
+
+
+def fail_to_bind(cluster: Cluster, name: str) -> None:
+    cluster.record(f"pod/uid-{name}", payloads.BindFailed(f"uid-{name}", "default", name, "n1", 500, "InternalError"))
+
+
+def memory(cluster: Cluster) -> tuple[list[int], list[int], list[int]]:
+    """GiB used, blocks and group of each zone."""
+    zones = cluster.state.columns.zones
+    row = cluster.state.columns.rows["n1"]
+    used = zones.used[row, :2, zones.resources["memory"]] // GI
+    return used.tolist(), zones.assignments[row, :2].tolist(), zones.cells[row, :2].tolist()
+
+
+def node() -> Workloads:
+    cluster = Workloads()
+    cluster.add_node("n1", amounts(cpu=16, memory=59), amounts(cpu=16, memory=43), policy="none")
+    return cluster
+
+
+@pytest.mark.parametrize("order", list(permutations(HELD)))
+def test_pods_of_excluding_groups_that_end_in_any_order_leave_what_the_others_draw_alone(
+    order: tuple[str, ...],
+) -> None:
+    cluster = node()
+    for name in HELD:
+        place(cluster, name)
+    for number, name in enumerate(order):
+        fail_to_bind(cluster, name)
+        assert differences(cluster.state) == []
+        alone = node()
+        for other in sorted(order[number + 1 :]):
+            place(alone, other)
+        if {"a", "c"} & set(order[number:]) and {"b", "d"} & set(order[number:]):
+            assert memory(cluster) == memory(alone)
+    assert memory(cluster) == ([0, 0], [0, 0], [0, 0])
+
+
+def test_pod_that_is_nominated_for_a_group_of_zones_waits_until_their_own_memory_is_free() -> None:
+    cluster = node()
+    small = cluster.add_pod(pod("small", cpu=1, memory=1))
+    cluster.cycle()
+    cluster.run(small)
+    assert memory(cluster) == ([1, 0], [1, 0], [1, 0])
+    cluster.add_pod(pod("wide", cpu=1, memory=60, priority=1))
+    cluster.cycle()
+    assert cluster.state.pods["uid-wide"].nomination is not None
+    assert cluster.cycle().placements == ()
+    cluster.delete_pod(small)
+    cluster.cycle()
+    assert memory(cluster) == ([59, 1], [1, 1], [3, 3])
