@@ -68,7 +68,7 @@ def check(cluster: Workloads) -> None:
             starting = {member.pod.uid for _, step in steps for member in step.members}
             # A group that it starts together with, but that does not need it, may start before it, and where it would
             # have been.
-            may_start = {turn.workload.group.key for turn, _ in steps}
+            may_start = {pending_group.workload.group.key for pending_group, _ in steps}
             then = changed(cluster, starting, remedy)
             group_of = {uid: entry.group for uid, entry in then.state.pods.items()}
             placements = then.cycle().placements

@@ -269,12 +269,12 @@ class Binder:
         groups, queues = self._projection.groups, self._projection.queues
         for status in groups.news():
             if self._options.group_statuses:
-                self._side_writes.add(group_status(status, then=partial(groups.told, status)))
+                self._side_writes.add(group_status(status, then=partial(groups.mark_written, status)))
         for figures in queues.news():
             if self._options.queue_statuses:
-                self._side_writes.add(queue_status(figures, then=partial(queues.told, figures)))
+                self._side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
             else:
-                queues.told(figures)
+                queues.mark_written(figures)
         waiting = self._projection.waiting
         for pod in waiting.news():
             if self._options.pod_conditions:

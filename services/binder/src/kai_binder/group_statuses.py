@@ -149,7 +149,7 @@ class GroupStatuses:
         self._due.update(groups)
 
     def news(self) -> Iterator[GroupStatus]:
-        """Yield the statuses that are to be written, each of them until it was `told`."""
+        """Yield the statuses that are to be written, each of them until `mark_written`."""
         due, self._due = self._due, set()
         for key in sorted(due):
             group = self._table.groups.get(key)
@@ -160,7 +160,7 @@ class GroupStatuses:
                 if status.digest != self._standings[key].told:
                     yield status
 
-    def told(self, status: GroupStatus) -> None:
+    def mark_written(self, status: GroupStatus) -> None:
         """Take note that a status was written, or never will be."""
         standing = self._standings.get(status.key)
         if standing is not None:

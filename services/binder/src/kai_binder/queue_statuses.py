@@ -50,7 +50,7 @@ class QueueStatuses:
         for uid in sorted(news):
             yield self._due[uid]
 
-    def told(self, figures: QueueFigures) -> None:
+    def mark_written(self, figures: QueueFigures) -> None:
         """Take note that a status was written, or never will be."""
         if self._due.get(figures.uid) is figures:
             del self._due[figures.uid]

@@ -6,7 +6,7 @@ from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.groups.membership import told_key
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.reasons.reason import Reason
@@ -56,4 +56,4 @@ def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
 def unsupported(workload: Workload) -> Reason:
     """Return why nothing of a group starts that requires what is not supported yet."""
     detail = f"required topology ({', '.join(workload.unsupported)})"
-    return Unsupported(group=told_key(workload.group.key), features=detail)
+    return Unsupported(group=display_key(workload.group.key), features=detail)

@@ -141,11 +141,11 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     group = f"{key}:{instance}" if instance else key
     source = find(key)
     if source is None:
-        not_found = GroupNotFound(group=told_key(key))
+        not_found = GroupNotFound(group=display_key(key))
         return Membership(group, source=key, problem=not_found, looked_at=(key,))
     named_template = source.template(template)
     if named_template is None:
-        no_template = PodGroupNotInWorkload(group=told_key(key), pod_group=template)
+        no_template = PodGroupNotInWorkload(group=display_key(key), pod_group=template)
         return Membership(group, source=key, problem=no_template, looked_at=(key,))
     pod_set, problem = _pod_set(pod, key, named_template)
     return Membership(group, pod_set, key, template, problem, (key,))
@@ -185,7 +185,7 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     kind = key.partition("/")[0]
     source = find(key)
     if source is None:
-        unknown = OwnerNotFound(group=told_key(key))
+        unknown = OwnerNotFound(group=display_key(key))
         return Membership(key, source=key, problem=unknown, looked_at=looked_at)
     instance = template = ""
     if kind == LEADER_WORKER_SET:
@@ -200,7 +200,7 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     return Membership(group, pod_set, key, named_template.name, problem, looked_at)
 
 
-def told_key(key: str) -> str:
+def display_key(key: str) -> str:
     """Write an object's key for people: `<kind> <namespace>/<name>`."""
     return key.replace("/", " ", 1)
 
@@ -222,8 +222,8 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
         return REST, None
     there = ", ".join(sorted(names))
     if not wanted:
-        return "", SubGroupNotNamed(group=told_key(key), sub_groups=there)
-    return "", SubGroupNotFound(group=told_key(key), sub_groups=f"{wanted}; it has {there}")
+        return "", SubGroupNotNamed(group=display_key(key), sub_groups=there)
+    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{wanted}; it has {there}")
 
 
 def _set_name(pod: Pod, kind: str) -> str:

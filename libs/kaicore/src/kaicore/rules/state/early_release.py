@@ -154,19 +154,19 @@ class EarlyReleases:
         for entry in open_:
             self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
             self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
-        found: dict[str, list[Placement]] = {}
+        placements_of: dict[str, list[Placement]] = {}
         for place, first in enumerate(open_):
             for entry, given in self._world(row, open_[place:]):
                 assert entry.predicted is not None
-                known = (entry.predicted, *entry.alternatives, *found.get(entry.pod.uid, ()))
+                known = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
                 if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
-                    found.setdefault(entry.pod.uid, []).append(given)
+                    placements_of.setdefault(entry.pod.uid, []).append(given)
             self._charge(row, first, self._charges.predicted_charge(first))
         self._columns.restore(row, mark)
         changed = False
         for entry in open_:
-            if entry.pod.uid in found:
-                entry.alternatives = (*entry.alternatives, *found[entry.pod.uid])
+            if entry.pod.uid in placements_of:
+                entry.alternatives = (*entry.alternatives, *placements_of[entry.pod.uid])
                 changed |= self._charges.recharge(entry)
         return changed
 

@@ -23,7 +23,7 @@ from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.groups.membership import told_key
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.eviction import (
     JobWouldFail,
     MovedLately,
@@ -302,9 +302,9 @@ class EvictionAction(CycleAction, VictimRules):
     def _why_not_moved(self, steps: Steps, shortfall: Shortfall) -> Iterator[Reason]:
         """Yield why no running pods were moved for steps."""
         if shortfall.stuck:
-            yield NoOtherPlaceForThem(groups=len(shortfall.stuck), example_group=told_key(min(shortfall.stuck)))
+            yield NoOtherPlaceForThem(groups=len(shortfall.stuck), example_group=display_key(min(shortfall.stuck)))
         if shortfall.failing:
-            example = told_key(min(shortfall.failing))
+            example = display_key(min(shortfall.failing))
             yield JobWouldFail(groups=len(shortfall.failing), example_group=example)
         if shortfall.groups:
             free = self.session.config.consolidate_groups
