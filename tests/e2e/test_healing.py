@@ -67,7 +67,7 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
         )
 
     state = await stack.until(healed)
-    assert (state.counters.misaligned, state.counters.heal_requests, state.counters.evictions) == (1, 1, 1)
+    assert (state.counters.missed, state.counters.heal_requests, state.counters.evictions) == (1, 1, 1)
     (successor,) = [entry for entry in ours(state, "train") if entry.node == "gpu-1"]
     assert successor.replaces_on == "gpu-0"
     async with stack.log() as log:

@@ -190,8 +190,8 @@ async def test_as_processes(
 @pytest.mark.parametrize(
     ("main", "arguments", "message"),
     [
-        (exporter_main, "", "cluster: Field required"),
-        (exporter_main, "--cluster c --ingest-url x", "ingest_url: String should match pattern"),
+        (exporter_main, "", "--cluster or $KAI_CLUSTER: is required"),
+        (exporter_main, "--cluster c --ingest-url x", "--ingest-url: String should match pattern"),
         (exporter_main, "--cluster c --ingest-url http://x --token t", "give either node_name or podresources_dir"),
         (
             exporter_main,

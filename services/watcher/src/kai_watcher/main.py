@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
+from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import ReflectorOptions
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import open_log
@@ -17,13 +18,16 @@ from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 
+#: A watch of each kind keeps a connection; lists need some besides.
+_CONNECTIONS = len(KINDS) + 8
+
 
 async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
     """Record the cluster until the process is to stop."""
     access = configured_access(settings.kubeconfig, context=settings.kube_context)
     async with (
         open_log(context, settings.database_url) as log,
-        KubeClient(access, timeout_s=60.0, user_agent="kai-watcher") as client,
+        KubeClient(access, timeout_s=60.0, connections=_CONNECTIONS, user_agent="kai-watcher") as client,
     ):
         if log is None:
             return

@@ -13,6 +13,14 @@ from kai_apiserver.resources import ResourceType, SelectableField, Subresource
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
+#: What an API server says of the rules (`x-kubernetes-validations`) of an object that the schema refuses already.
+_UNCHECKED = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    detail="some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation",
+)
+
 _STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -32,6 +40,7 @@ class CustomVersion:
         schema: its structural schema.
         columns: `additionalPrinterColumns`.
         scale: for the scale subresource, or None.
+        rules: how many `x-kubernetes-validations` it has; they are not evaluated.
     """
 
     def __init__(self, version: Object) -> None:
@@ -39,6 +48,7 @@ class CustomVersion:
             "type": "object",
             "x-kubernetes-preserve-unknown-fields": True,
         }
+        self.rules = sum(len(below.get("x-kubernetes-validations") or ()) for below in walk(self.schema))
         self.columns: list[Object] = list(version.get("additionalPrinterColumns") or ())
         given = (version.get("subresources") or {}).get("scale")
         self.scale = (
@@ -60,7 +70,8 @@ class CustomVersion:
 
     def validate(self, obj: Object) -> list[FieldError]:
         """What is wrong with an object."""
-        return validate_schema(obj, self.schema)
+        errors = validate_schema(obj, self.schema)
+        return [*errors, _UNCHECKED] if errors and self.rules else errors
 
 
 def _path(text: str) -> tuple[str, ...]:
@@ -136,8 +147,7 @@ def reservations(definition: Object) -> list[str]:
     if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append("conversion webhooks are not called: between versions only apiVersion changes")
     for resource in resources_of(definition):
-        rules = sum(len(below.get("x-kubernetes-validations") or ()) for below in walk(resource.custom.schema))
-        if rules:
+        if rules := resource.custom.rules:
             told.append(f"x-kubernetes-validations are not evaluated: {rules} of version {resource.version}")
     return told
 
