@@ -146,9 +146,11 @@ def reservations(definition: Object) -> list[str]:
     told = []
     if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append("conversion webhooks are not called: between versions only apiVersion changes")
-    for resource in resources_of(definition):
-        if rules := resource.custom.rules:
-            told.append(f"x-kubernetes-validations are not evaluated: {rules} of version {resource.version}")
+    told += [
+        f"x-kubernetes-validations are not evaluated: {resource.custom.rules} of version {resource.version}"
+        for resource in resources_of(definition)
+        if resource.custom.rules
+    ]
     return told
 
 
