@@ -59,17 +59,19 @@ async def _audit_verify(source: LogSource, anchors: Anchors, output: Output, *, 
         for one in audits:
             print(one.report)
             if one.promises is not None:
-                print(_told(one.promises))
+                print(_promises_text(one.promises))
     return 0 if all(one.ok for one in audits) else 1
 
 
-def _told(promises: PromiseReport) -> str:
+def _promises_text(promises: PromiseReport) -> str:
     counts = {str(origin): count for origin, count in sorted(promises.counts.items())}
     twice = counts.pop("promised", 0)
     lines = [f"{promises.decisions} decisions: {twice or 'nothing'} promised twice", *map(str, promises.twice)]
     if counts:
-        brought = ", ".join(f"{count} {origin}" for origin, count in counts.items())
-        lines.append(f"more than there is was brought by what no decision could know of: {brought}")
+        facts = ", ".join(f"{origin} {count}" for origin, count in counts.items())
+        lines.append(
+            f"facts after which a zone or node held more than it has, by cause (no decision promised it): {facts}"
+        )
     return "\n".join(lines)
 
 
