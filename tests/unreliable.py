@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kaicore.errors import LogUnavailable
+from kaicore.errors import EventsRetired, LogUnavailable
 from kaicore.ledger.bus import Limits, MemoryBus, Message, StreamState, Subscription
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.log.memory import MemoryLog
@@ -151,3 +151,16 @@ async def relay(log: MemoryLog, bus: MemoryBus, cluster: str, *, upto: int | Non
     events = await log.read(cluster, after=state.last, upto=upto, limit=10**6)
     await bus.publish(cluster, [to_message(event, max_data=bus.max_data) for event in events])
     return None
+
+
+class RetiringLog(UnreliableLog):
+    """A log whose first events have been retired: those up to `retired`."""
+
+    retired = 0
+
+    async def read(
+        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
+    ) -> list[Event]:
+        if after < self.retired:
+            raise EventsRetired(cluster, self.retired)
+        return await super().read(cluster, after=after, upto=upto, limit=limit, where=where)

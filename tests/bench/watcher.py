@@ -65,9 +65,9 @@ async def watcher(url: str, cluster: str, kubeconfig: Path) -> AsyncIterator[Non
 async def last_claim(log: PostgresLog, cluster: str, *, after: int) -> int:
     """Wait for a claim after a position; return its position."""
     while True:
-        found = await log.read_last(cluster, where=Filter(types=("WatcherStarted",)))
-        if found is not None and found.position > after:
-            return found.position
+        claims = await log.read(cluster, after=after, where=Filter(types=("WatcherStarted",)))
+        if claims:
+            return claims[-1].position
         await log.wait_beyond(cluster, (await log.head(cluster)).position, timeout_s=1)
 
 

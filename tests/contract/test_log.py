@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from kaicore.errors import IdempotencyConflict, StaleExpectation
 from kaicore.ledger.log.chain import GENESIS, event_hash
-from kaicore.ledger.log.port import EventLog, Filter, Head
+from kaicore.ledger.log.port import EventLog, Head
 from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.envelope import Event, Stale, Unit, UnitOutcome
 from kaicore.rules.events.payloads import NodeDeleted, TopologyDeleted
@@ -20,7 +20,6 @@ from tests.reading import everything
 async def test_a_log_without_events(log: EventLog, cluster: str) -> None:
     assert await log.head(cluster) == Head(0, GENESIS, 0)
     assert await log.read(cluster) == []
-    assert await log.read_last(cluster, where=Filter()) is None
     assert cluster not in await log.clusters()
     assert await log.append(cluster, []) == []
 

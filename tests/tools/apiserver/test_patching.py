@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kai_apiserver.patches.json_patches import merge_patch
 from kai_apiserver.patches.strategic import strategic_merge
-from kai_apiserver.types.merging import unknown_paths
+from kai_apiserver.types.merging import APPLY_ONLY_KEYS, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
+from kaicore.kube.builtin_types import TYPES, element
 
 from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, config_map, node, pod
 
@@ -58,6 +59,19 @@ def test_merge_patches_leave_their_arguments_alone_and_settle(target: Any, patch
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
     assert repr((target, patch)) == before
+
+
+def unknown_paths() -> list[str]:
+    """Entries of the tables of merging that name no existing list of objects or field."""
+    paths = {*MERGE_KEYS, *APPLY_ONLY_KEYS, *SETS, *RETAIN_KEYS}
+    wrong = []
+    for path in sorted(paths):
+        name, _, field = path.partition(".")
+        notation = TYPES[name].fields.get(field) if name in TYPES else None
+        keys = apply_keys(path)
+        if notation is None or (keys and not set(keys) <= TYPES[element(notation)].fields.keys()):
+            wrong.append(path)
+    return wrong
 
 
 def test_every_merge_key_is_of_a_field_that_exists() -> None:

@@ -60,7 +60,7 @@ def test_while_no_cluster_is_up_yet_not_all_is_ready(
         stack = RunningStack(os.getpid(), f"postgresql://{url}/kai", f"nats://{url}", services={"relay": service})
         directory.tell_running(stack)
         assert status(source=Source(data_dir=directory.root)) == 1
-        stack.clusters = {"kai": RunningCluster("k", "s", True)}
+        stack.clusters = {"kai": RunningCluster("k", "s")}
         directory.tell_running(stack)
         assert status(source=Source(data_dir=directory.root)) == 0
     assert "no cluster is up yet" in capsys.readouterr().out

@@ -9,12 +9,10 @@ from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.feed import EventFeed, Fallback, FeedMetrics, Source
 from kaicore.ledger.log.chain import event_hash
-from kaicore.ledger.log.port import Filter
-from kaicore.rules.events.envelope import Event
 from prometheus_client import CollectorRegistry
 
 from tests.feeding import C, Recorder, feeding, live_feed, positions
-from tests.unreliable import UnreliableBus, UnreliableLog, append, relay
+from tests.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import virtually
 
 
@@ -157,22 +155,10 @@ async def test_starting_beyond_the_log_is_an_error() -> None:
             await feed.catch_up(7)
 
 
-class RetiringLog(UnreliableLog):
-    """A log whose first events have been retired."""
-
-    retired = 4
-
-    async def read(
-        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
-    ) -> list[Event]:
-        if after < self.retired:
-            raise EventsRetired(cluster, self.retired)
-        return await super().read(cluster, after=after, upto=upto, limit=limit, where=where)
-
-
 @virtually
 async def test_reading_goes_on_right_after_retired_events_and_not_before() -> None:
     log = RetiringLog()
+    log.retired = 4
     await append(log, C, 4)
     async with feeding(log, None, after=4) as at_head, feeding(log, None, after=4) as later:
         assert await at_head.next_batch(timeout_s=1) == []

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from kai_relay.readiness import BUS
 from kai_relay.settings import RelaySettings
-from kaicore.errors import BusUnavailable, EventsRetired, NoRoom
+from kaicore.errors import BusUnavailable, NoRoom
 from kaicore.ledger.bus import Limits, Message, StreamState
 from kaicore.ledger.bus.port import stream_bytes
-from kaicore.ledger.log.port import Filter
-from kaicore.rules.events.envelope import Event
 from kaicore.runtime.service import read_settings
 from kaicore.runtime.service.log_access import LOG
 
 from tests.relaying import OPTIONS, C, Running, on_bus, relaying
-from tests.unreliable import UnreliableBus, UnreliableLog, append, relay
+from tests.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import virtually
 
 
@@ -224,19 +222,6 @@ async def test_a_new_relay_waits_for_log_and_bus() -> None:
         await asyncio.sleep(10)
         assert running.health.ready
         assert await bus.stream(C) == StreamState(1, 5)
-
-
-class RetiringLog(UnreliableLog):
-    """A log whose first events have been retired."""
-
-    retired = 0
-
-    async def read(
-        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
-    ) -> list[Event]:
-        if after < self.retired:
-            raise EventsRetired(cluster, self.retired)
-        return await super().read(cluster, after=after, upto=upto, limit=limit, where=where)
 
 
 @virtually

@@ -45,7 +45,6 @@ class RunningCluster(msgspec.Struct):
 
     kubeconfig: str
     service_kubeconfig: str
-    simulated: bool
 
 
 #: Says that a folder is kai's alone: written only where there was nothing when kai came.

@@ -50,7 +50,6 @@ class ProcessSpec:
         command: program and arguments.
         environment: added to ours.
         ready_url: answers 200 when it is ready.
-        needs_ready: whether later processes wait for its readiness.
         listening: a socket that it is to serve on, given to it as `KAI_HTTP_FD`. We keep it, so that no other process
             can take the port, and with it the tokens that clients send there, while the process is away.
     """
@@ -59,7 +58,6 @@ class ProcessSpec:
     command: Sequence[str]
     ready_url: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    needs_ready: bool = True
     listening: socket.socket | None = None
 
 

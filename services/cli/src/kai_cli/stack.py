@@ -132,11 +132,11 @@ class Stack:
         home = self.directory.cluster(spec.name)
         home.mkdir(parents=True, exist_ok=True)
         if spec.kubeconfigs is None:
-            cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"), True)
+            cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"))
             await self._run(self._api_server(spec, home, cluster))
         else:
             for_people = str(spec.kubeconfigs.of_people)
-            cluster = RunningCluster(for_people, for_people, False)
+            cluster = RunningCluster(for_people, for_people)
         self._tell(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -129,9 +129,14 @@ class OptionalResource(Generic[ObjectT]):
 
     def at(self, version: str) -> Resource[ObjectT]:
         """Return it in a served version."""
-        return Resource(
-            self.kind, f"/apis/{self.group}/{version}/{self.plural}", self.type, self.namespaced, optional=True
-        )
+        return _at(self, version)
+
+
+@cache
+def _at(resource: OptionalResource[ObjectT], version: str) -> Resource[ObjectT]:
+    """A resource has a decoder of its own, and each object of a simulation asks for it."""
+    path = f"/apis/{resource.group}/{version}/{resource.plural}"
+    return Resource(resource.kind, path, resource.type, resource.namespaced, optional=True)
 
 
 TOPOLOGIES = OptionalResource(

@@ -3,8 +3,6 @@
 A strategic merge patch and a server-side apply read the same table; what is not in it is replaced as a whole.
 """
 
-from kaicore.kube.builtin_types import TYPES, element
-
 #: `Type.field` of a list of objects to the keys that identify an element; the first is the patch merge key.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "V1Container.env": ("name",),
@@ -91,16 +89,3 @@ def patch_merge_key(path: str) -> str | None:
 def apply_keys(path: str) -> tuple[str, ...] | None:
     """The keys by which server-side apply tells the list's elements apart, or None if it is atomic."""
     return MERGE_KEYS.get(path) or APPLY_ONLY_KEYS.get(path)
-
-
-def unknown_paths() -> list[str]:
-    """Entries of these tables that name no existing list of objects or field; a test holds this to be empty."""
-    paths = {*MERGE_KEYS, *APPLY_ONLY_KEYS, *SETS, *RETAIN_KEYS}
-    wrong = []
-    for path in sorted(paths):
-        name, _, field = path.partition(".")
-        notation = TYPES[name].fields.get(field) if name in TYPES else None
-        keys = apply_keys(path)
-        if notation is None or (keys and not set(keys) <= TYPES[element(notation)].fields.keys()):
-            wrong.append(path)
-    return wrong

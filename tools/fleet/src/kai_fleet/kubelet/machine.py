@@ -75,11 +75,6 @@ class CpuTopology:
             for mask in self.in_zones
         }
 
-    @property
-    def core_count(self) -> int:
-        """How many physical cores there are."""
-        return sum(len(cores) for cores in self.cores_of_zone)
-
     def whole_cores(self, cpus: int) -> int:
         """Return the CPUs of every core that has a CPU in the set."""
         return bits(cpu for cores in self.cores_of_zone for core in cores if core & cpus for cpu in members(core))

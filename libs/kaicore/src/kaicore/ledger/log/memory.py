@@ -62,10 +62,6 @@ class MemoryLog:
         events = self._cluster(cluster).events[max(after, 0) : upto]
         return [event for event in events if where is None or _passes(event, where)][:limit]
 
-    async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
-        """See `EventLog.read_last`."""
-        return next((event for event in reversed(self._cluster(cluster).events) if _passes(event, where)), None)
-
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """See `EventLog.wait_beyond`."""
         try:

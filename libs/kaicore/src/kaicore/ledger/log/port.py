@@ -89,10 +89,6 @@ class EventLog(Protocol):
         """
         ...
 
-    async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
-        """Return the last event that the filter lets through."""
-        ...
-
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until the log's head is beyond `position`, at most `timeout_s`; return the head's position."""
         ...

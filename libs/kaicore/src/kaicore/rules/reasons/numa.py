@@ -58,15 +58,15 @@ class NumaWidthsDiffer(NodeReason, frozen=True, kw_only=True):
         return self._nodes(f"can never align it: restricted wants {self.widths}", rejection=self.rejection)
 
 
-class NumaZoneShort(NodeReason, frozen=True, kw_only=True):
-    """Nodes on which no zone has enough free.
+class ZonesShort(NodeReason, frozen=True, kw_only=True):
+    """Nodes whose zones do not have what a container requests, as it is now.
 
     Attributes:
-        resource: which is short.
-        zone: the one that has most of it free, on the example.
+        resource: what it is about first.
+        zone: the one that has most of it free, on the example; empty where no single zone is meant.
         requested: by the container, in the resource's unit.
         free: in that zone.
-        explanation: what is in the way, besides.
+        explanation: what is in the way.
         rejection: the reason with which the kubelet would reject the pod.
     """
 
@@ -76,6 +76,13 @@ class NumaZoneShort(NodeReason, frozen=True, kw_only=True):
     free: int = 0
     explanation: str = field(name="detail", default="")
     rejection: str = ""
+
+    def __str__(self) -> str:
+        return self._nodes(f"cannot align it now: {self.resource}: {self.explanation}", rejection=self.rejection)
+
+
+class NumaZoneShort(ZonesShort, frozen=True, kw_only=True):
+    """Nodes on which no zone has enough free."""
 
     def __str__(self) -> str:
         requested, free = format_amount(self.resource, self.requested), format_amount(self.resource, self.free)
@@ -84,50 +91,12 @@ class NumaZoneShort(NodeReason, frozen=True, kw_only=True):
         return self._nodes(what, rejection=self.rejection)
 
 
-class NumaZonesApart(NodeReason, frozen=True, kw_only=True):
-    """Nodes with enough of each resource free, but not on zones that may serve together.
-
-    Attributes:
-        resource: what it is about first.
-        zone: the one that has most of it free, on the example; empty where no single zone is meant.
-        requested: by the container, in the resource's unit.
-        free: in that zone.
-        explanation: what is in the way.
-        rejection: the reason with which the kubelet would reject the pod.
-    """
-
-    resource: str
-    zone: str = ""
-    requested: int = field(name="need", default=0)
-    free: int = 0
-    explanation: str = field(name="detail", default="")
-    rejection: str = ""
-
-    def __str__(self) -> str:
-        return self._nodes(f"cannot align it now: {self.resource}: {self.explanation}", rejection=self.rejection)
+class NumaZonesApart(ZonesShort, frozen=True, kw_only=True):
+    """Nodes with enough of each resource free, but not on zones that may serve together."""
 
 
-class NumaMemoryGroups(NodeReason, frozen=True, kw_only=True):
-    """Nodes with enough memory free, but on zones that other pods' memory groups otherwise.
-
-    Attributes:
-        resource: what it is about first.
-        zone: the one that has most of it free, on the example; empty where no single zone is meant.
-        requested: by the container, in the resource's unit.
-        free: in that zone.
-        explanation: what is in the way.
-        rejection: the reason with which the kubelet would reject the pod.
-    """
-
-    resource: str
-    zone: str = ""
-    requested: int = field(name="need", default=0)
-    free: int = 0
-    explanation: str = field(name="detail", default="")
-    rejection: str = ""
-
-    def __str__(self) -> str:
-        return self._nodes(f"cannot align it now: {self.resource}: {self.explanation}", rejection=self.rejection)
+class NumaMemoryGroups(ZonesShort, frozen=True, kw_only=True):
+    """Nodes with enough memory free, but on zones that other pods' memory groups otherwise."""
 
 
 class NumaWholeCores(NodeReason, frozen=True, kw_only=True):

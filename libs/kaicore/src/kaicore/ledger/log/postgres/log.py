@@ -171,12 +171,6 @@ class PostgresLog:
             await self._check_not_retired(cluster, after)
         return events
 
-    async def read_last(self, cluster: str, *, where: Filter) -> Event | None:
-        """See `EventLog.read_last`."""
-        query, parameters = select_events(cluster, after=0, upto=None, limit=1, where=where, backwards=True)
-        events = to_events(cluster, await self._rows(query, parameters, prepare=False))
-        return events[0] if events else None
-
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """See `EventLog.wait_beyond`."""
         loop = asyncio.get_running_loop()

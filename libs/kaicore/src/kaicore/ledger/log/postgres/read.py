@@ -16,7 +16,7 @@ _FIRST_SINCE = """
 
 
 def select_events(
-    cluster: str, *, after: int, upto: int | None, limit: int, where: Filter, backwards: bool = False
+    cluster: str, *, after: int, upto: int | None, limit: int, where: Filter
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """Return a query for `COLUMNS` of the events that a filter lets through, and its parameters.
 
@@ -55,11 +55,11 @@ def select_events(
         else:
             parameters["each"] = list(dict.fromkeys(where.types))
             each = "type"
-    return _query(conditions, each, backwards), parameters
+    return _query(conditions, each), parameters
 
 
-def _query(conditions: list[str], each: str, backwards: bool) -> sql.Composed:
-    order = sql.SQL("ORDER BY position DESC LIMIT %(limit)s" if backwards else "ORDER BY position LIMIT %(limit)s")
+def _query(conditions: list[str], each: str) -> sql.Composed:
+    order = sql.SQL("ORDER BY position LIMIT %(limit)s")
     if each:
         conditions = [*conditions, f"event.{each} = one.name"]
     # The text is put together from constants of this module; values go as parameters.

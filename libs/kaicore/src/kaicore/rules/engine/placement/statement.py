@@ -120,7 +120,7 @@ class Statement:
         if place < 0:
             self._release(pod_charge)
         else:
-            self._take_out(pod_charge.row, place)
+            self._do_again(pod_charge.row, without=place)
         self._take(_Operation(_OperationKind.EVICT, pod_charge, before, cancels=place))
         self.leave(pod_charge, sign=-1)
 
@@ -149,28 +149,16 @@ class Statement:
         (`kaicore.rules.engine.constraints.constraint_evaluator`).
 
         Args:
-            tenancy: as it was evicted.
+            pod_charge: as it was evicted.
 
         Raises:
             ValueError: it is not evicted.
         """
         place = self._eviction(pod_charge)
-        row, now = pod_charge.row, self.states.before(pod_charge.row)
-        numbers = self._of_row[row]
-        cancelled = self._cancelled(row, place)
-        first = min(cancelled)
-        self.states.restore(row, self._operations[first].before)
-        for number in numbers[bisect_left(numbers, first) :]:
-            operation = self._operations[number]
-            if number in cancelled:
-                continue
-            if operation.kind is _OperationKind.EVICT:
-                self._release(operation.pod_charge)
-            elif operation.kind is _OperationKind.PLACE and not (
-                self._fits(operation.pod_charge) and self._charge(operation.pod_charge).same_place(operation.pod_charge)
-            ):
-                self.states.restore(row, now)
-                return False
+        now = self.states.before(pod_charge.row)
+        if not self._do_again(pod_charge.row, without=place, same_places=True):
+            self.states.restore(pod_charge.row, now)
+            return False
         self.leave(pod_charge)
         self._take(_Operation(_OperationKind.STAY, pod_charge, now, cancels=place))
         return True
@@ -194,21 +182,38 @@ class Statement:
             return -1
         return own[-1] if any(self._operations[number].excludes for number in numbers) else -1
 
-    def _take_out(self, row: int, place: int) -> None:
-        """Do again what was done on a row, without one placing."""
-        cancelled, numbers = self._cancelled(row, place), self._of_row[row]
+    def _do_again(self, row: int, *, without: int, same_places: bool = False) -> bool:
+        """Do again what was done on a row, but for one operation.
+
+        Args:
+            row: the node.
+            without: the number of the operation that is taken out.
+            same_places: give up where a pod would get another place than it had.
+
+        Returns:
+            whether all was done again; if not, the row is to be restored.
+        """
+        cancelled, numbers = self._cancelled(row, without), self._of_row[row]
         first = min(cancelled)
         self.states.restore(row, self._operations[first].before)
         for number in numbers[bisect_left(numbers, first) :]:
             operation = self._operations[number]
+            pod_charge = operation.pod_charge
             if number in cancelled:
                 continue
-            if operation.kind is _OperationKind.EVICT:
-                self._release(operation.pod_charge)
-            elif operation.kind is _OperationKind.PLACE:
-                self._charge(operation.pod_charge)
-            elif operation.kind is _OperationKind.LET_GO:
-                self._count_releasing(operation.pod_charge)
+            match operation.kind:
+                case _OperationKind.EVICT:
+                    self._release(pod_charge)
+                case _OperationKind.LET_GO:
+                    self._count_releasing(pod_charge)
+                case _OperationKind.PLACE:
+                    if same_places and not self._fits(pod_charge):
+                        return False
+                    if not self._charge(pod_charge).same_place(pod_charge) and same_places:
+                        return False
+                case _OperationKind.STAY:
+                    pass
+        return True
 
     def _cancelled(self, row: int, other: int) -> set[int]:
         """Return the number of an operation that is taken out, and of those of its row that later ones took out."""
