@@ -52,7 +52,8 @@ async def kai(*arguments: str) -> AsyncIterator[asyncio.StreamReader]:
     try:
         yield process.stdout
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 

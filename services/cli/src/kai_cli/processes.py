@@ -188,9 +188,12 @@ class SupervisedProcess:
                 if status == 200 and not self.ready.is_set():
                     self.ready.set()
                 silent = silent + 1 if status is None and self.ready.is_set() else 0
-                if silent >= _MAX_SILENT and self._process is not None:
-                    self._tell(f"{self.spec.name}: does not answer, killed")
-                    self._process.kill()
+                process = self._process
+                if silent >= _MAX_SILENT and process is not None:
+                    # It may have ended this moment: its end is told elsewhere.
+                    if process.returncode is None:
+                        self._tell(f"{self.spec.name}: does not answer, killed")
+                        process.kill()
                     return
                 await asyncio.sleep(_CHECK_S if self.ready.is_set() else _LOOK_S)
 
