@@ -72,7 +72,6 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     for pod in staying:
         (container,) = pod["spec"]["containers"]
         pod["spec"]["initContainers"] = [{**container, "name": "first", "command": ["true"]}]
-    assert not stack.cluster.simulated
     await stack.create(*fitting, *staying, pod_manifest("never", cpu="1", memory="1Gi", gpu=NEVER))
     state = await stack.until(
         lambda state: (
