@@ -22,20 +22,63 @@ class MatchPolicy(StrEnum):
     """As the first, until the minimum was reached once; from then on each pod is on its own."""
 
 
-class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where in a network topology the pods of a set are to be.
+class SliceLayer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Slices of a pod set: so many pods of consecutive ranks share a domain.
 
     Attributes:
-        topology: name of the tree of domains.
+        size: pods of each slice; every domain of the level holds a multiple of it.
+        required: level at which the pods of a slice must share a domain; empty for none.
+        preferred: level at which they should; empty for none.
+        spares: how many nodes of a domain are left free for a failed node's pods.
+    """
+
+    size: int
+    required: str = ""
+    preferred: str = ""
+    spares: int = 0
+
+
+class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where in a network topology the pods of a set, those of its child sets included, are to be.
+
+    Levels are named as in the object: by label key, alias, layer, tier or tier's name.
+
+    Attributes:
+        topology: name of the tree of domains; empty for the one that has the levels.
         required: level at which all of them must share a domain; empty for none.
-        preferred: level at which they should.
+        preferred: level at which they should; if they cannot, the next wider one counts, up to the required one.
         field: where in the object it is said that they must, for people; empty if it is not.
+        kind: of the object that defines the topology, with its API group
+            (`kaicore.rules.model.network_topology`); empty for any, and for a label that no object tells of.
+        closest: whether the narrowest level counts as preferred.
+        unconstrained: whether any place in the topology will do; then the smallest gaps are filled first.
+        slices: from the widest layer to the narrowest, each size a divisor of the one before.
+        exclusive: whether sets of the same parent are in domains of the required level that they do not share.
+        problem: what is wrong with what the object says, for people; then no pod of the group starts.
     """
 
     topology: str = ""
     required: str = ""
     preferred: str = ""
     field: str = ""
+    kind: str = ""
+    closest: bool = False
+    unconstrained: bool = False
+    slices: tuple[SliceLayer, ...] = ()
+    exclusive: bool = False
+    problem: str = ""
+
+
+class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a pod says which place it has among the pods of its set.
+
+    Attributes:
+        label: label, or else annotation, whose value is a number.
+        offset: number of the first pod.
+    """
+
+    label: str
+    offset: int = 0
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +92,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
         min_sets: of an inner set: how many of its child sets must be satisfied; None for all.
         topology: where its pods are to be.
         ended: how many of its pods have ended well, as their owner tells, whether or not they are still there.
+        rank: where pods tell their rank; None where they take the ranks in order of age and name.
     """
 
     name: str = ""
@@ -57,6 +101,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
     min_sets: int | None = None
     topology: TopologyConstraint | None = None
     ended: int = 0
+    rank: RankSource | None = None
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):

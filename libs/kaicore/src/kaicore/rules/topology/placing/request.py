@@ -1,0 +1,134 @@
+"""What is to be placed on a topology, and the nodes as the search sees them.
+
+The search knows no pods, classes or filters: it asks `Room` how many pods a node takes, and puts pods there on trial.
+Levels are numbers, 0 for the widest of `TopologyColumns.levels`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Of each row of nodes, a number of pods.
+PodsByRow = NDArray[np.int64]
+
+#: The level of a constraint that has none.
+NO_LEVEL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """So many pods of consecutive ranks share a domain (`kaicore.rules.model.group.SliceLayer`).
+
+    Attributes:
+        size: pods of each slice.
+        required: level; `NO_LEVEL` for none.
+        preferred: level; `NO_LEVEL` for none.
+        spares: how many nodes of a domain are left free.
+    """
+
+    size: int
+    required: int = NO_LEVEL
+    preferred: int = NO_LEVEL
+    spares: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LevelConstraint:
+    """A topology constraint whose names have been looked up (`kaicore.rules.model.group.TopologyConstraint`).
+
+    Attributes:
+        required: level at which all pods of the set must share a domain; `NO_LEVEL` for none.
+        preferred: level at which they should; `NO_LEVEL` for none; never wider than `required`.
+        unconstrained: whether any place in the topology will do, the smallest gaps first.
+        slices: from the widest layer to the narrowest.
+        exclusive: whether sets of the same parent share no domain of the required level.
+    """
+
+    required: int = NO_LEVEL
+    preferred: int = NO_LEVEL
+    unconstrained: bool = False
+    slices: tuple[Slices, ...] = ()
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequest:
+    """A pod set with pods that are to be placed in one go.
+
+    Attributes:
+        name: of the set.
+        pods: of a leaf: numbers of the pods in order of rank; see `Room`.
+        children: of an inner set.
+        constraint: None for none of its own.
+        held: how many pods of the set, those of its child sets included, each row has already; None for none.
+    """
+
+    name: str = ""
+    pods: tuple[int, ...] = ()
+    children: tuple["SetRequest", ...] = ()
+    constraint: LevelConstraint | None = None
+    held: PodsByRow | None = None
+
+
+class Room(Protocol):
+    """The nodes as they are now. Pods are numbers 0, 1, … of the request; pods of one class are alike."""
+
+    @property
+    def classes(self) -> Sequence[int]:
+        """The class of each pod, as a number."""
+
+    def counts(self, pod_class: int) -> PodsByRow:
+        """Return how many pods of a class each row takes as it is now, if it gets no others; not to be changed.
+
+        Every filter counts. What depends on other rows (pods nearby, volumes) is counted as if each row were alone, so
+        that a trial may place fewer, never more.
+        """
+
+    def put(self, pods: Sequence[int], row: int) -> int:
+        """Put pods on a row in their order until one finds no room; returns how many are there now."""
+
+    def savepoint(self) -> int:
+        """Return where to roll back to later."""
+
+    def rollback(self, savepoint: int) -> None:
+        """Take off all that was put since a savepoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a set was not placed: of the domains that were tried, what each could take.
+
+    Attributes:
+        set_name: the set that found no domain.
+        level: level at which it must be in one domain; `NO_LEVEL` for anywhere.
+        wanted: how many pods, or slices where it has any.
+        fitting: how many the best domain takes; by the counts, or by the trial that came farthest.
+        domain: number of that domain at its level; -1 for none.
+        tried: how many domains were tried with pods.
+        domains: how many domains there are at the level.
+    """
+
+    set_name: str
+    level: int
+    wanted: int
+    fitting: int
+    domain: int
+    tried: int
+    domains: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where pods are; they have been put there.
+
+    Attributes:
+        rows: by pod.
+        domains: by set that has a constraint, the level and the number of the domain that its pods share; the level is
+            `NO_LEVEL` where they share none.
+    """
+
+    rows: Mapping[int, int]
+    domains: Mapping[str, tuple[int, int]] = field(default_factory=dict)
