@@ -26,7 +26,7 @@ from kaicore.rules.numa.verdict import (
     UNEXPECTED_ADMISSION,
     Admitted,
     Holding,
-    Refused,
+    Rejected,
     Seen,
 )
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
@@ -40,7 +40,7 @@ class _Rejected(Exception):
         self.reason, self.message = reason, message
 
 
-def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Refused:
+def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Rejected:
     """Tell what a node's kubelet makes of a pod.
 
     Args:
@@ -70,7 +70,7 @@ class _Walk:
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
 
-    def run(self) -> Admitted | Refused:
+    def run(self) -> Admitted | Rejected:
         hints: list[Hints] = []
         asking = AlignedContainer("", ContainerKind.APP, self._request.pod)
         try:
@@ -88,7 +88,7 @@ class _Walk:
                 self._allocate(container, merged)
         except _Rejected as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
-            return Refused(error.reason, error.message, asking, tuple(hints), self._node, lent)
+            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
         return Admitted(tuple(self._holdings), lent, self._perhaps())
