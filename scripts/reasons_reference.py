@@ -35,8 +35,8 @@ _PARTS: dict[ModuleType, str] = {
 
 def members() -> tuple[type[CodedReason], ...]:
     """All reasons, in the order of the union."""
-    found: tuple[type[CodedReason], ...] = typing.get_args(reason.Reason)
-    return found
+    reason_types: tuple[type[CodedReason], ...] = typing.get_args(reason.Reason)
+    return reason_types
 
 
 def reasons() -> str:

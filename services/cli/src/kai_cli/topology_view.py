@@ -65,7 +65,9 @@ def view_of(key: TopologyKey, tree: TopologyTree, nodes: Mapping[str, Node]) -> 
             here.append(domain)
         above = here
     counts = zip(columns.levels, columns.domains, tree.outside, strict=True)
-    levels = [LevelView(level.name, level.aliases, level.keys, len(found), outside) for level, found, outside in counts]
+    levels = [
+        LevelView(level.name, level.aliases, level.keys, len(domains), outside) for level, domains, outside in counts
+    ]
     return TopologyView(key.kind, key.name, len(names), levels, list(tree.problems), top)
 
 
