@@ -10,7 +10,7 @@ from kaicore.rules.topology.placing.capacity import Capacity, Layer, Scope, capa
 from kaicore.rules.topology.placing.descent import descend, nearness
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, Strategy
-from kaicore.rules.topology.placing.work import Batch, Demand, Work, compiled
+from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled
 from kaicore.rules.topology.tree import TopologyColumns
 
 #: So often a set is placed anew in one domain when a node took fewer pods than it had counted.
@@ -129,19 +129,19 @@ class _Search:
 
     def _bounds(self, work: Work, scope: Scope, closed: Truths | None) -> list[_Bound]:
         """What must fit in one domain: of each class all pods, and where parts stay together these parts."""
-        demands = list(work.demands) + [batch.demand for batch in work.batches if batch.demand is not None]
+        lots = list(work.lots) + [batch.lot for batch in work.batches if batch.lot is not None]
         totals: dict[int, int] = {}
         for pod_class, count in _totals(work):
             totals[pod_class] = totals.get(pod_class, 0) + count
         counts = {one: self._counts(one, scope, closed) for one in totals}
-        if not (len(demands) == 1 and len(totals) == 1 and len(demands[0].pods) == work.size):
-            demands = [demand for demand in demands if demand.layers]
+        if not (len(lots) == 1 and len(totals) == 1 and len(lots[0].pods) == work.size):
+            lots = [lot for lot in lots if lot.layers]
             bounds = [_Bound(total, capacity(self._tree, counts[one], (), scope)) for one, total in totals.items()]
         else:
             bounds = []
-        for demand in demands:
-            within = capacity(self._tree, counts[demand.pod_class], demand.layers, scope)
-            bounds.append(_Bound(len(demand.pods), within))
+        for lot in lots:
+            within = capacity(self._tree, counts[lot.pod_class], lot.layers, scope)
+            bounds.append(_Bound(len(lot.pods), within))
         return sorted(bounds, key=lambda bound: -bound.wanted)
 
     def _candidates(self, work: Work, bounds: list[_Bound], depth: int, scope: Scope) -> Iterator[Scope]:
@@ -164,7 +164,7 @@ class _Search:
         """Put the pods of a set into a domain; returns how many were put before the first that found no place."""
         if work.spares:
             closed = self._spared(work, scope, closed)
-        parts: list[Batch | Demand] = [*work.batches, *work.demands]
+        parts: list[Batch | Lot] = [*work.batches, *work.lots]
         reached = 0
         mark, savepoint = len(self.pods), self._room.savepoint()
         for order in (parts, parts[::-1]) if len(parts) > 1 else (parts,):
@@ -182,20 +182,20 @@ class _Search:
         closed[scope.low : scope.high] |= left != counts
         return closed
 
-    def _part(self, part: Batch | Demand, work: Work, scope: Scope, mark: int, closed: Truths | None) -> bool:
+    def _part(self, part: Batch | Lot, work: Work, scope: Scope, mark: int, closed: Truths | None) -> bool:
         pull = work.held
         if len(self.pods) > mark:
             placed = np.bincount(self.positions[mark:], minlength=len(self._tree.rows))
             pull = placed if pull is None else pull + placed
-        if isinstance(part, Demand):
-            return self._demand(part, work, scope, pull, closed)
+        if isinstance(part, Lot):
+            return self._lot(part, work, scope, pull, closed)
         first = part.works[0]
         if not first.exclusive:
             closed = self._taken_by_exclusive(work, mark, closed)
         else:
             closed = self._shut(first, pull, closed)
-        if part.demand is not None:
-            return self._demand(part.demand, work, scope, None if first.exclusive else pull, closed)
+        if part.lot is not None:
+            return self._lot(part.lot, work, scope, None if first.exclusive else pull, closed)
         for each in part.works:
             here = len(self.pods)
             if not self.place(each, scope, closed):
@@ -225,26 +225,26 @@ class _Search:
         shut[of[there > 0]] = True
         return shut[of] if closed is None else closed | shut[of]
 
-    def _demand(self, demand: Demand, work: Work, scope: Scope, pull: Numbers | None, closed: Truths | None) -> bool:
-        wanted = len(demand.pods)
-        counts = self._counts(demand.pod_class, scope, closed)
+    def _lot(self, lot: Lot, work: Work, scope: Scope, pull: Numbers | None, closed: Truths | None) -> bool:
+        wanted = len(lot.pods)
+        counts = self._counts(lot.pod_class, scope, closed)
         mark, savepoint = len(self.pods), self._room.savepoint()
         for _ in range(CORRECTIONS):
-            within = capacity(self._tree, counts, demand.layers, scope)
+            within = capacity(self._tree, counts, lot.layers, scope)
             if within.whole[scope.depth].sum() < wanted:
                 return False
             taken = descend(
                 self._tree,
                 within,
                 wanted,
-                demand.layers,
+                lot.layers,
                 scope,
                 policy=self._policy,
                 gaps=work.gaps,
                 gather=work.preferred,
                 pull=pull,
             )
-            short = self._put(demand.pods, taken, scope)
+            short = self._put(lot.pods, taken, scope)
             if short is None:
                 return True
             self._undo(mark, savepoint)
@@ -274,8 +274,8 @@ class _Search:
 
 
 def _pods(work: Work) -> Iterator[int]:
-    for demand in work.demands:
-        yield from demand.pods
+    for lot in work.lots:
+        yield from lot.pods
     for batch in work.batches:
         for each in batch.works:
             yield from _pods(each)
@@ -283,8 +283,8 @@ def _pods(work: Work) -> Iterator[int]:
 
 def _totals(work: Work) -> Iterator[tuple[int, int]]:
     """Yield classes with how many pods there are; a class may come several times."""
-    for demand in work.demands:
-        yield demand.pod_class, len(demand.pods)
+    for lot in work.lots:
+        yield lot.pod_class, len(lot.pods)
     for batch in work.batches:
         for pod_class, count in _totals(batch.works[0]):
             yield pod_class, count * len(batch.works)

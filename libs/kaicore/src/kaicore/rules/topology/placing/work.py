@@ -15,7 +15,7 @@ Likeness = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class Lot:
     """Pods of one class.
 
     Attributes:
@@ -35,11 +35,11 @@ class Batch:
 
     Attributes:
         works: the sets.
-        demand: the same as pods of one class of which some stay together; None where that does not say it all.
+        lot: the same as pods of one class of which some stay together; None where that does not say it all.
     """
 
     works: tuple["Work", ...]
-    demand: Demand | None
+    lot: Lot | None
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class Work:
     Attributes:
         name: of the set.
         size: how many pods it has, those of sets in it included.
-        demands: pods with no constraint but this set's, by class.
+        lots: pods with no constraint but this set's, by class.
         batches: sets in it with constraints of their own.
         constrained: whether it is to be in the topology at all.
         required: depth at which it must be in one domain; 0 for none.
@@ -67,7 +67,7 @@ class Work:
 
     name: str
     size: int
-    demands: tuple[Demand, ...] = ()
+    lots: tuple[Lot, ...] = ()
     batches: tuple[Batch, ...] = ()
     constrained: bool = False
     required: int = 0
@@ -80,10 +80,10 @@ class Work:
     @property
     def likeness(self) -> Likeness:
         """Equal of sets that are placed alike."""
-        demands = tuple((demand.pod_class, len(demand.pods), demand.layers) for demand in self.demands)
+        lots = tuple((lot.pod_class, len(lot.pods), lot.layers) for lot in self.lots)
         batches = tuple((len(batch.works), batch.works[0].likeness) for batch in self.batches)
         shape = (self.required, self.preferred, self.gaps, self.spares, self.exclusive, self.constrained)
-        return (demands, batches, shape, self.held is not None and id(self.held))
+        return (lots, batches, shape, self.held is not None and id(self.held))
 
 
 def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> Work:
@@ -94,14 +94,14 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         works = [compiled(child, tree, classes) for child in request.children]
         own = [work for work in works if work.constrained or work.held is not None]
         loose = [work for work in works if not (work.constrained or work.held is not None)]
-        demands = _by_class([demand for work in loose for demand in work.demands])
+        lots = _by_class([lot for work in loose for lot in work.lots])
         own += [work for loose_work in loose for batch in loose_work.batches for work in batch.works]
-        work = Work(request.name, sum(each.size for each in works), demands, _batches(own))
+        work = Work(request.name, sum(each.size for each in works), lots, _batches(own))
     elif constraint is not None and constraint.slices:
         parts = _slices(request, constraint.slices, tree, classes)
         work = Work(request.name, len(request.pods), (), _batches(parts))
     else:
-        work = Work(request.name, len(request.pods), _demands(request.pods, classes))
+        work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
         return replace(work, held=held)
     return replace(
@@ -124,15 +124,15 @@ def _any_place(constraint: LevelConstraint) -> bool:
     return constraint.unconstrained or (constraint.required < 0 and constraint.preferred < 0)
 
 
-def _demands(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Demand, ...]:
-    return _by_class([Demand((pod,), classes[pod]) for pod in pods])
+def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
+    return _by_class([Lot((pod,), classes[pod]) for pod in pods])
 
 
-def _by_class(demands: Sequence[Demand]) -> tuple[Demand, ...]:
+def _by_class(lots: Sequence[Lot]) -> tuple[Lot, ...]:
     pods: dict[int, list[int]] = {}
-    for demand in demands:
-        pods.setdefault(demand.pod_class, []).extend(demand.pods)
-    return tuple(Demand(tuple(found), pod_class) for pod_class, found in pods.items())
+    for lot in lots:
+        pods.setdefault(lot.pod_class, []).extend(lot.pods)
+    return tuple(Lot(tuple(found), pod_class) for pod_class, found in pods.items())
 
 
 def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, classes: Sequence[int]) -> list[Work]:
@@ -157,7 +157,7 @@ def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, 
         work = Work(
             request.name,
             len(pods),
-            () if inner else _demands(pods, classes),
+            () if inner else _lots(pods, classes),
             batches,
             constrained=True,
             required=outer.required + 1,
@@ -190,19 +190,19 @@ def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
     return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=order))
 
 
-def _as_one(works: Sequence[Work]) -> Demand | None:
+def _as_one(works: Sequence[Work]) -> Lot | None:
     """Return sets that are alike as pods of one class in parts; None where that does not say it all."""
     first = works[0]
     if not first.required or first.preferred or first.held is not None:
         return None
-    if len(first.demands) + len(first.batches) != 1:
+    if len(first.lots) + len(first.batches) != 1:
         return None
-    inner = [work.demands[0] if work.demands else work.batches[0].demand for work in works]
-    if any(demand is None for demand in inner):
+    inner = [work.lots[0] if work.lots else work.batches[0].lot for work in works]
+    if any(lot is None for lot in inner):
         return None
-    demands = [demand for demand in inner if demand is not None]
+    lots = [lot for lot in inner if lot is not None]
     layer = Layer(first.size, first.required, first.spares, first.exclusive)
-    pods = tuple(pod for demand in demands for pod in demand.pods)
-    if demands[0].layers and demands[0].layers[0].depth < layer.depth:
+    pods = tuple(pod for lot in lots for pod in lot.pods)
+    if lots[0].layers and lots[0].layers[0].depth < layer.depth:
         return None
-    return Demand(pods, demands[0].pod_class, (layer, *demands[0].layers))
+    return Lot(pods, lots[0].pod_class, (layer, *lots[0].layers))
