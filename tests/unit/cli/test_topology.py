@@ -64,7 +64,6 @@ def test_show_draws_what_domains_use_and_have_free(manifests: Path, capsys: pyte
         == """\
 Topology.kueue.x-k8s.io default, 5 nodes
   1 of 5 nodes are in no domain of rack
-  1 of 5 nodes are in no domain of kubernetes.io/hostname
 LEVEL                    DOMAINS   IDLE SEGMENTS
 block                    2         4x1 2x2
 rack                     3         3x1

@@ -77,17 +77,17 @@ def show(  # long: one flag for each way to look
 
 
 async def _ask(source: Source, wanted: TopologyQuestion) -> list[TopologiesAnswer]:
-    found: list[TopologiesAnswer] = []
+    topologies: list[TopologiesAnswer] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
         for cluster in clusters:
             try:
-                found.append(await answers.topologies(cluster, wanted))
+                topologies.append(await answers.topologies(cluster, wanted))
             except UnknownSubject as error:
                 unknown = error
-    if not found:
+    if not topologies:
         raise unknown or UnknownSubject("the log is empty")
-    return found
+    return topologies
 
 
 def _of_files(files: list[Path], wanted: TopologyQuestion) -> list[TopologiesAnswer]:

@@ -27,17 +27,17 @@ def answer_of_files(files: list[Path], wanted: TopologyQuestion) -> TopologiesAn
         ConfigurationError: manifests or the question make no sense.
         UnknownSubject: there is no topology of the name.
     """
-    found = read_topologies(read_files(files))
-    for warning in found.warnings:
+    objects = read_topologies(read_files(files))
+    for warning in objects.warnings:
         sys.stderr.write(f"kai: warning: {warning}\n")
     columns = NodeColumns()
-    for name in sorted(found.nodes):
-        columns.set_node(found.nodes[name], columns.row(name))
-    for pod in found.pods:
+    for name in sorted(objects.nodes):
+        columns.set_node(objects.nodes[name], columns.row(name))
+    for pod in objects.pods:
         if pod.node_name in columns.rows:
             columns.charge(columns.rows[pod.node_name], node_requests(pod))
-    occupied = {pod.node_name for pod in found.pods if not comes_with_the_node(pod)}
-    return topologies(found.book, columns, occupied, wanted)
+    occupied = {pod.node_name for pod in objects.pods if not comes_with_the_node(pod)}
+    return topologies(objects.book, columns, occupied, wanted)
 
 
 def pod_of_file(file: Path) -> str:

@@ -20,7 +20,7 @@ _FEWEST_IN_A_LINE = 16
 _IDLE, _SHADES, _OFF = "#ffffff", ("#dbe9f6", "#9ecae1", "#4292c6", "#08519c"), "url(#off)"
 _LEGEND = (
     (_IDLE, "idle"),
-    (_SHADES[0], "pods, nothing counted"),
+    (_SHADES[0], "pods without any"),
     (_SHADES[1], "up to half used"),
     (_SHADES[2], "more than half"),
     (_SHADES[3], "full"),
@@ -77,7 +77,7 @@ def _topology(topology: TopologyAnswer) -> _Box:
 
 
 def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
-    title = _told(domain)
+    title = _figures(domain)
     if domain.domains:
         free = next((one.free for one in domain.resources if one.resource == counted), "")
         room = f", {domain.slots} slots" if domain.slots is not None else f", {free} {counted} free"
@@ -89,7 +89,7 @@ def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
     return _flow(title, domain.name, [_Box(_CELL, _CELL, title, fill=fill)] * domain.nodes)
 
 
-def _told(domain: DomainAnswer) -> str:
+def _figures(domain: DomainAnswer) -> str:
     amounts = "; ".join(f"{one.resource} {one.used} used, {one.free} free" for one in domain.resources)
     slots = "" if domain.slots is None else f"; {domain.slots} slots"
     nodes = f"{domain.nodes} nodes, {domain.available} available, {domain.idle} idle"
@@ -101,12 +101,12 @@ def _fill(domain: DomainAnswer, counted: str) -> str:
         return _OFF
     if domain.idle == domain.nodes:
         return _IDLE
-    told = next((one for one in domain.resources if one.resource == counted), None)
-    if told is None:
+    figures = next((one for one in domain.resources if one.resource == counted), None)
+    if figures is None:
         return _SHADES[0]
     have, used = (
         parse_amount(amount, resource=counted, subject=domain.name, field=counted)
-        for amount in (told.allocatable, told.used)
+        for amount in (figures.allocatable, figures.used)
     )
     if used <= 0:
         return _SHADES[0]

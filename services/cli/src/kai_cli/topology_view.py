@@ -51,33 +51,33 @@ def narrowed(answers: Sequence[TopologiesAnswer], narrowing: Narrowing) -> list[
         UnknownSubject: no topology has the level or the domain.
         ConfigurationError: the domain's name is that of several.
     """
-    found = list(answers)
+    shown = list(answers)
     if narrowing.domain:
-        found = _only_domain(found, narrowing.domain)
+        shown = _only_domain(shown, narrowing.domain)
     if narrowing.level:
-        found = _down_to(found, narrowing.level)
-    return found
+        shown = _down_to(shown, narrowing.level)
+    return shown
 
 
 def _only_domain(answers: Sequence[TopologiesAnswer], name: str) -> list[TopologiesAnswer]:
     wanted = tuple(name.split("/"))
-    found: list[TopologiesAnswer] = []
-    known: set[str] = set()
+    shown: list[TopologiesAnswer] = []
+    names: set[str] = set()
     for answer in answers:
         kept = []
         for topology in answer.topologies:
             places = dict(_places(topology.domains, ()))
-            known.update("/".join(path) for path in places)
+            names.update("/".join(path) for path in places)
             ending = [path for path in places if path[-len(wanted) :] == wanted]
             exact = [path for path in ending if path == wanted] or ending
             if len(exact) > 1:
                 several = ", ".join("/".join(path) for path in sorted(exact)[:10])
                 raise ConfigurationError(f"--domain {name}: there are {len(exact)} of that name: {several}")
             kept += [replace(topology, domains=[places[path]]) for path in exact]
-        found.append(replace(answer, topologies=kept))
-    if not any(answer.topologies for answer in found):
-        raise UnknownSubject(f"no domain {name!r}{did_you_mean(name, known)}")
-    return found
+        shown.append(replace(answer, topologies=kept))
+    if not any(answer.topologies for answer in shown):
+        raise UnknownSubject(f"no domain {name!r}{did_you_mean(name, names)}")
+    return shown
 
 
 def _places(
@@ -90,21 +90,21 @@ def _places(
 
 
 def _down_to(answers: Sequence[TopologiesAnswer], name: str) -> list[TopologiesAnswer]:
-    found: list[TopologiesAnswer] = []
-    known: list[str] = []
-    there = False
+    shown: list[TopologiesAnswer] = []
+    names: list[str] = []
+    exists = False
     for answer in answers:
         kept = []
         for topology in answer.topologies:
             level = next((one for one in topology.levels if name in (one.name, *one.aliases)), None)
-            known += [word for one in topology.levels for word in (one.name, *one.aliases)]
-            there = there or level is not None
+            names += [word for one in topology.levels for word in (one.name, *one.aliases)]
+            exists = exists or level is not None
             kept.append(topology if level is None else _pruned(topology, _depth(topology, level)))
-        found.append(replace(answer, topologies=kept))
-    if not there:
-        there_are = ", ".join(dict.fromkeys(known))
-        raise UnknownSubject(f"no level {name!r}{did_you_mean(name, known)} (there are: {there_are})")
-    return found
+        shown.append(replace(answer, topologies=kept))
+    if not exists:
+        there_are = ", ".join(dict.fromkeys(names))
+        raise UnknownSubject(f"no level {name!r}{did_you_mean(name, names)} (there are: {there_are})")
+    return shown
 
 
 def _depth(topology: TopologyAnswer, level: LevelAnswer) -> int:
@@ -142,13 +142,19 @@ def _topology(topology: TopologyAnswer, narrowing: Narrowing) -> list[str]:
         return lines
     lines += [
         f"  {level.outside} of {topology.nodes} nodes are in no domain of {level.name}"
-        for level in topology.levels
+        for level in _levels_above_nodes(topology)
         if level.outside
     ]
     lines += _table(_level_rows(topology))
     shown, hidden = _few_enough(topology, narrowing)
     lines += ["", *_table([_head(shown), *(_row(prefix, one) for prefix, one in _walk(shown.domains, ""))])]
     return lines + hidden
+
+
+def _levels_above_nodes(topology: TopologyAnswer) -> list[LevelAnswer]:
+    """Return the levels but that of single nodes: a node is in it wherever it is in the level above."""
+    single = len(topology.levels) > 1 and not topology.levels[-1].labels
+    return topology.levels[:-1] if single else topology.levels
 
 
 def _few_enough(topology: TopologyAnswer, narrowing: Narrowing) -> tuple[TopologyAnswer, list[str]]:
@@ -160,8 +166,9 @@ def _few_enough(topology: TopologyAnswer, narrowing: Narrowing) -> tuple[Topolog
         drawn, depth = drawn + len(row), depth + 1
         row = [inner for domain in row for inner in domain.domains]
     if row:
-        told = f"(and {len(row)} domains of {row[0].level}: --level {row[0].level} draws them, --domain NAME one domain)"
-        return _pruned(topology, depth), [told]
+        level = row[0].level
+        rest = f"(and {len(row)} domains of {level}: --level {level} draws them, --domain NAME one domain)"
+        return _pruned(topology, depth), [rest]
     if drawn > narrowing.limit:
         top = topology.domains[: narrowing.limit]
         return replace(topology, domains=top), [f"(and {drawn - len(top)} more; --limit 0 draws all)"]
@@ -185,8 +192,8 @@ def _level_name(level: LevelAnswer) -> str:
 
 def _head(topology: TopologyAnswer) -> tuple[str, ...]:
     first = topology.domains[0] if topology.domains else None
-    names = [one.resource.upper() if one.resource.islower() and "/" not in one.resource else one.resource for one in
-             (first.resources if first is not None else ())]  # fmt: skip
+    resources = [one.resource for one in first.resources] if first is not None else []
+    names = [name if "/" in name else name.upper() for name in resources]
     slots = ("SLOTS",) if first is not None and first.slots is not None else ()
     return ("DOMAIN", "LEVEL", "NODES", "IDLE", *(f"{name} USED+FREE" for name in names), *slots, "IDLE SEGMENTS")
 

@@ -86,25 +86,25 @@ def topologies(
     figures = _figures(columns, nodes, slot)
     sizes = read_sizes(wanted.segments)
     keys = _wanted(book.topologies(), wanted.topology)
-    found = [_topology(key, book.tree(key), nodes, figures, sizes, single=wanted.nodes) for key in keys]
-    asked = {} if slot is None else slot.requests
+    answers = [_topology(key, book.tree(key), nodes, figures, sizes, single=wanted.nodes) for key in keys]
+    requests = {} if slot is None else slot.requests
     return TopologiesAnswer(
         cluster=cluster,
         position=position,
-        slot={resource: format_amount(resource, amount) for resource, amount in sorted(asked.items())},
-        topologies=found,
+        slot={resource: format_amount(resource, amount) for resource, amount in sorted(requests.items())},
+        topologies=answers,
     )
 
 
 def _wanted(keys: Sequence[TopologyKey], name: str) -> list[TopologyKey]:
     if not name:
         return list(keys)
-    found = [key for key in keys if name in (key.name, key.kind, f"{key.kind}/{key.name}")]
-    if not found:
+    named = [key for key in keys if name in (key.name, key.kind, f"{key.kind}/{key.name}")]
+    if not named:
         names = {key.name or key.kind for key in keys}
         there_are = ", ".join(sorted(names)) or "none"
         raise UnknownSubject(f"no topology {name!r}{did_you_mean(name, names)} (there are: {there_are})")
-    return found
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ def _figures(columns: NodeColumns, nodes: _Nodes, slot: Slot | None) -> _Figures
     rows = len(nodes.names)
     weights = {GPU: {name: weight for name in columns.resources if (weight := gpus_per_unit(name))}}
     asked = {} if slot is None else {name: amount for name, amount in slot.requests.items() if amount}
-    told = [CPU, MEMORY, *([GPU] if weights[GPU] else []), *sorted(asked.keys() - {CPU, MEMORY, GPU, PODS})]
+    shown = [CPU, MEMORY, *([GPU] if weights[GPU] else []), *sorted(asked.keys() - {CPU, MEMORY, GPU, PODS})]
     resources = {}
     free = {}
-    for resource in {*told, *asked}:
+    for resource in {*shown, *asked}:
         allocatable, used = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         for name, weight in weights.get(resource, {resource: 1}).items():
             column = columns.resources.get(name)
@@ -156,7 +156,7 @@ def _figures(columns: NodeColumns, nodes: _Nodes, slot: Slot | None) -> _Figures
         room = np.column_stack([free[resource] for resource in asked])
         takes = nodes.available & slot.takes(columns)[:rows]
         fitting = slots(room, np.array(list(asked.values()), np.int64), takes)
-    return _Figures({resource: resources[resource] for resource in told}, fitting)
+    return _Figures({resource: resources[resource] for resource in shown}, fitting)
 
 
 def _topology(
@@ -167,8 +167,8 @@ def _topology(
     depths = len(columns.levels)
     has_single = depths > 1 and not columns.levels[-1].keys
     counts = columns.sums(nodes.present.astype(np.int64))
-    shown = sizes or sizes_to_show(max((int(one.max(initial=0)) for one in counts), default=0))
-    sums = _Sums(columns, nodes, figures, shown)
+    sizes = sizes or sizes_to_show(max((int(one.max(initial=0)) for one in counts), default=0))
+    sums = _Sums(columns, nodes, figures, sizes)
     levels = [_level(tree, columns, sums, depth) for depth in range(depths)]
     above: list[DomainAnswer] = []
     top: list[DomainAnswer] = above
