@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from kai_cli.topology import show
@@ -156,10 +156,13 @@ def test_show_as_svg_is_one_document_with_a_square_for_each_node(
     manifests: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(manifests, output="svg") == 0
-    drawing = ElementTree.fromstring(capsys.readouterr().out)
+    drawing = ET.fromstring(capsys.readouterr().out)
     titles = [title.text or "" for title in drawing.iter("{http://www.w3.org/2000/svg}title")]
     assert sum(title.startswith("kubernetes.io/hostname ") for title in titles) == 4
-    assert "rack r1: 2 nodes, 2 available, 1 idle; cpu 16 used, 112 free; memory 0 used, 0 free; gpu 2 used, 14 free" in titles
+    assert (
+        "rack r1: 2 nodes, 2 available, 1 idle; cpu 16 used, 112 free; memory 0 used, 0 free; gpu 2 used, 14 free"
+        in titles
+    )
     width, height = float(drawing.attrib["width"]), float(drawing.attrib["height"])
     for square in drawing.iter("{http://www.w3.org/2000/svg}rect"):
         if "x" in square.attrib:

@@ -90,9 +90,7 @@ def test_a_node_with_only_a_daemonsets_pod_is_idle(cluster: Workloads) -> None:
     found = domains(answer)
     assert {path: one.idle for path, one in found.items()} == {"b1": 2, "b1/r1": 1, "b1/r2": 1, "b2": 1, "b2/r1": 1}
     assert [(one.size, one.count) for one in found["b1"].segments] == [(1, 2), (2, 1)]
-    by_level = {
-        level.name: [(one.size, one.count) for one in level.segments] for level in answer.topologies[0].levels
-    }
+    by_level = {level.name: [(one.size, one.count) for one in level.segments] for level in answer.topologies[0].levels}
     assert by_level["block"] == [(1, 3), (2, 1)]
     assert by_level["rack"] == [(1, 3), (2, 0)]
 

@@ -80,9 +80,7 @@ def _only_domain(answers: Sequence[TopologiesAnswer], name: str) -> list[Topolog
     return shown
 
 
-def _places(
-    domains: Sequence[DomainAnswer], above: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], DomainAnswer]]:
+def _places(domains: Sequence[DomainAnswer], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DomainAnswer]]:
     for domain in domains:
         path = (*above, domain.name)
         yield path, domain
@@ -216,9 +214,7 @@ def _segments(counts: Sequence[SegmentCount]) -> str:
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _walk(domains: Sequence[DomainAnswer], prefix: str) -> Iterator[tuple[str, DomainAnswer]]:

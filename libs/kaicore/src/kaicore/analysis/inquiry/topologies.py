@@ -225,9 +225,7 @@ class _Sums:
 
 def _level(tree: TopologyTree, columns: TopologyColumns, sums: _Sums, depth: int) -> LevelAnswer:
     level, domains = columns.levels[depth], columns.domains[depth]
-    counts = [
-        SegmentCount(size=size, count=int(segments(sums.idle[depth], size).sum())) for size in sums.sizes
-    ]
+    counts = [SegmentCount(size=size, count=int(segments(sums.idle[depth], size).sum())) for size in sums.sizes]
     fitting = None if sums.slots is None else sums.slots[depth]
     most = int(fitting.argmax()) if fitting is not None and len(domains) else -1
     return LevelAnswer(

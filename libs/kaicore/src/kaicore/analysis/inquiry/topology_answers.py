@@ -1,5 +1,7 @@
 """Topologies as data: what `kai topology` draws, and the API sends (see `kaicore.analysis.inquiry.answers`)."""
 
+import msgspec
+
 from kaicore.analysis.inquiry.answers import Answer
 
 
@@ -56,7 +58,7 @@ class DomainAnswer(Answer, frozen=True, kw_only=True):
     resources: list[DomainResource]
     segments: list[SegmentCount]
     slots: int | None = None
-    domains: list["DomainAnswer"] = []
+    domains: list["DomainAnswer"] = msgspec.field(default_factory=list)
 
 
 class LevelAnswer(Answer, frozen=True, kw_only=True):
@@ -80,7 +82,7 @@ class LevelAnswer(Answer, frozen=True, kw_only=True):
     segments: list[SegmentCount]
     slots: int | None = None
     most_slots: int = 0
-    most_slots_in: list[str] = []
+    most_slots_in: list[str] = msgspec.field(default_factory=list)
 
 
 class TopologyAnswer(Answer, frozen=True, kw_only=True):

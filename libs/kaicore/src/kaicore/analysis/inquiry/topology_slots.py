@@ -53,7 +53,7 @@ def read_slot(text: str, manifest: str, known: Collection[str]) -> Slot | None:
         known: resources that nodes have.
 
     Raises:
-        InvalidObject: it is malformed, asks for nothing, or names a resource of which it is clear that it is misspelled.
+        InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
     """
     if text and manifest:
         raise InvalidObject(_QUESTION, "slots", text, "is said together with a pod")
