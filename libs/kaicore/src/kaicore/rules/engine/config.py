@@ -78,11 +78,13 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Action(StrEnum):
     """What a cycle does, one after the other.
 
-    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
+    `REPLACE` has pods on failed nodes placed anew beside the others of their group. `ALLOCATE` starts what fits.
+    `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
     `RECLAIM` takes back what other queues use beyond their share. `PREEMPT` makes way for higher priority in the same
     queue. `STALE_GANG` ends gangs that have been below their minimum for too long.
     """
 
+    REPLACE = "replace"
     ALLOCATE = "allocate"
     CONSOLIDATE = "consolidate"
     RECLAIM = "reclaim"
@@ -121,6 +123,14 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod whose victims do not go.
+        replace_failed_nodes: whether pods on failed nodes are placed anew beside the others of their group, for groups
+            with a topology constraint (Kueue's gate TASFailedNodeReplacement).
+        replace_on_pod_termination: whether a node that is not ready has failed as soon as pods of the group are
+            terminating there or have ended, and not before (TASReplaceNodeOnPodTermination). So has then a node with a
+            taint that such pods do not tolerate, or a cordoned one.
+        replace_fail_fast: whether a group is evicted as a whole where there is no other place for its pods
+            (TASFailedNodeReplacementFailFast).
+        node_not_ready_us: how long a node must have been not ready to have failed, where terminating pods do not count.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
     """
@@ -149,6 +159,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
+    replace_failed_nodes: bool = True
+    replace_on_pod_termination: bool = True
+    replace_fail_fast: bool = True
+    node_not_ready_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 30_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
 
