@@ -95,6 +95,7 @@ from kaicore.rules.reasons.remedy import (
     FitsAfter,
     FitsIf,
 )
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
     NoNodes
@@ -172,4 +173,5 @@ Reason: TypeAlias = (
     | JobWouldFail
     | FitsIf
     | FitsAfter
+    | TopologyHasNoRoom
 )

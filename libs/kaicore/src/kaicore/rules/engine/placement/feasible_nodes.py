@@ -125,6 +125,18 @@ class FeasibleNodes:
             return bool(able)
         return self._numa.admits(row) and self.filters.is_certain(row, created_at)
 
+    def counts(self) -> Ints:
+        """Return how many pods each row takes as it is now if it gets no others, at most."""
+        able = self._ranking != _NO
+        for one in self._constraints.filters():
+            able &= ~one.mask
+        rows = np.flatnonzero(able)
+        found = np.zeros(len(able), np.int64)
+        requested = np.flatnonzero(self._need)
+        free = (self._columns.allocatable - self._columns.used)[np.ix_(rows, requested)]
+        found[rows] = np.maximum((free // self._need[requested]).min(axis=1), 0)
+        return found
+
     @property
     def eligible(self) -> Flags:
         """Rows that may take a pod, whatever is free there."""
