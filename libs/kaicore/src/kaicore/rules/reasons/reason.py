@@ -95,6 +95,13 @@ from kaicore.rules.reasons.remedy import (
     FitsAfter,
     FitsIf,
 )
+from kaicore.rules.reasons.topology import (
+    TopologyAmbiguous,
+    TopologyConstraintInvalid,
+    TopologyInvalid,
+    TopologyLevelNotFound,
+    TopologyNotFound,
+)
 from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
@@ -142,6 +149,11 @@ Reason: TypeAlias = (
     | SubGroupNotFound
     | SubGroupNotNamed
     | OwnerNotFound
+    | TopologyNotFound
+    | TopologyLevelNotFound
+    | TopologyAmbiguous
+    | TopologyInvalid
+    | TopologyConstraintInvalid
     | QueueDoesNotExist
     | QueueInvalid
     | QueueNotLeaf

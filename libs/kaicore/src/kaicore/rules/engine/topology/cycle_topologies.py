@@ -12,7 +12,7 @@ from kaicore.rules.reasons.reason import Reason
 
 
 class CycleTopologies:
-    """Looks up groups' constraints, each group once."""
+    """Tells what groups ask for, and which of their pods have a place."""
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class CycleTopologies:
         self._pending_groups = pending_groups
         self._reservations = reservations
         self._evicted = evicted
-        self._by_group: dict[str, GroupTopology | Reason | None] = {}
 
     def of(self, workload: Workload) -> GroupTopology | None:
         """Return what a group asks of its topology; None where it asks for nothing, or nothing that there is."""
@@ -57,9 +56,4 @@ class CycleTopologies:
                 yield HeldPod(assignment.member, assignment.row)
 
     def _look_up(self, workload: Workload) -> GroupTopology | Reason | None:
-        if not workload.constrained:
-            return None
-        key = workload.group.key
-        if key not in self._by_group:
-            self._by_group[key] = self._input.topology_of(workload.group)
-        return self._by_group[key]
+        return self._input.topology_of(workload.group) if workload.constrained else None
