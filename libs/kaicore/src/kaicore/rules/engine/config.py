@@ -160,8 +160,14 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
 
     def document(self) -> dict[str, object]:
-        """Return the configuration as plain data, for the log."""
+        """Return the configuration as plain data, for the log.
+
+        A setting that came after logs were written stands in it only where it is not the default: so a configuration
+        that says nothing of it keeps its digest.
+        """
         document: dict[str, object] = msgspec.to_builtins(self)
+        if self.topology_strategy is Strategy.BEST_FIT:
+            del document["topology_strategy"]
         return document
 
     def digest(self) -> str:

@@ -15,9 +15,9 @@ from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
-from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
+from kaicore.rules.engine.victims.job_failures import FailureAccounts
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.ranks import NO_RANK
@@ -67,9 +67,7 @@ class Session:
         )
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
-        self.record = CycleRecord(
-            cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place
-        )
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
         self.gangs = GangPlanner(
             cycle_input,
             config,

@@ -285,7 +285,7 @@ class Workload:
             members.sort(key=_age)
             source = self._sets[leaf].rank
             if self.constrained and source is not None:
-                members.sort(key=lambda member: own_rank(member.pod, source))  # noqa: B023 - sorted here and now
+                members.sort(key=lambda member: own_rank(member.pod, source))
         return waiting
 
     def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:

@@ -1,7 +1,5 @@
 """Why a group waits because no domain of its network topology has room for it."""
 
-from msgspec import field
-
 from kaicore.rules.reasons.base import CodedReason, plural
 
 
@@ -9,9 +7,9 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
     """No domain of the required level takes a pod set, or not all of it fits as its slices must.
 
     Attributes:
+        pod_set: the sub-group; empty for the group as a whole.
         topology: name of the topology.
         level: at which the set must be in one domain; empty for anywhere in the topology.
-        pod_set: the sub-group; empty for the group as a whole.
         wanted: how many pods are to be placed, or slices.
         fitting: how many of them the best domain takes.
         slice_size: pods of a slice; 0 where pods are counted.
@@ -20,11 +18,11 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         domains: how many domains the level has.
     """
 
-    wanted: int = field(name="need", default=0)
-    fitting: int = field(name="free", default=0)
+    pod_set: str = ""
     topology: str = ""
     level: str = ""
-    pod_set: str = ""
+    wanted: int = 0
+    fitting: int = 0
     slice_size: int = 0
     domain: str = ""
     tried: int = 0

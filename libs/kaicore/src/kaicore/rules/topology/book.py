@@ -138,7 +138,7 @@ class TopologyBook:
         return tree
 
     def columns(self, key: TopologyKey, names: Sequence[str]) -> TopologyColumns:
-        """Return the tree of a topology over rows of nodes; made anew only where a path has changed, or rows were added.
+        """Return the tree of a topology over rows of nodes; made anew only where a path has changed or rows came.
 
         Args:
             key: of the topology.

@@ -58,7 +58,7 @@ class PlacingRequest:
 
     members: list[Member] = field(default_factory=list)
     plain: list[Member] = field(default_factory=list)
-    request: SetRequest = SetRequest()
+    request: SetRequest = field(default_factory=SetRequest)
     ranks: dict[str, int] = field(default_factory=dict)
 
 

@@ -19,7 +19,7 @@ from kaicore.rules.topology.placing.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TopologyRefusal:
     """Groups that found no place in their topology.
 
     Attributes:
@@ -51,7 +51,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacingResult:
     """What came of placing steps.
 
     Attributes:
@@ -62,7 +62,7 @@ class Outcome:
 
     assignments: list[Assignment]
     unplaced: Member | None = None
-    refusal: Refusal | None = None
+    refusal: TopologyRefusal | None = None
 
 
 class StepPlacer:
@@ -96,7 +96,7 @@ class StepPlacer:
         #: Keys of groups of which not all that waits fits.
         self._unplanned: set[str] = set()
 
-    def place(self, steps: Steps, placer: Placer, *, plans: bool = False) -> Outcome:
+    def place(self, steps: Steps, placer: Placer, *, plans: bool = False) -> PlacingResult:
         """Place all pods of steps; what was placed stays charged, also where not all were.
 
         Args:
@@ -105,7 +105,7 @@ class StepPlacer:
             plans: whether a group is placed so that all that waits of it has a place, where there is one.
         """
         if not any(pending_group.workload.constrained for pending_group, _ in steps):
-            return Outcome(*placer.place_all(members_of(steps)))
+            return PlacingResult(*placer.place_all(members_of(steps)))
         assignments: list[Assignment] = []
         plain: list[Member] = []
         for unit in self._units(steps):
@@ -119,10 +119,10 @@ class StepPlacer:
             if trial.asked.members:
                 found = self._place_unit(unit, trial, plans=plans)
                 if isinstance(found, Refused):
-                    return Outcome(assignments, trial.asked.members[0], Refusal(topology, found))
+                    return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(topology, found))
                 assignments += found
         placed, unplaced = placer.place_all(plain)
-        return Outcome([*assignments, *placed], unplaced)
+        return PlacingResult([*assignments, *placed], unplaced)
 
     def place_again(
         self, workload: Workload, members: Sequence[Member], placer: Placer, *, among: Flags | None = None
@@ -274,8 +274,12 @@ class _Trial:
         }
         if not nominated:
             return None
-        first = _Trial(self.placer, [_split(part, nominated)[0] for part in self._parts], self._also_held, self._strategy)
-        rest = _Trial(self.placer, [_split(part, nominated)[1] for part in self._parts], self._also_held, self._strategy)
+        first = _Trial(
+            self.placer, [_split(part, nominated)[0] for part in self._parts], self._also_held, self._strategy
+        )
+        rest = _Trial(
+            self.placer, [_split(part, nominated)[1] for part in self._parts], self._also_held, self._strategy
+        )
         savepoint = self.placer.statement.savepoint()
         found = first.on_rows(nominated)
         if found is not None:
