@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.verdict import Admitted, Refused
+from kaicore.rules.numa.verdict import Admitted, Rejected
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record
@@ -66,8 +66,8 @@ class Score:
             self.wrong_rejects += not admit
             wrong.append(f"verdict: predicted {said}; kubelet: {kubelet}")
         if not event["admit"]:
-            right = isinstance(verdict, Refused) and verdict.reason == event["reason"]
-            if not self._count("reasons", agreed=right) and isinstance(verdict, Refused):
+            right = isinstance(verdict, Rejected) and verdict.reason == event["reason"]
+            if not self._count("reasons", agreed=right) and isinstance(verdict, Rejected):
                 wrong.append(f"reason: predicted {said}; kubelet: {kubelet}")
         if isinstance(verdict, Admitted) and event["admit"]:
             wrong += self._judge_placement(scenario, event, verdict)

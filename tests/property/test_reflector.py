@@ -100,7 +100,7 @@ class ReflectorMachine(RuleBasedStateMachine):
             uid = self.server.objects[name]["metadata"]["uid"] if right and name in there else f"earlier-{name}"
             known[ObjectKey("", name)] = uid
             self.by_uid[uid] = self.by_name[name] = name
-        self.core = ReflectorCore(NODES, known=known)
+        self.core = ReflectorCore(NODES, known_uids=known)
 
     @rule(name=NAMES)
     def create(self, name: str) -> None:
@@ -170,7 +170,7 @@ class ReflectorMachine(RuleBasedStateMachine):
     @invariant()
     def core_and_readers_agree(self) -> None:
         """What the core says it knows is what it told, objects that were never readable aside."""
-        known = {key.name: found.uid for key, found in self.core.known.items()}
+        known = {key.name: found.uid for key, found in self.core.objects.items()}
         assert set(self.by_uid) <= set(known.values())
 
     def take(self, changes: list[Change[NodeObject]], *, listed: bool = False) -> None:
@@ -198,8 +198,8 @@ class ReflectorMachine(RuleBasedStateMachine):
             self.ask(3, 100, [])
         there = {name: found["metadata"]["uid"] for name, found in self.server.objects.items()}
         readable = {name for name, found in self.server.objects.items() if isinstance(found["spec"], dict)}
-        assert {key.name: known.uid for key, known in self.core.known.items()} == there
-        for name, known in self.core.known.items():
+        assert {key.name: known.uid for key, known in self.core.objects.items()} == there
+        for name, known in self.core.objects.items():
             assert known.resource_version == self.server.objects[name.name]["metadata"]["resourceVersion"]
         for name, uid in there.items():
             if name in readable:

@@ -172,7 +172,7 @@ class World:
 
     async def truth(self) -> View:
         """What is on the API server, in the model's words, versions aside."""
-        found: View = {kind: {} for kind in Facts("").known}
+        found: View = {kind: {} for kind in Facts("").by_kind}
         for kind, resource in _SOURCES:
             try:
                 items = await self.api.items(resource.path)
@@ -205,7 +205,7 @@ def _bytes(item: Any) -> bytes:
 
 def told(events: list[Event]) -> View:
     """What a log says of the objects of a cluster, versions aside."""
-    found: View = {kind: {} for kind in Facts("").known}
+    found: View = {kind: {} for kind in Facts("").by_kind}
     for event in events:
         about = subject_of_fact(decode_payload(event))
         if about is None:

@@ -49,7 +49,6 @@ def test_show_draws_domains_with_their_nodes_cpus_and_gpus(tmp_path: Path, capsy
         == """\
 Topology.kueue.x-k8s.io default
   1 of 5 nodes are in no domain of rack
-  1 of 5 nodes are in no domain of kubernetes.io/hostname
 DOMAIN     LEVEL   NODES   CPU   GPU
 ├─ b1      block   3       192   24
 │  ├─ r1   rack    2       128   16

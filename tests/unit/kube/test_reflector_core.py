@@ -29,7 +29,7 @@ DOWN = ClusterUnavailable("connection refused")
 
 
 def core(**known: str) -> ReflectorCore[NodeObject]:
-    return ReflectorCore(NODES, known={ObjectKey("", name): uid for name, uid in known.items()})
+    return ReflectorCore(NODES, known_uids={ObjectKey("", name): uid for name, uid in known.items()})
 
 
 def page(*items: Any, version: str = "10", token: str = "") -> bytes:
@@ -100,7 +100,7 @@ def test_events_that_come_twice_or_late_are_dropped() -> None:
     assert told(one.take_lines([newer, newer, older])) == ["a@13"]
     gone = line("DELETED", wire.node("a", version="14"))
     assert told(one.take_lines([gone, gone, older, newer])) == ["-a@14"]
-    assert one.known == {}
+    assert one.objects == {}
 
 
 def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
@@ -115,7 +115,7 @@ def test_another_object_of_the_same_name() -> None:
     assert told(one.take_lines([line("ADDED", successor)])) == ["-a@5 missed", "a@15"]
     late = line("DELETED", wire.node("a", version="14"))
     assert told(one.take_lines([late, line("MODIFIED", wire.node("a", version="13"))])) == []
-    assert one.known[ObjectKey("", "a")].uid == "other"
+    assert one.objects[ObjectKey("", "a")].uid == "other"
 
 
 def test_what_a_list_does_not_show_any_more_is_gone() -> None:
@@ -233,7 +233,7 @@ def test_an_object_that_cannot_be_decoded_is_refused_and_stays_known() -> None:
 def test_a_list_with_something_nameless_in_it_proves_no_deletion() -> None:
     one = core(a="uid-a")
     assert told(one.take_page(page({"metadata": {"name": "x"}}, 7, wire.node("b")))) == ["?@", "?@", "b@1"]
-    assert ObjectKey("", "a") in one.known
+    assert ObjectKey("", "a") in one.objects
     one.failed(EXPIRED)
     assert told(one.take_page(page(wire.node("b")))) == ["-a@ missed"]
 

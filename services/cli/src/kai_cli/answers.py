@@ -99,11 +99,11 @@ def _read(url: str) -> bytes:
             body: bytes = response.read()
             return body
     except urllib.error.HTTPError as error:
-        said = error.read()
+        content = error.read()
         try:
-            detail = msgspec.json.decode(said, type=_Problem).error
+            detail = msgspec.json.decode(content, type=_Problem).error
         except msgspec.DecodeError:
-            detail = said.decode(errors="replace").strip()
+            detail = content.decode(errors="replace").strip()
         if error.code == 404:
             raise UnknownSubject(detail) from error
         if error.code in _BAD_QUESTION:

@@ -28,13 +28,13 @@ def show(
     """
     if not files:
         raise ConfigurationError("show what? Name files or folders, or - for standard input")
-    found = read_topologies(read_files(list(files)))
-    for warning in found.warnings:
+    topologies = read_topologies(read_files(list(files)))
+    for warning in topologies.warnings:
         sys.stderr.write(f"kai: warning: {warning}\n")
-    keys = found.book.topologies()
+    keys = topologies.book.topologies()
     if not keys:
         raise ConfigurationError(f"no topology in {', '.join(map(str, files))}")
-    views = [view_of(key, found.book.tree(key), found.nodes) for key in keys]
+    views = [view_of(key, topologies.book.tree(key), topologies.nodes) for key in keys]
     if output == "tree":
         sys.stdout.write("\n".join(draw(view, nodes=nodes) for view in views))
     else:

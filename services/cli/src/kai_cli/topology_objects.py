@@ -56,7 +56,7 @@ def _take_in(topologies: Topologies, item: Located) -> None:
     if kind is None:
         return
     if api_version.rpartition("/")[2] not in kind.resource.versions:
-        known = ", ".join(kind.resource.versions)
-        raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {known}")
+        versions = ", ".join(kind.resource.versions)
+        raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {versions}")
     model = kind.normalize(kind.decode(body), lambda error: topologies.warnings.append(f"{item.where}: {error}"))
     topologies.book.take(kind.observed(model))

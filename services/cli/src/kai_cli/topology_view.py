@@ -65,7 +65,9 @@ def view_of(key: TopologyKey, tree: TopologyTree, nodes: Mapping[str, Node]) -> 
             here.append(domain)
         above = here
     counts = zip(columns.levels, columns.domains, tree.outside, strict=True)
-    levels = [LevelView(level.name, level.aliases, level.keys, len(found), outside) for level, found, outside in counts]
+    levels = [
+        LevelView(level.name, level.aliases, level.keys, len(domains), outside) for level, domains, outside in counts
+    ]
     return TopologyView(key.kind, key.name, len(names), levels, list(tree.problems), top)
 
 
@@ -73,12 +75,14 @@ def draw(view: TopologyView, *, nodes: bool) -> str:
     """Return a topology as text; without the level of single nodes unless `nodes`."""
     lines = [f"{view.kind} {view.name}".rstrip()]
     lines += [f"  {problem}" for problem in view.problems]
+    lowest = view.levels[-1]
+    # A node is by itself in the lowest level wherever it is in the level above.
+    told = view.levels[:-1] if len(view.levels) > 1 and not lowest.labels else view.levels
     lines += [
         f"  {level.outside} of {view.nodes} nodes are in no domain of {level.name}"
-        for level in view.levels
+        for level in told
         if level.outside and not view.problems
     ]
-    lowest = view.levels[-1]
     single = lowest.name if not nodes and not lowest.labels else ""
     rows = [_HEAD, *(_row(prefix, domain) for prefix, domain in _walk(view.domains, "", single))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

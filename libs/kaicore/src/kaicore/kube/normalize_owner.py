@@ -200,7 +200,7 @@ def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet
         wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
         least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
         hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
-        if not one.group_name or one.group_name in (known.name for known in sets):
+        if not one.group_name or one.group_name in (pod_set.name for pod_set in sets):
             raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
         # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
         sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))

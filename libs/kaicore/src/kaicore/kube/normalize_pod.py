@@ -226,10 +226,10 @@ def normalize_toleration(toleration: PodToleration) -> Toleration:
 def _workload(spec: PodSpec) -> WorkloadRef | None:
     if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
         return WorkloadRef(spec.scheduling_group.pod_group_name)
-    found = spec.workload_ref
-    if found is None:
+    reference = spec.workload_ref
+    if reference is None:
         return None
-    return WorkloadRef(found.pod_group, found.name, found.pod_group_replica_key or "")
+    return WorkloadRef(reference.pod_group, reference.name, reference.pod_group_replica_key or "")
 
 
 def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:

@@ -212,9 +212,9 @@ class KubeflowJobSpec(Wire):
     def replica_specs(self) -> tuple[str, ReplicaSpecs]:
         """The field in which the replicas are, and what it says."""
         for name in ("pytorch", "tf", "mpi", "xgb", "jax", "paddle"):
-            found: ReplicaSpecs | None = getattr(self, f"{name}_replica_specs")
-            if found is not None:
-                return f"spec.{name}ReplicaSpecs", found
+            specs: ReplicaSpecs | None = getattr(self, f"{name}_replica_specs")
+            if specs is not None:
+                return f"spec.{name}ReplicaSpecs", specs
         return "spec", {}
 
 

@@ -80,7 +80,7 @@ async def simulate(
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
     wait: bool = False,
-    told: Callable[[int], None] = lambda _: None,
+    on_cycle: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Simulate a world.
 
@@ -90,7 +90,7 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
-        told: is told how many cycles have been run, after each.
+        on_cycle: is told how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
@@ -101,7 +101,7 @@ async def simulate(
     while cycles is None or count < cycles:
         count += 1
         changed = await run.cycle()
-        told(count)
+        on_cycle(count)
         if changed:
             continue
         waits += 1
@@ -249,8 +249,8 @@ class Simulation:
 
     def _believed(self, pod: WorldPod, node: str, record: ContainerPlacement) -> bool:
         """Whether a record's zones are the node's, and pod and zones can hold it; a warning if not."""
-        found = self._world.topologies.get(node)
-        limits = zone_limits(normalize_topology(found[1])) if found is not None else {}
+        topology = self._world.topologies.get(node)
+        limits = zone_limits(normalize_topology(topology[1])) if topology is not None else {}
         subject = f"Pod {pod.wire.metadata.namespace}/{pod.wire.metadata.name}"
         placement = annotated_placement(record)
         strange = sorted({*(zone.zone for zone in record.zones), *zones_of(placement)} - limits.keys())

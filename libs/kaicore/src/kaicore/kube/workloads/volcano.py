@@ -43,8 +43,8 @@ def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
     }
     if policy := task.text("topologyPolicy"):
         annotations[_NUMA_POLICY] = policy
-    for said, into in (("labels", labels), ("annotations", annotations)):
-        if value := metadata.inside(said).text(_PREEMPTABLE):
+    for map_name, into in (("labels", labels), ("annotations", annotations)):
+        if value := metadata.inside(map_name).text(_PREEMPTABLE):
             into[_PREEMPTABLE] = value
     pod = pod_from(
         job,

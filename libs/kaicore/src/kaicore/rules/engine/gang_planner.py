@@ -132,5 +132,5 @@ class GangPlanner:
                 reasons[pod_class.key] = refusal
             in_backoff += uid in self._input.in_backoff
         self._class_reasons.update(reasons)
-        found = tuple(reason for key in sorted(reasons) for reason in reasons[key])
-        return found + ((WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())
+        recorded = tuple(reason for key in sorted(reasons) for reason in reasons[key])
+        return recorded + ((WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())

@@ -14,12 +14,12 @@ from kaicore.rules.reasons.reason import Reason
 
 def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:
     """Return the groups that have waiting pods of our scheduler, by key, in the order of the input."""
-    found: dict[str, PendingGroup] = {}
+    pending: dict[str, PendingGroup] = {}
     for key in cycle_input.pending:
         workload = cycle_input.workloads[key]
         if any(member.pod.scheduler_name == config.scheduler_name for member in workload.waiting.values()):
-            found[key] = _pending_group(workload, cycle_input, config, pods)
-    return found
+            pending[key] = _pending_group(workload, cycle_input, config, pods)
+    return pending
 
 
 def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:

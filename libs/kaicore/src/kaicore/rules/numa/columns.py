@@ -56,7 +56,7 @@ class ZoneColumns(ZoneArrays):
         self.reported[row] = self.allocatable[row].any(axis=0)
         names = [zone.name for zone in topology.zones]
         distances = tuple(tuple(zone.costs.get(name, 0) for name in names) for zone in topology.zones)
-        if all(all(known) for known in distances):
+        if all(all(zone_distances) for zone_distances in distances):
             self._distances[row] = distances
         likeness = msgspec.json.encode(
             [
@@ -74,11 +74,11 @@ class ZoneColumns(ZoneArrays):
 
     def set_kubelet(self, row: int, settings: KubeletSettings) -> None:
         """Set what a row's kubelet is set to."""
-        found = self._kubelet_ids.get(settings)
-        if found is None:
-            found = self._kubelet_ids[settings] = len(self.kubelets)
+        number = self._kubelet_ids.get(settings)
+        if number is None:
+            number = self._kubelet_ids[settings] = len(self.kubelets)
             self.kubelets.append(settings)
-        self.kubelet[row] = found
+        self.kubelet[row] = number
 
     def likeness(self, row: int, *, published: bool = False) -> tuple[int | bytes, ...]:
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.

@@ -95,6 +95,13 @@ from kaicore.rules.reasons.remedy import (
     FitsAfter,
     FitsIf,
 )
+from kaicore.rules.reasons.topology import (
+    TopologyAmbiguous,
+    TopologyConstraintInvalid,
+    TopologyInvalid,
+    TopologyLevelNotFound,
+    TopologyNotFound,
+)
 
 Reason: TypeAlias = (
     NoNodes
@@ -141,6 +148,11 @@ Reason: TypeAlias = (
     | SubGroupNotFound
     | SubGroupNotNamed
     | OwnerNotFound
+    | TopologyNotFound
+    | TopologyLevelNotFound
+    | TopologyAmbiguous
+    | TopologyInvalid
+    | TopologyConstraintInvalid
     | QueueDoesNotExist
     | QueueInvalid
     | QueueNotLeaf

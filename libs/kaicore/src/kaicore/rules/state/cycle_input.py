@@ -148,11 +148,11 @@ def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int 
     That is what `next_due` tells; and now and then while any pod waits, for time itself changes what is due to which
     queue.
     """
-    found = next_due(state, config, now=now, due=due)
+    due_at = next_due(state, config, now=now, due=due)
     if not state.waiting:
-        return found
+        return due_at
     recheck = now + config.recheck_us
-    return recheck if found is None else min(found, recheck)
+    return recheck if due_at is None else min(due_at, recheck)
 
 
 def retry_at(entry: PodEntry, config: EngineConfig) -> int:

@@ -100,7 +100,7 @@ class FoldContext:
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
-        return next((known for name, known in self.last_cycles.values() if name == cycle), self.position)
+        return next((position for name, position in self.last_cycles.values() if name == cycle), self.position)
 
 
 class Release(StrEnum):

@@ -18,7 +18,7 @@ from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
-from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
+from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
@@ -214,7 +214,7 @@ class EvictionAction(CycleAction, VictimRules):
         self._take_room(steps, room, takeable)
         return None
 
-    def _take_room(self, steps: Steps, room: Room, takeable: list[PendingGroup]) -> None:
+    def _take_room(self, steps: Steps, room: FreedRoom, takeable: list[PendingGroup]) -> None:
         """Decide that victims are evicted and that their room is reserved for what is to start."""
         session, victim_sets = self.session, room.victims.victim_sets
         for victim_set in victim_sets:
@@ -231,7 +231,7 @@ class EvictionAction(CycleAction, VictimRules):
         session.nominate(steps, room.victims.assignments, evictions, suspended)
 
     def _eviction(
-        self, member: Member, preemptor: str, room: Room, choice: Choice, *, shrinks: bool
+        self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool
     ) -> EvictionDecided:
         session = self.session
         successor = room.successors.get(member.pod.uid)
