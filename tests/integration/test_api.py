@@ -15,11 +15,12 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
-from tests.factory import amounts, pod
+from tests.factory import amounts, node, pod
 from tests.integration.scheduling import Facts, placed, scheduling
 
 
@@ -90,6 +91,37 @@ async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
     assert "there are: pods" in (await api.get(f"{here}/nosuch", status=404))["error"]
     position = (await api.get(f"{here}/position"))["position"]
     assert (await api.get(f"{here}/position?beyond={position - 1}&wait=30"))["position"] == position
+
+
+async def test_topologies_are_answered_by_api_and_command_line(
+    api: Api, cluster_name: str, postgres_log: EventLog
+) -> None:
+    levels = (TopologyLevel("rack", ("rack",)), TopologyLevel(HOSTNAME))
+    definition = TopologyDefinition(KAI_TOPOLOGY, "racks", "uid-racks", "1", levels)
+    labelled = node("n0", cpu=32, memory=128, gpu=8, labels={"rack": "r1"}, resource_version="2")
+    facts = [
+        ("topology/Topology.kai.scheduler/racks", payloads.TopologyDefinitionObserved(definition)),
+        ("node/n0", payloads.NodeObserved(labelled)),
+    ]
+    ids = [derived_id(cluster_name, "rack", stream) for stream, _ in facts]
+    units = [
+        Unit((NewEvent(one, stream, fact, "watcher", 0, ""),)) for one, (stream, fact) in zip(ids, facts, strict=True)
+    ]
+    await postgres_log.append(cluster_name, units)
+    here = f"/v1/clusters/{cluster_name}/topologies"
+    answer = await api.get(f"{here}?slots=gpu%3D2,cpu%3D4&segments=1")
+    (rack,) = answer["topologies"][0]["domains"]
+    assert (answer["cluster"], rack["name"], rack["slots"], rack["idle"]) == (cluster_name, "r1", 3, 0)
+    assert {"resource": "gpu", "allocatable": "8", "used": "2", "free": "6"} in rack["resources"]
+    assert answer["topologies"][0]["levels"][0]["mostSlotsIn"] == ["r1"]
+    assert "is a resource that no node has" in (await api.get(f"{here}?slots=gpus%3D2", status=400))["error"]
+    assert "no topology 'x'" in (await api.get(f"{here}?topology=x", status=404))["error"]
+    code, out, _ = await _ended("topology", "--slots", "gpu=2,cpu=4", "--api-url", api.url)
+    assert (code, "└─ r1 " in out.decode()) == (0, True)
+    code, _, said = await _ended("topology", "show", "--slots", "gpus=2", "--api-url", api.url)
+    assert (code, "did you mean 'gpu'" in said.decode()) == (2, True)
+    code, _, said = await _ended("topology", "--domain", "r2", "--api-url", api.url)
+    assert (code, said.decode()) == (1, "kai: no domain 'r2'\n")
 
 
 async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line(api: Api, cluster_name: str) -> None:
