@@ -131,9 +131,9 @@ def check(feasible: FeasibleNodes, columns: NodeColumns) -> None:
     for place, one in enumerate(filters):
         first = rows[failing[:, place] & ~failing[:, :place].any(axis=1)]
         if len(first):
-            told = list(one.reasons(first))
-            assert sum(reason.nodes for reason in told) == len(first)
-            for reason in told:
+            reasons = list(one.reasons(first))
+            assert sum(reason.nodes for reason in reasons) == len(first)
+            for reason in reasons:
                 codes[reason.code] -= reason.nodes
     assert not any(codes.values()), "each node is counted for the first filter that it fails"
 
