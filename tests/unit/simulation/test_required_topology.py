@@ -102,9 +102,9 @@ def test_what_is_required_of_no_topology_makes_it_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
-    (found,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
-    assert found["node"] is None
-    (reason,) = found["reasons"]
+    (shown,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
+    assert shown["node"] is None
+    (reason,) = shown["reasons"]
     assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound")
     assert " default/g: " in reason["message"]
     assert field in reason["message"]
@@ -121,8 +121,8 @@ def test_what_is_required_of_no_topology_makes_it_wait(
     ],
 )
 def test_what_is_preferred_of_no_topology_does_too(tmp_path: Path, group: str, metadata: str | None) -> None:
-    (found,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
-    assert found in ("Pending TopologyNotFound", "Pending TopologyLevelNotFound")
+    (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
+    assert shown in ("Pending TopologyNotFound", "Pending TopologyLevelNotFound")
 
 
 def test_what_runs_and_could_not_start_again_is_not_moved(tmp_path: Path) -> None:

@@ -67,9 +67,6 @@ GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory
 TOPOLOGY_ANNOTATIONS = (
     REQUIRED_SEGMENT_ANNOTATION,
     REQUIRED_PLACEMENT_ANNOTATION,
-    "kueue.x-k8s.io/podset-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
 
 #: So many of a pod's malformed fields are told.
@@ -246,5 +243,3 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     for name in TOPOLOGY_ANNOTATIONS:
         if name in annotations:
             yield f"required topology ({name})"
-    if annotations.get("volcano.sh/network-topology-mode") == "hard":
-        yield "required topology (volcano.sh/network-topology-mode)"

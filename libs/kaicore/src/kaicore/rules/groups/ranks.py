@@ -13,7 +13,13 @@ def own_rank(pod: Pod, source: RankSource | None) -> int:
     """Return the rank that a pod names; `NO_RANK` where it names none that is a number from the first on."""
     if source is None:
         return NO_RANK
-    said = pod.labels.get(source.label) or pod.annotations.get(source.label, "")
-    if not said.isdecimal() or not said.isascii() or len(said) > _MOST_DIGITS:
+    number = _number(pod, source.label)
+    job = _number(pod, source.job_label) if source.job_label else 0
+    if job == NO_RANK or number < source.offset:
         return NO_RANK
-    return max(int(said) - source.offset, NO_RANK)
+    return job * source.job_size + number - source.offset
+
+
+def _number(pod: Pod, name: str) -> int:
+    said = pod.labels.get(name) or pod.annotations.get(name, "")
+    return int(said) if said.isdecimal() and said.isascii() and len(said) <= _MOST_DIGITS else NO_RANK

@@ -31,8 +31,8 @@ class PlacerRoom:
         self._samples: list[Member] = []
         #: Where pods were put, each with the savepoint before it.
         self._trail: list[tuple[int, Assignment]] = []
-        #: Counts by class, each with the number of charges that it was counted at.
-        self._counts: dict[int, tuple[int, PodsByRow]] = {}
+        #: Counts by class, as long as no pod is put or taken off.
+        self._counts: dict[int, PodsByRow] = {}
         numbers: dict[str, int] = {}
         for member in members:
             number = numbers.setdefault(placer.class_of(member).key, len(numbers))
@@ -47,17 +47,20 @@ class PlacerRoom:
 
     def counts(self, pod_class: int) -> PodsByRow:
         """See `Room.counts`."""
-        charges = len(self._placer.statement.touched)
-        kept = self._counts.get(pod_class)
-        if kept is None or kept[0] != charges:
-            counts = self._placer.outlook(self._placer.class_of(self._samples[pod_class])).counts()
+        counts = self._counts.get(pod_class)
+        if counts is None:
+            sample = self._samples[pod_class]
+            counts = self._placer.counts(
+                self._placer.class_of(sample), most=self.classes.count(pod_class), created_at=sample.pod.created_at
+            )
             if self._among is not None:
                 counts = np.where(self._among, counts, 0)
-            kept = self._counts[pod_class] = charges, counts
-        return kept[1]
+            self._counts[pod_class] = counts
+        return counts
 
     def put(self, pods: Sequence[int], row: int) -> int:
         """See `Room.put`."""
+        self._counts.clear()
         for place, pod in enumerate(pods):
             before = self._placer.statement.savepoint()
             assignment = self._placer.place_on(self._members[pod], row)
@@ -72,6 +75,7 @@ class PlacerRoom:
 
     def rollback(self, savepoint: int) -> None:
         """See `Room.rollback`."""
+        self._counts.clear()
         self._placer.statement.rollback(savepoint)
         while self._trail and self._trail[-1][0] >= savepoint:
             self._trail.pop()
