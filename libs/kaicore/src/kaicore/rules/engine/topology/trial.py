@@ -9,6 +9,9 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.topology.placing.request import PodsByRow
 
+#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
+_MOST = 2**31
+
 
 class PlacerRoom:
     """A placer's rows as `kaicore.rules.topology.placing.request.Room`; pods are numbers in the order given.
@@ -50,9 +53,8 @@ class PlacerRoom:
         counts = self._counts.get(pod_class)
         if counts is None:
             sample = self._samples[pod_class]
-            counts = self._placer.counts(
-                self._placer.class_of(sample), most=self.classes.count(pod_class), created_at=sample.pod.created_at
-            )
+            pod_class_of = self._placer.class_of(sample)
+            counts = self._placer.counts(pod_class_of, most=_MOST, created_at=sample.pod.created_at)
             if self._among is not None:
                 counts = np.where(self._among, counts, 0)
             self._counts[pod_class] = counts
