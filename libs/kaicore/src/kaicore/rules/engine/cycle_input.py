@@ -9,11 +9,14 @@ from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class CycleInput:
         matters: what is not known for certain of nodes; None where nothing is open.
         failed_nodes: by name, those with pods of groups that have a topology constraint.
         on_failed_nodes: the pods of such groups there, by uid.
+        topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
+            where it has none.
     """
 
     columns: NodeColumns
@@ -127,3 +132,4 @@ class CycleInput:
     matters: OpenMatters | None = None
     failed_nodes: Mapping[str, FailedNode] = field(default_factory=dict)
     on_failed_nodes: Sequence[Member] = ()
+    topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
