@@ -47,7 +47,9 @@ class NodeReadiness(msgspec.Struct):
         if name in with_pods:
             self.deleted_at[name] = at
 
-    def failed(self, config: EngineConfig, *, now: int, nodes: int, tainted: Mapping[str, int]) -> dict[str, FailedNode]:
+    def failed(
+        self, config: EngineConfig, *, now: int, nodes: int, tainted: Mapping[str, int]
+    ) -> dict[str, FailedNode]:
         """Return the nodes that have failed, or have so for groups whose pods terminate there, by name.
 
         Args:
@@ -69,6 +71,10 @@ class NodeReadiness(msgspec.Struct):
             elif now - since >= config.node_not_ready_us:
                 found[name] = FailedNode(name, NodeFailure.NOT_READY, since)
         return found
+
+    def may_have_failed(self, with_pods: Collection[str]) -> bool:
+        """Tell whether a node with pods is not ready, or was deleted under them."""
+        return any(name in with_pods for name in (*self.not_ready_since, *self.deleted_at))
 
     def due(self, config: EngineConfig) -> list[int]:
         """Return when nodes that are not ready will have failed, microseconds since the epoch."""
