@@ -132,8 +132,8 @@ async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line
         (("get", "pods", "--limit", "100001"), "kai: limit: Input should be less than or equal to 100000\n"),
         (("get", "nodes", "--pending"), "kai: nodes cannot be filtered by --pending\n"),
     ):
-        code, _, said = await _ended(*question, "--api-url", api.url)
-        assert (code, said.decode()) == (2, problem)
+        code, _, output = await _ended(*question, "--api-url", api.url)
+        assert (code, output.decode()) == (2, problem)
 
 
 async def test_events_are_spelled_like_everything_else(api: Api, cluster_name: str) -> None:
@@ -154,12 +154,12 @@ async def test_the_command_line_says_the_same_whether_it_asks_the_api_or_the_log
         ("why", "default/never"),
         ("why", "node/n0"),
     ):
-        said = [
+        output = [
             await _kai(*question, "-o", "json", "--cluster", cluster_name, *source)
             for source in (("--api-url", api.url), ("--database-url", database_url))
         ]
-        assert said[0] == said[1]
-        assert msgspec.json.decode(said[0])
+        assert output[0] == output[1]
+        assert msgspec.json.decode(output[0])
     sent = await api.get(f"/v1/clusters/{cluster_name}/why/Pod/never?namespace=default")
     asked = ("why", "never", "-o", "json", "--api-url", api.url, "--cluster", cluster_name)
     assert sent == msgspec.json.decode(await _kai(*asked))
@@ -201,7 +201,7 @@ async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(ap
 
 async def test_every_error_has_one_shape(api: Api, cluster_name: str) -> None:
     here = f"/v1/clusters/{cluster_name}"
-    for path, status, told in (
+    for path, status, expected in (
         ("/nowhere", 404, "Not Found"),
         ("/v1/clusters/other/pods", 404, "no cluster 'other' in the log"),
         (f"{here}/events?limit=0&after=x", 422, "after: Input should be a valid integer"),
@@ -210,7 +210,7 @@ async def test_every_error_has_one_shape(api: Api, cluster_name: str) -> None:
     ):
         refused = await api.get(path, status=status)
         assert refused.keys() == {"error"}
-        assert refused["error"].startswith(told)
+        assert refused["error"].startswith(expected)
 
 
 async def test_the_audit_holds_decisions_to_the_account_as_the_command_line_does(
@@ -222,9 +222,9 @@ async def test_the_audit_holds_decisions_to_the_account_as_the_command_line_does
         if name:
             await promise(postgres_log, cluster_name, name, gpu=2 if ok else 4)
         answer = await api.get(f"/v1/clusters/{cluster_name}/audit")
-        ended, said, _ = await _ended(*verify)
+        ended, output, _ = await _ended(*verify)
         assert (answer["ok"], ended) == (ok, code)
-        assert msgspec.json.decode(said) == answer
+        assert msgspec.json.decode(output) == answer
     assert [(item["pod"], item["zone"], item["resource"]) for item in answer["promises"]["twice"]] == [
         ("default/second", "node-1", "nvidia.com/gpu")
     ]
