@@ -19,7 +19,7 @@ from kaicore.rules.model.network_topology import (
 )
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
-from kaicore.rules.topology.statuses import Condition, detail_status, hyper_node_conditions, node_counts
+from kaicore.rules.topology.statuses import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts
 
 #: The events that matter here.
 EVENT_TYPES = (
@@ -129,7 +129,7 @@ class TopologyStatuses:
     def _last(self, uid: str) -> _LastStatus:
         return self._statuses.setdefault(uid, _LastStatus())
 
-    def _since(self, uid: str, condition: Condition) -> str:
+    def _since(self, uid: str, condition: HyperNodeCondition) -> str:
         times = self._last(uid).since
         true, since = times.get(condition.type, (None, 0))
         if true is not condition.true:

@@ -21,7 +21,7 @@ READY, OVERLAPPING = "Ready", "Overlapping"
 _MOST_PROBLEMS = 5
 
 
-class Condition(NamedTuple):
+class HyperNodeCondition(NamedTuple):
     """A condition of a HyperNode, without the time since when it has been so."""
 
     type: str
@@ -51,7 +51,7 @@ def node_counts(tree: TopologyTree) -> dict[str, int]:
 
 def hyper_node_conditions(
     names: Iterable[str], problems: Sequence[HyperNodeProblem], overlaps: Mapping[str, Sequence[str]]
-) -> dict[str, tuple[Condition, ...]]:
+) -> dict[str, tuple[HyperNodeCondition, ...]]:
     """Return the conditions of each HyperNode.
 
     Args:
@@ -68,19 +68,21 @@ def hyper_node_conditions(
         for name in overlaps[node]:
             others = ", ".join(other for other in sorted(overlaps[node]) if other != name)
             shared.setdefault(name, []).append(f"node {node} is also in {others}")
-    of_others = Condition(READY, False, "InvalidTopology", "")
+    of_others = HyperNodeCondition(READY, False, "InvalidTopology", "")
     if problems:
         texts = _several([problem.text for problem in problems])
         of_others = of_others._replace(message=f"no HyperNode is used until others are mended: {texts}")
-    conditions: dict[str, tuple[Condition, ...]] = {}
+    conditions: dict[str, tuple[HyperNodeCondition, ...]] = {}
     for name in names:
-        ready = Condition(READY, True, "Valid", "it is used") if not problems else of_others
+        ready = HyperNodeCondition(READY, True, "Valid", "it is used") if not problems else of_others
         if name in own:
-            ready = Condition(READY, False, "InvalidDefinition", _several(own[name]))
-        overlapping = Condition(OVERLAPPING, False, "NoOverlap", "none of its nodes is in a HyperNode beside it")
+            ready = HyperNodeCondition(READY, False, "InvalidDefinition", _several(own[name]))
+        overlapping = HyperNodeCondition(
+            OVERLAPPING, False, "NoOverlap", "none of its nodes is in a HyperNode beside it"
+        )
         if name in shared:
             text = f"{_several(shared[name])}; such nodes are in no HyperNode"
-            overlapping = Condition(OVERLAPPING, True, "NodesInSeveral", text)
+            overlapping = HyperNodeCondition(OVERLAPPING, True, "NodesInSeveral", text)
         conditions[name] = ready, overlapping
     return conditions
 
