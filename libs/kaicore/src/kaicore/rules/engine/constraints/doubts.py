@@ -53,6 +53,17 @@ class Doubts:
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
 
+    def likeness(self, row: int) -> object:
+        """Return a key that is equal for two rows of one state exactly when the doubts about them are the same."""
+        if row not in self._arrivals:
+            self._arrivals[row] = self._matters.arrivals(row)
+        if row not in self._ending:
+            self._ending[row] = self._matters.ending(row)
+        arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
+        reserved, was_reserved = self._statement.reserved(row)
+        split = tuple(charge.split for charge in reserved)
+        return _identities(arrivals), tuple(self._ending[row].amounts.items()), split, was_reserved
+
     def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
         """Tell whether a node that admits a pod, as it is accounted, does so for certain.
 
@@ -85,7 +96,7 @@ class Doubts:
             self._statement.states.kind(row),
             id(request),
             min(created_at, latest),
-            tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals),
+            _identities(arrivals),
             tuple(amounts.items()),
         )
         if key not in self._answers:
@@ -93,6 +104,10 @@ class Doubts:
         if not self._answers[key] and ending.until:
             self.due = min(self.due or ending.until, ending.until)
         return self._answers[key]
+
+
+def _identities(arrivals: tuple[Arrival, ...]) -> tuple[tuple[int, int, int, bool, bool], ...]:
+    return tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals)
 
 
 def _with_reserved(
