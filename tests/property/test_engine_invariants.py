@@ -304,10 +304,10 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
 @settings(max_examples=60, deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
 def test_what_no_cycle_does(
-    layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]
+    layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], drawn: list[Any]
 ) -> None:
     story = Story(layout, queues, protection)
-    for added, happened in story:
+    for added, happened in drawn:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()
