@@ -180,10 +180,22 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         that says nothing of it keeps its digest.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
-        if self.topology_strategy is Strategy.BEST_FIT:
-            del document["topology_strategy"]
+        for name in _LATER:
+            if getattr(self, name) == getattr(_DEFAULT, name):
+                del document[name]
         return document
 
     def digest(self) -> str:
         """Identify the configuration."""
         return sha256(msgspec.json.encode(self.document(), order="deterministic")).hexdigest()[:16]
+
+
+_DEFAULT = EngineConfig()
+#: Settings that came after engine 15.
+_LATER = (
+    "topology_strategy",
+    "replace_failed_nodes",
+    "replace_on_pod_termination",
+    "replace_fail_fast",
+    "node_not_ready_us",
+)
