@@ -11,7 +11,6 @@ from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amounts, controller, int32, seconds
 from kaicore.kube.normalize_rules import claim_uses, pod_rules, required_nodes
-from kaicore.kube.normalize_source import REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION
 from kaicore.kube.objects import (
     PodObject,
     PodSpec,
@@ -65,8 +64,6 @@ GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory
 
 #: Annotations by which a pod says that its workload has to be within one domain of a network topology.
 TOPOLOGY_ANNOTATIONS = (
-    REQUIRED_SEGMENT_ANNOTATION,
-    REQUIRED_PLACEMENT_ANNOTATION,
     "kueue.x-k8s.io/podset-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",

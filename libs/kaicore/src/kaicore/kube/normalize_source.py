@@ -10,25 +10,17 @@ from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_fields import controller, int32, seconds
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.resources import subject_of
+from kaicore.rules.groups.kai_topology import kai_topology
 from kaicore.rules.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
 from kaicore.rules.groups.preemption_delay import PREEMPTION_DELAY_ANNOTATION
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL, queue_name
 from kaicore.rules.model.duration import parse_duration
-from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
-
-#: KAI's annotations by which an object says where in a topology all pods of its groups are to be.
-TOPOLOGY_ANNOTATION = "kai.scheduler/topology"
-REQUIRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-required-placement"
-REQUIRED_SEGMENT_ANNOTATION = "kai.scheduler/segment-topology-required-placement"
-PREFERRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-preferred-placement"
-
-_REQUIRED_PLACEMENTS = (REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION)
 
 _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
@@ -87,20 +79,14 @@ def group_source(
 
 
 def _with_topology(templates: tuple[GroupTemplate, ...], annotations: Mapping[str, str]) -> tuple[GroupTemplate, ...]:
-    """Return templates with what annotations say about topology, unless the objects themselves require something."""
-    required = next((name for name in _REQUIRED_PLACEMENTS if annotations.get(name)), "")
-    constraint = TopologyConstraint(
-        annotations.get(TOPOLOGY_ANNOTATION, ""),
-        annotations.get(required, ""),
-        annotations.get(PREFERRED_PLACEMENT_ANNOTATION, ""),
-        f"metadata.annotations[{required}]" if required else "",
-    )
-    if not (constraint.required or constraint.preferred):
+    """Return templates with what KAI's annotations say about all pods, where the objects themselves say nothing."""
+    constraint = kai_topology(annotations)
+    if constraint is None:
         return templates
     found = []
     for template in templates:
         root, *others = template.sets
-        if root.topology is None or not root.topology.required:
+        if root.topology is None:
             root = replace(root, topology=constraint)
         found.append(replace(template, sets=(root, *others)))
     return tuple(found)

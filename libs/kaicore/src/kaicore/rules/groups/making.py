@@ -5,8 +5,12 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 
 from collections.abc import Callable, Iterable
 
-from kaicore.rules.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from msgspec.structs import replace
+
+from kaicore.rules.groups.gang import gang_group, gang_min_available, match_policy
+from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
+from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.rules.groups.koordinator_topology import gather_strategy, topology_index
 from kaicore.rules.groups.membership import POD, Membership
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
 from kaicore.rules.groups.queue_names import names_kai_queue, queue_of
@@ -62,7 +66,9 @@ def make_group(
         name=member.group.split("/", 2)[2],
         uid=source.uid,
         origin=source.kind,
-        sets=_sets(template, pod_sets),
+        sets=_sets(template, pod_sets)
+        if source.kind == KAI_POD_GROUP
+        else _with_topology(_sets(template, pod_sets), oldest),
         queue=source.queue or (queue_of(oldest) if oldest is not None else ""),
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
@@ -80,13 +86,15 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gang = not member.group.startswith(f"{POD}/")
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
+    gathering = gather_strategy(annotations) if gang else None
+    root = PodSet(min_pods=count, topology=gathering or pod_topology(annotations), rank=topology_index(gathering))
     return Group(
         key=member.group,
         namespace=oldest.namespace,
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else None),),
+        sets=(root,),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
@@ -115,6 +123,18 @@ def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...
         names = [name for name in arisen if name.startswith(prefix)]
         sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
     return tuple(sets)
+
+
+def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet, ...]:
+    """Return a tree with what its oldest pod says about topology in KAI's words, where the source says nothing.
+
+    A PodGroup of KAI itself has the last word.
+    """
+    root, *others = sets
+    if oldest is None or any(one.topology is not None for one in sets):
+        return sets
+    topology = kai_topology(oldest.annotations)
+    return sets if topology is None else (replace(root, topology=topology), *others)
 
 
 def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
