@@ -62,13 +62,6 @@ OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
 
-#: Annotations by which a pod says that its workload has to be within one domain of a network topology.
-TOPOLOGY_ANNOTATIONS = (
-    "kueue.x-k8s.io/podset-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
-)
-
 #: So many of a pod's malformed fields are told.
 _MOST_SAID = 3
 
@@ -240,8 +233,3 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     for name in GPU_SHARE_ANNOTATIONS:
         if name in annotations:
             yield f"a share of a GPU ({name})"
-    for name in TOPOLOGY_ANNOTATIONS:
-        if name in annotations:
-            yield f"required topology ({name})"
-    if annotations.get("volcano.sh/network-topology-mode") == "hard":
-        yield "required topology (volcano.sh/network-topology-mode)"
