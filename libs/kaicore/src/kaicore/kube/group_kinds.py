@@ -7,11 +7,11 @@ from typing import Any
 from kaicore.kube import group_objects, owner_objects
 from kaicore.kube.kind import Kind
 from kaicore.kube.losses import Lost
+from kaicore.kube.normalize_leader_worker_set import normalize_leader_worker_set
 from kaicore.kube.normalize_owner import (
     normalize_job,
     normalize_jobset,
     normalize_kubeflow_job,
-    normalize_leader_worker_set,
     normalize_ray_cluster,
     normalize_ray_job,
 )

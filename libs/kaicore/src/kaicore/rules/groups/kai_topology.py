@@ -5,7 +5,9 @@ Source: KAI-Scheduler 0.17, `docs/topology`, `pkg/podgrouper`.
 
 from collections.abc import Mapping
 
-from kaicore.rules.model.group import SliceLayer, TopologyConstraint
+from msgspec.structs import replace
+
+from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 
 _KAI = "kai.scheduler"
@@ -58,13 +60,24 @@ def pod_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
     return found
 
 
+def named_topology(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return of annotations only the one that names the topology."""
+    return {name: annotations[name] for name in (TOPOLOGY_ANNOTATION,) if name in annotations}
+
+
 def names_segments(annotations: Mapping[str, str]) -> bool:
     """Tell whether annotations ask for segments."""
     return any(name in annotations for name in _SEGMENTS)
 
 
 def segments(
-    annotations: Mapping[str, str], owner: Mapping[str, str], *, pods: int, where: str, size: int = 0
+    annotations: Mapping[str, str],
+    owner: Mapping[str, str],
+    *,
+    pods: int,
+    where: str = "metadata",
+    size: int = 0,
+    ranked: bool = True,
 ) -> TopologyConstraint | None:
     """Return the segments in which the pods of a set are placed; None where nothing is said.
 
@@ -73,9 +86,10 @@ def segments(
     Args:
         annotations: of the pod template; they count before those of the owner.
         owner: the annotations of the owner.
-        pods: how many pods there are in all.
+        pods: how many pods there are in all; 0 where it is not known.
         where: the metadata of the pod template, for people.
         size: of a segment, where the object itself says it; 0 if it does not.
+        ranked: whether the pods tell their index.
     """
     given = annotations if names_segments(annotations) else owner
     if not names_segments(given):
@@ -87,9 +101,13 @@ def segments(
         shown = "" if value is None else f": {value[:_MOST_LETTERS]!r}"
         return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"{where}.annotations[{name}]: {problem}{shown}")
 
+    if not ranked:
+        needs = f"needs pods that tell their index; name the label in {INDEX_LABEL_ANNOTATION}"
+        return refused(SEGMENT_SIZE_ANNOTATION, needs)
     length = size or _count(given.get(SEGMENT_SIZE_ANNOTATION, ""))
-    if length is None or not 1 < length <= pods:
-        return refused(SEGMENT_SIZE_ANNOTATION, f"is no count from 2 to the {pods} pods that there are")
+    if length is None or length < 2 or (pods and length > pods):
+        most = f"from 2 to the {pods} pods that there are" if pods else "of 2 or more"
+        return refused(SEGMENT_SIZE_ANNOTATION, f"is no count {most}")
     required, preferred = given.get(SEGMENT_REQUIRED_ANNOTATION, ""), given.get(SEGMENT_PREFERRED_ANNOTATION, "")
     if not (required or preferred):
         return refused(SEGMENT_REQUIRED_ANNOTATION, f"is missing, and so is {SEGMENT_PREFERRED_ANNOTATION}")
@@ -102,6 +120,33 @@ def segments(
         field=f"{where}.annotations[{', '.join(said)}]",
         kind=KAI_TOPOLOGY,
         slices=(SliceLayer(length, required=required, preferred=preferred, spares=spares),),
+    )
+
+
+def segment_rank(
+    annotations: Mapping[str, str], owner: Mapping[str, str], rank: RankSource | None
+) -> RankSource | None:
+    """Return where the pods of segments tell their index: in the label that an annotation names, or as they do."""
+    given = annotations if names_segments(annotations) else owner
+    label = given.get(INDEX_LABEL_ANNOTATION) if names_segments(given) else ""
+    return RankSource(label) if label else rank
+
+
+def misplaced_segments(annotations: Mapping[str, str]) -> TopologyConstraint:
+    """Return the constraint of an object that asks for segments where nothing says of which pods."""
+    name = next(name for name in _SEGMENTS if name in annotations)
+    problem = "is for workers that have an index; put it on their pod template"
+    return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"metadata.annotations[{name}]: {problem}")
+
+
+def around_segments(whole: TopologyConstraint, slices: TopologyConstraint) -> TopologyConstraint:
+    """Return the constraint of a set that has both: a domain of all pods, and segments within it."""
+    return replace(
+        slices,
+        topology=slices.topology or whole.topology,
+        required=whole.required,
+        preferred=whole.preferred,
+        field=f"{whole.field}, {slices.field}",
     )
 
 
