@@ -39,9 +39,9 @@ class Story(Ledger):
 
     def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> PodBinding:
         payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
-        found = self.tell(self.record(f"pod/uid-{name}", payload))
-        assert isinstance(found, PodBinding)
-        return found
+        binding = self.tell(self.record(f"pod/uid-{name}", payload))
+        assert isinstance(binding, PodBinding)
+        return binding
 
     def outcome(self, name: str, payload: PodBound | BindFailed, *, of: PodBinding) -> None:
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
@@ -124,14 +124,14 @@ def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "expected"),
     [
         (None, "its group ends as a whole; cycle default/1"),
         (2, "its group ends as a whole; its Job counts that as a failure and bears 2 more; cycle default/1"),
         (-1, "its group ends as a whole; its Job counts that as a failure, bears no more and fails; cycle default/1"),
     ],
 )
-def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, said: str) -> None:
+def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, expected: str) -> None:
     story = Story()
     story.see("a")
     decided = EvictionDecided(
@@ -147,4 +147,4 @@ def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, said
     )
     story.tell(story.record("pod/uid-a", decided))
     (eviction,) = story.projection.evictions.values()
-    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {said}"
+    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {expected}"

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kaicore.rules.groups.ranks import rank_of
+from kaicore.rules.groups.ranks import NO_RANK, own_rank
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
@@ -345,17 +345,17 @@ LABEL, JOB = f"{K}/index", f"{K}/job"
     [
         ({LABEL: "3"}, RankSource(LABEL), 3),
         ({LABEL: "3"}, RankSource(LABEL, 1), 2),
-        ({LABEL: "0"}, RankSource(LABEL, 1), None),
-        ({LABEL: "-1"}, RankSource(LABEL), None),
-        ({LABEL: "9" * 5000}, RankSource(LABEL), None),
-        ({}, RankSource(LABEL), None),
+        ({LABEL: "0"}, RankSource(LABEL, 1), NO_RANK),
+        ({LABEL: "-1"}, RankSource(LABEL), NO_RANK),
+        ({LABEL: "9" * 5000}, RankSource(LABEL), NO_RANK),
+        ({}, RankSource(LABEL), NO_RANK),
         ({LABEL: "3", JOB: "2"}, RankSource(LABEL, 0, JOB, 4), 11),
-        ({LABEL: "3"}, RankSource(LABEL, 0, JOB, 4), None),
+        ({LABEL: "3"}, RankSource(LABEL, 0, JOB, 4), NO_RANK),
     ],
 )
 @pytest.mark.parametrize("in_labels", [True, False])
 def test_a_pods_rank_is_what_its_label_or_annotation_says(
-    said: dict[str, str], by: RankSource, rank: int | None, in_labels: bool
+    said: dict[str, str], by: RankSource, rank: int, in_labels: bool
 ) -> None:
     (document,) = documents(kueue_pod("p", {}, said) if in_labels else kueue_pod("p", said))
-    assert rank_of(read_pod(document), by) == rank
+    assert own_rank(read_pod(document), by) == rank

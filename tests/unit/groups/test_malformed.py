@@ -134,12 +134,12 @@ def test_objects(document: Any) -> None:
     for path in places({key: document[key] for key in ("metadata", "spec")}):
         for junk in JUNK:
             try:
-                found = source_of(spoiled(document, path, junk))
+                source = source_of(spoiled(document, path, junk))
             except InvalidObject:
                 continue
             # Whatever passes can be recorded and is a tree that can be asked.
-            assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=type(found)) == found
-            for template in found.templates:
+            assert msgspec.msgpack.decode(msgspec.msgpack.encode(source), type=type(source)) == source
+            for template in source.templates:
                 full = {one.name: 2**40 for one in leaves(template.sets)}
                 assert min_pods(template.sets) >= 0
                 assert satisfied(template.sets, full)
@@ -169,10 +169,10 @@ WORDS = [
 
 @pytest.mark.parametrize("word", WORDS)
 def test_pods(word: str) -> None:
-    sources = {found.key: found for found in map(source_of, documents(OBJECTS))}
+    sources = {parsed.key: parsed for parsed in map(source_of, documents(OBJECTS))}
     for text in ("", "g", "junk", "-1", "²", "9" * 5000, "a/b", ":", "\u0000"):
         metadata = {"name": "p", "namespace": "default", "uid": "u"}
         for place in ("labels", "annotations"):
             pod = read_pod({"metadata": {**metadata, place: {word: text}}, "spec": {}})
-            found = membership(pod, sources.get)
-            assert found.group
+            parsed = membership(pod, sources.get)
+            assert parsed.group

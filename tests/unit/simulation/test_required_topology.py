@@ -52,17 +52,17 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         (
             KAI + "{minMember: 1, topologyConstraint: {topology: dc, requiredTopologyLevel: rack}}",
             OF_KAI,
-            "spec.topologyConstraint.requiredTopologyLevel",
+            "spec.topologyConstraint",
             "rack",
         ),
         (
             KAI + "{subGroups: [{name: s, topologyConstraint: {topology: dc, requiredTopologyLevel: rack}}]}",
             "labels: {kai.scheduler/subgroup-name: s}, " + OF_KAI,
-            "spec.subGroups[0].topologyConstraint.requiredTopologyLevel",
+            "spec.subGroups[0].topologyConstraint",
             "rack",
         ),
         (koordinator(layer("MustGather")), OF_SIGS, f"metadata.annotations[{GATHER}]", "spine"),
-        (koordinator("spine"), OF_SIGS, f"metadata.annotations[{GATHER}]", "(not readable) spine"),
+        (koordinator("spine"), OF_SIGS, f"metadata.annotations[{GATHER}]", "is no object in JSON: 'spine'"),
         ("", by_annotations(layer("MustGather")), f"metadata.annotations[{GATHER}]", "spine"),
         (
             VOLCANO + "{minMember: 1, networkTopology: {mode: hard, highestTierAllowed: 2}}",
@@ -102,9 +102,9 @@ def test_what_is_required_makes_it_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
-    (found,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
-    assert found["node"] is None
-    (reason,) = found["reasons"]
+    (shown,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
+    assert shown["node"] is None
+    (reason,) = shown["reasons"]
     assert reason["code"] == "Unsupported"
     assert f"required topology ({field}: {level}) of " in reason["message"]
     assert reason["message"].endswith(" default/g")
@@ -120,8 +120,8 @@ def test_what_is_required_makes_it_wait(
     ],
 )
 def test_what_is_preferred_does_not(tmp_path: Path, group: str, metadata: str | None) -> None:
-    (found,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
-    assert found.startswith("n1")
+    (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
+    assert shown.startswith("n1")
 
 
 def test_what_runs_and_could_not_start_again_is_not_moved(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kaicore.kube.owner_objects import (
     JobSetObject,
     JobSpec,
     KubeflowJob,
+    KubeflowJobSpec,
     PodTemplate,
     RayClusterObject,
     RayClusterSpec,
@@ -164,17 +165,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         name.lower(): count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
         for name, one in sorted(replicas.items())
     }
-    said = {
-        name.lower(): PodSetTemplate(
-            annotations_of(one.template),
-            f"{where}.{name}.template.metadata",
-            counts[name.lower()],
-            rank=RankSource(_REPLICA_INDEX, 1 if spec.run_launcher_as_worker and name.lower() == _WORKER else 0),
-            leads=name.lower() in _LEADERS,
-            works=name.lower() == _WORKER,
-        )
-        for name, one in sorted(replicas.items())
-    }
+    said = _replica_templates(spec, counts)
     policy = spec.run_policy.scheduling_policy if spec.run_policy is not None else None
     least = policy.min_available if policy is not None else None
     field = "spec.runPolicy.schedulingPolicy.minAvailable"
@@ -204,6 +195,23 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         queue=policy.queue if policy is not None else None,
         priority_class=policy.priority_class if policy is not None else None,
     )
+
+
+def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[str, PodSetTemplate]:
+    """Return the pod templates of a job by replica type, of each of which there are so many pods."""
+    where, replicas = spec.replica_specs
+    first = {_WORKER: 1} if spec.run_launcher_as_worker else {}
+    return {
+        name.lower(): PodSetTemplate(
+            annotations_of(one.template),
+            f"{where}.{name}.template.metadata",
+            pods[name.lower()],
+            rank=RankSource(_REPLICA_INDEX, first.get(name.lower(), 0)),
+            leads=name.lower() in _LEADERS,
+            works=name.lower() == _WORKER,
+        )
+        for name, one in sorted(replicas.items())
+    }
 
 
 def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:

@@ -12,7 +12,7 @@ from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "15"
+ENGINE_VERSION = "16"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000

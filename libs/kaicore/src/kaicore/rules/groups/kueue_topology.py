@@ -11,20 +11,20 @@ from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
 _KUEUE = "kueue.x-k8s.io"
-REQUIRED_ANNOTATION = f"{_KUEUE}/podset-required-topology"
-PREFERRED_ANNOTATION = f"{_KUEUE}/podset-preferred-topology"
-UNCONSTRAINED_ANNOTATION = f"{_KUEUE}/podset-unconstrained-topology"
-SLICE_REQUIRED_ANNOTATION = f"{_KUEUE}/podset-slice-required-topology"
-SLICE_SIZE_ANNOTATION = f"{_KUEUE}/podset-slice-size"
-SLICE_LAYERS_ANNOTATION = f"{_KUEUE}/podset-slice-required-topology-constraints"
-GROUP_NAME_ANNOTATION = f"{_KUEUE}/podset-group-name"
+REQUIRED = f"{_KUEUE}/podset-required-topology"
+PREFERRED = f"{_KUEUE}/podset-preferred-topology"
+UNCONSTRAINED = f"{_KUEUE}/podset-unconstrained-topology"
+SLICE_REQUIRED = f"{_KUEUE}/podset-slice-required-topology"
+SLICE_SIZE = f"{_KUEUE}/podset-slice-size"
+SLICE_LAYERS = f"{_KUEUE}/podset-slice-required-topology-constraints"
+GROUP_NAME = f"{_KUEUE}/podset-group-name"
 
 INDEX_LABEL = f"{_KUEUE}/pod-group-pod-index"
-INDEX_LABEL_ANNOTATION = f"{_KUEUE}/pod-group-pod-index-label"
-INDEX_OFFSET_ANNOTATION = f"{_KUEUE}/pod-index-offset"
+INDEX_NAMED_BY = f"{_KUEUE}/pod-group-pod-index-label"
+INDEX_OFFSET = f"{_KUEUE}/pod-index-offset"
 
-_PLACES = (REQUIRED_ANNOTATION, PREFERRED_ANNOTATION, UNCONSTRAINED_ANNOTATION)
-_SLICES = (SLICE_REQUIRED_ANNOTATION, SLICE_SIZE_ANNOTATION, SLICE_LAYERS_ANNOTATION)
+_PLACES = (REQUIRED, PREFERRED, UNCONSTRAINED)
+_SLICES = (SLICE_REQUIRED, SLICE_SIZE, SLICE_LAYERS)
 _FLAGS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -58,7 +58,7 @@ def kueue_topology(
         where: the metadata that they stand in, for people.
         slice_size: of slices of which no size is said; 0 for none.
     """
-    said = {name: annotations[name] for name in (*_PLACES, *_SLICES, GROUP_NAME_ANNOTATION) if name in annotations}
+    said = {name: annotations[name] for name in (*_PLACES, *_SLICES, GROUP_NAME) if name in annotations}
     if not said:
         return None
     try:
@@ -69,7 +69,7 @@ def kueue_topology(
 
 def refused_group(annotations: Mapping[str, str], *, where: str, problem: str) -> TopologyConstraint:
     """Return the constraint of a pod set whose group of pod sets is none, with what is wrong with that."""
-    return _refused(where, GROUP_NAME_ANNOTATION, problem, annotations.get(GROUP_NAME_ANNOTATION))
+    return _refused(where, GROUP_NAME, problem, annotations.get(GROUP_NAME))
 
 
 def _refused(where: str, annotation: str, problem: str, value: str | None) -> TopologyConstraint:
@@ -81,11 +81,11 @@ def _constraint(said: Mapping[str, str], *, pods: int, where: str, slice_size: i
     places = [name for name in _PLACES if name in said]
     if len(places) > 1:
         raise _Impossible(places[1], f"excludes {places[0].partition('/')[2]}")
-    required, preferred = (_level(said, name) for name in (REQUIRED_ANNOTATION, PREFERRED_ANNOTATION))
-    anywhere = _flag(said, UNCONSTRAINED_ANNOTATION)
+    required, preferred = (_level(said, name) for name in (REQUIRED, PREFERRED))
+    anywhere = _flag(said, UNCONSTRAINED)
     _check_group(said)
-    slices = _layers(said, pods) if SLICE_LAYERS_ANNOTATION in said else _slices(said, pods, slice_size)
-    by = next((name for name in (REQUIRED_ANNOTATION, SLICE_REQUIRED_ANNOTATION, *_SLICES) if name in said), "")
+    slices = _layers(said, pods) if SLICE_LAYERS in said else _slices(said, pods, slice_size)
+    by = next((name for name in (REQUIRED, SLICE_REQUIRED, *_SLICES) if name in said), "")
     found = TopologyConstraint(
         required=required,
         preferred=preferred,
@@ -115,31 +115,31 @@ def _flag(said: Mapping[str, str], name: str) -> bool:
 
 def _check_group(said: Mapping[str, str]) -> None:
     """Check what a set's own annotations say of the sets that it belongs with."""
-    if GROUP_NAME_ANNOTATION not in said:
+    if GROUP_NAME not in said:
         return
-    if not said[GROUP_NAME_ANNOTATION]:
-        raise _Impossible(GROUP_NAME_ANNOTATION, "is empty")
-    if said[GROUP_NAME_ANNOTATION].isdecimal():
-        raise _Impossible(GROUP_NAME_ANNOTATION, "is a number")
+    if not said[GROUP_NAME]:
+        raise _Impossible(GROUP_NAME, "is empty")
+    if said[GROUP_NAME].isdecimal():
+        raise _Impossible(GROUP_NAME, "is a number")
     if with_slices := next((name for name in _SLICES if name in said), ""):
-        raise _Impossible(GROUP_NAME_ANNOTATION, f"excludes {with_slices.partition('/')[2]}")
-    if not (REQUIRED_ANNOTATION in said or PREFERRED_ANNOTATION in said):
-        raise _Impossible(GROUP_NAME_ANNOTATION, "needs a required or a preferred topology")
+        raise _Impossible(GROUP_NAME, f"excludes {with_slices.partition('/')[2]}")
+    if not (REQUIRED in said or PREFERRED in said):
+        raise _Impossible(GROUP_NAME, "needs a required or a preferred topology")
 
 
 def _slices(said: Mapping[str, str], pods: int, default: int) -> tuple[SliceLayer, ...]:
-    level = _level(said, SLICE_REQUIRED_ANNOTATION)
-    if SLICE_SIZE_ANNOTATION not in said:
+    level = _level(said, SLICE_REQUIRED)
+    if SLICE_SIZE not in said:
         if level and not default:
-            raise _Impossible(SLICE_REQUIRED_ANNOTATION, "needs podset-slice-size")
+            raise _Impossible(SLICE_REQUIRED, "needs podset-slice-size")
         size = default
     else:
         if not level:
-            raise _Impossible(SLICE_SIZE_ANNOTATION, "needs podset-slice-required-topology")
-        size = _count(said[SLICE_SIZE_ANNOTATION])
+            raise _Impossible(SLICE_SIZE, "needs podset-slice-required-topology")
+        size = _count(said[SLICE_SIZE])
     if not level:
         return ()
-    named = SLICE_SIZE_ANNOTATION if SLICE_SIZE_ANNOTATION in said else SLICE_REQUIRED_ANNOTATION
+    named = SLICE_SIZE if SLICE_SIZE in said else SLICE_REQUIRED
     if not size:
         raise _Impossible(named, "is no count of 1 or more")
     _check_divides(named, size, pods)
@@ -147,8 +147,8 @@ def _slices(said: Mapping[str, str], pods: int, default: int) -> tuple[SliceLaye
 
 
 def _layers(said: Mapping[str, str], pods: int) -> tuple[SliceLayer, ...]:
-    name = SLICE_LAYERS_ANNOTATION
-    if other := next((one for one in (SLICE_REQUIRED_ANNOTATION, SLICE_SIZE_ANNOTATION) if one in said), ""):
+    name = SLICE_LAYERS
+    if other := next((one for one in (SLICE_REQUIRED, SLICE_SIZE) if one in said), ""):
         raise _Impossible(name, f"excludes {other.partition('/')[2]}")
     layers: list[SliceLayer] = []
     for place, given in enumerate(_list(said[name]), start=1):
@@ -174,7 +174,7 @@ def _list(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list):
-        raise _Impossible(SLICE_LAYERS_ANNOTATION, "is no list in JSON")
+        raise _Impossible(SLICE_LAYERS, "is no list in JSON")
     return found
 
 
@@ -195,7 +195,7 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
         annotations: of the pod template.
         source: where they tell it by themselves; None where they do not.
     """
-    offset = _count(annotations.get(INDEX_OFFSET_ANNOTATION, ""))
+    offset = _count(annotations.get(INDEX_OFFSET, ""))
     if source is None or not offset:
         return source
     return RankSource(source.label, offset, source.job_label, source.job_size)
@@ -207,5 +207,5 @@ def pod_group_rank(annotations: Mapping[str, str]) -> RankSource:
     Args:
         annotations: of one of them.
     """
-    label = annotations.get(INDEX_LABEL_ANNOTATION) or INDEX_LABEL
-    return RankSource(label, _count(annotations.get(INDEX_OFFSET_ANNOTATION, "")))
+    label = annotations.get(INDEX_NAMED_BY) or INDEX_LABEL
+    return RankSource(label, _count(annotations.get(INDEX_OFFSET, "")))

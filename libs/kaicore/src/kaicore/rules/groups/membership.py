@@ -30,7 +30,7 @@ from kaicore.rules.groups.kinds import (
 )
 from kaicore.rules.groups.kueue_pod_group import KUEUE_GROUP_LABEL, pod_group_problem
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem
-from kaicore.rules.groups.ranks import rank_of
+from kaicore.rules.groups.ranks import own_rank
 from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.groups.volcano_sets import REST, job_of_hyper_job, volcano_set
@@ -272,9 +272,9 @@ def _set_of_leader_worker_set(pod: Pod, template: GroupTemplate) -> str:
     first = next((one for one in template.sets if one.name == FIRST_WORKERS), None)
     if first is None:
         return "workers"
-    number = rank_of(pod, RankSource(LWS_WORKER_LABEL, 1))
-    beyond = number is None or number >= first.min_pods
-    return "workers" if beyond and any(one.name == "workers" for one in template.sets) else FIRST_WORKERS
+    rank = own_rank(pod, RankSource(LWS_WORKER_LABEL, 1))
+    within = 0 <= rank < first.min_pods or all(one.name != "workers" for one in template.sets)
+    return FIRST_WORKERS if within else "workers"
 
 
 def _kind(key: str) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaicore.rules.groups.kai_topology import named_topology, segment_rank, segments
-from kaicore.rules.groups.kueue_topology import GROUP_NAME_ANNOTATION, kueue_rank, kueue_topology, refused_group
+from kaicore.rules.groups.kueue_topology import GROUP_NAME, kueue_rank, kueue_topology, refused_group
 from kaicore.rules.groups.volcano_topology import annotated_tiers
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 
@@ -51,7 +51,7 @@ def with_templates(
     found = [_with_template(one, templates[one.name], owner or {}) if one.name in templates else one for one in sets]
     groups: dict[str, list[str]] = {}
     for one in sets:
-        if one.name in templates and (group := templates[one.name].annotations.get(GROUP_NAME_ANNOTATION)):
+        if one.name in templates and (group := templates[one.name].annotations.get(GROUP_NAME)):
             groups.setdefault(group, []).append(one.name)
     for group, names in groups.items():
         found = _grouped(found, f"podset-group.{group}", names, templates)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Pod
 
-TASK_ANNOTATION = "volcano.sh/task-spec"
+TASK_NAME = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 PARTITION_LABEL = "volcano.sh/partition-id"
 
@@ -26,7 +26,7 @@ def volcano_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> tuple[str, b
         sets: the tree.
         job: name of the job's own set where the tree is of several jobs; empty otherwise.
     """
-    task = pod.annotations.get(TASK_ANNOTATION, "")
+    task = pod.annotations.get(TASK_NAME, "")
     name = ".".join(part for part in (job, task) if part)
     size = next((one.min_pods for one in sets[1:] if one.parent == name), 0) if task else 0
     if not size:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.network_topology import HYPER_NODE
 
-MODE_ANNOTATION = "volcano.sh/network-topology-mode"
-HIGHEST_TIER_ANNOTATION = "volcano.sh/network-topology-highest-tier"
+MODE = "volcano.sh/network-topology-mode"
+HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
 
 _HARD, _SOFT = "hard", "soft"
 
@@ -47,15 +47,15 @@ def annotated_tiers(annotations: Mapping[str, str], *, where: str = "metadata") 
         annotations: of a pod, or of a pod template.
         where: the metadata that they stand in, for people.
     """
-    mode, tier = annotations.get(MODE_ANNOTATION), annotations.get(HIGHEST_TIER_ANNOTATION)
+    mode, tier = annotations.get(MODE), annotations.get(HIGHEST_TIER)
     if mode is None and tier is None:
         return None
     if mode not in (None, "", _HARD, _SOFT):
-        return refused_tiers(f"{where}.annotations[{MODE_ANNOTATION}]", "is neither hard nor soft", mode)
+        return refused_tiers(f"{where}.annotations[{MODE}]", "is neither hard nor soft", mode)
     if tier and not (tier.isdecimal() and len(tier) <= _MOST_DIGITS):
-        return refused_tiers(f"{where}.annotations[{HIGHEST_TIER_ANNOTATION}]", "is no tier of 0 or more", tier)
+        return refused_tiers(f"{where}.annotations[{HIGHEST_TIER}]", "is no tier of 0 or more", tier)
     level = str(int(tier)) if tier and mode != _SOFT else ""
-    field = f"{where}.annotations[{HIGHEST_TIER_ANNOTATION}]" if level else ""
+    field = f"{where}.annotations[{HIGHEST_TIER}]" if level else ""
     return TopologyConstraint(required=level, field=field, kind=HYPER_NODE, closest=True)
 
 
