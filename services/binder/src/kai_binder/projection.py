@@ -68,12 +68,6 @@ class PodBinding(msgspec.Struct, frozen=True):
         """`namespace/name`."""
         return f"{self.decision.namespace}/{self.decision.name}"
 
-    @property
-    def annotation(self) -> str:
-        """The predicted zones as an annotation's text; empty when nothing of the pod is aligned."""
-        placement = self.decision.placement
-        return encode_annotation(placement) if placement is not None else ""
-
 
 class PodEviction(msgspec.Struct, frozen=True):
     """A pod is to be evicted, for one of two decisions.

@@ -18,7 +18,7 @@ from kaicore.kube.objects import (
     ResourceRequirements,
 )
 from kaicore.kube.resources import subject_of
-from kaicore.rules.model.placement import PREDICTED_ANNOTATION
+from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION, RANK_ANNOTATION
 from kaicore.rules.model.pod import (
     MIRROR_ANNOTATION,
     Amounts,
@@ -56,8 +56,8 @@ ANNOTATION_PREFIXES = (
     "volcano.sh/",
 )
 
-#: Of those, what comes from the log and is not read: what was predicted stands with the decision.
-OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
+#: Of those, what comes from the log and is not read: it stands with the decision.
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")

@@ -48,9 +48,14 @@ class TopologyColumns:
 
 
 class TopologyTree:
-    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else."""
+    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else.
+
+    Attributes:
+        changes: how many times a node's path has changed.
+    """
 
     def __init__(self, paths: Paths) -> None:
+        self.changes = 0
         self._paths = paths
         self._nodes: dict[str, Path] = {}
         self._overlaps: dict[str, str] = {}
@@ -82,13 +87,16 @@ class TopologyTree:
         before = self._nodes.get(name, ())
         self._nodes[name] = path
         if path != before:
+            self.changes += 1
             self._enter(path)
             self._leave(before)
 
     def remove(self, name: str) -> None:
         """Forget a node; one that is not there is no error."""
         self._overlaps.pop(name, None)
-        self._leave(self._nodes.pop(name, ()))
+        path = self._nodes.pop(name, ())
+        self.changes += bool(path)
+        self._leave(path)
 
     def columns(self, names: Sequence[str]) -> TopologyColumns:
         """Return the tree over rows of nodes; a node that the tree does not know is in no domain."""
