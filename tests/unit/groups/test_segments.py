@@ -1,6 +1,6 @@
 """Segments of KAI: workers that share a domain by their index, as slices of the model.
 
-Source: KAI-Scheduler 0.17, docs/topology/segments.md (its examples, restated).
+Source: KAI-Scheduler 0.17, its guide to segments (its examples, restated).
 """
 
 import json

@@ -1,6 +1,6 @@
 """LeaderWorkerSets from the wire into the model: each leader with its workers is a group.
 
-Source: KAI-Scheduler 0.17, `docs/topology/segments.md`; for its sub-groups LeaderWorkerSet 0.7,
+Source: KAI-Scheduler 0.17, its guide to segments; for its sub-groups LeaderWorkerSet 0.7,
 `pkg/webhooks/pod_webhook.go`.
 """
 

@@ -1,6 +1,6 @@
 """Where in a topology the pods of a group are to be, in KAI's words: annotations of owners and of pods.
 
-Source: KAI-Scheduler 0.17, `docs/topology`, `pkg/podgrouper`.
+Source: KAI-Scheduler 0.17, its guides to topology and to segments, `pkg/podgrouper`.
 """
 
 from collections.abc import Mapping
