@@ -78,6 +78,10 @@ class VolcanoNetworkTopology(Wire):
     highest_tier_name: str | None = None
 
 
+#: An object, or a list of one, as the examples of Volcano's design have it.
+VolcanoNetworkTopologies = VolcanoNetworkTopology | list[VolcanoNetworkTopology] | None
+
+
 class VolcanoPartitionPolicy(Wire):
     """Parts of a task, each with a place of its own in the network."""
 
@@ -113,7 +117,7 @@ class VolcanoJobSpec(Wire):
     policies: list[VolcanoLifecyclePolicy] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
-    network_topology: VolcanoNetworkTopology | None = None
+    network_topology: VolcanoNetworkTopologies = None
 
 
 class VolcanoTaskState(Wire):
