@@ -18,7 +18,7 @@ SECOND = 1_000_000
 #: A node has failed when it has been not ready for long enough.
 BY_TIME = EngineConfig(replace_on_pod_termination=False)
 #: Nothing is evicted for others' sake.
-PLACING = EngineConfig(actions=(Action.REPLACE, Action.ALLOCATE))
+PLACING = EngineConfig(actions=(Action.ALLOCATE,))
 
 
 class Cluster(Racks):
@@ -198,7 +198,7 @@ def test_the_three_switches_decide_what_has_failed_and_what_follows(
     if terminating:
         cluster.terminates(lost[0])
     config = EngineConfig(
-        actions=(Action.REPLACE,),
+        actions=(),
         replace_failed_nodes=enabled,
         replace_on_pod_termination=on_termination,
         replace_fail_fast=fast,

@@ -79,13 +79,11 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Action(StrEnum):
     """What a cycle does, one after the other.
 
-    `REPLACE` has pods on failed nodes placed anew beside the others of their group. `ALLOCATE` starts what fits.
-    `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
+    `ALLOCATE` starts what fits. `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
     `RECLAIM` takes back what other queues use beyond their share. `PREEMPT` makes way for higher priority in the same
     queue. `STALE_GANG` ends gangs that have been below their minimum for too long.
     """
 
-    REPLACE = "replace"
     ALLOCATE = "allocate"
     CONSOLIDATE = "consolidate"
     RECLAIM = "reclaim"

@@ -18,7 +18,6 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.session import Session
 
 _ACTIONS: dict[Action, type[CycleAction]] = {
-    Action.REPLACE: Replace,
     Action.ALLOCATE: Allocate,
     Action.CONSOLIDATE: Consolidate,
     Action.RECLAIM: Reclaim,
@@ -42,6 +41,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
     before = cycle_input.accounts.savepoint()
     session = Session(cycle_input, config)
     session.reservations.restore()
+    if config.replace_failed_nodes:
+        Replace(session).run()
     for action in config.actions:
         _ACTIONS[action](session).run()
     session.reservations.clear_idle()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.cycle_input import FailedNode
@@ -14,7 +14,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 
 def failed_nodes(state: ClusterState, config: EngineConfig, *, now: int) -> Mapping[str, FailedNode]:
     """Return the nodes that have failed, by name; none where the shard does not replace any."""
-    if not config.replace_failed_nodes or Action.REPLACE not in config.actions:
+    if not config.replace_failed_nodes:
         return {}
     tainted = {}
     for entry in state.workload_index.leaving.values():
