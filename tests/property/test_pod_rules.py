@@ -162,13 +162,13 @@ class Oracle:
         return here + self.selects(constraint.selector, new) - least
 
 
-def of(nodes: list[Node], everybody: list[Pod], gone: list[int]) -> tuple[Cluster, Oracle]:
+def of(nodes: list[Node], all_pods: list[Pod], gone: list[int]) -> tuple[Cluster, Oracle]:
     cluster = Cluster()
     for one in nodes:
         cluster.record(f"node/{one.name}", payloads.NodeObserved(one))
-    for each in everybody:
+    for each in all_pods:
         cluster.add_pod(each)
-    left = list(everybody)
+    left = list(all_pods)
     for index in sorted(set(gone), reverse=True):
         if index < len(left):
             cluster.delete_pod(left.pop(index))

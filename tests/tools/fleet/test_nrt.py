@@ -127,8 +127,8 @@ def test_only_pods_with_exclusive_resources_are_printed_by_rte_and_all_by_nfd() 
     rte, nfd = build(small_fleet()[0], *pods), build(small_fleet(publisher="nfd")[0], *pods)
     printed = attributes(rte)["nodeTopologyPodsFingerprint"]
     assert printed == pods_fingerprint([("default", "a"), ("default", "c")])
-    everybody = [("default", name) for name in "abc"]
-    assert attributes(nfd)["nodeTopologyPodsFingerprint"] == pods_fingerprint(everybody)
+    subjects = [("default", name) for name in "abc"]
+    assert attributes(nfd)["nodeTopologyPodsFingerprint"] == pods_fingerprint(subjects)
     assert "nodeTopologyPodsFingerprintMethod" not in attributes(nfd)
     assert "metadata" not in nfd
     assert amounts(rte, "cpu")[0] == ("8", "7", "5")

@@ -83,7 +83,7 @@ async def agreement(cluster: Cluster, fleet: Fleet) -> None:
     pods: dict[str, Json] = {}
 
     async def told_apart() -> bool:
-        """The API has no pod that anybody is still to do something about."""
+        """The API has no pod that is still waited for."""
         pods.clear()
         pods.update({pod["metadata"]["uid"]: pod for pod in await cluster.list(PODS)})
         running = {uid for uid, pod in pods.items() if pod["status"]["phase"] == "Running"}
