@@ -188,7 +188,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
 
 @settings(max_examples=300, deadline=None)
 @given(clusters())
-def test_verdicts_are_the_oracles(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
+def test_pod_rules_give_the_verdicts_of_the_oracle(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
     cluster, oracle = of(*given_)
     restored = decode_state(encode_state(cluster.state))
     for uid in cluster.state.waiting:

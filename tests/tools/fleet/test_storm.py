@@ -57,7 +57,9 @@ async def storm(cluster: Cluster, fleet: Fleet, chance: random.Random, steps: in
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
-async def test_after_a_storm_everybody_agrees(cluster: Cluster, join: JoinFleet, server: ApiServer, seed: int) -> None:
+async def test_kubelets_api_and_topologies_agree_after_a_storm(
+    cluster: Cluster, join: JoinFleet, server: ApiServer, seed: int
+) -> None:
     chance = random.Random(seed)
     async with join(small_fleet(NODES, period="200ms")) as fleet:
         server.faults.add(FAULTS)

@@ -98,7 +98,7 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         ),
     ],
 )
-def test_what_is_required_makes_it_wait(
+def test_required_topology_that_cannot_be_met_makes_its_group_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
@@ -119,7 +119,9 @@ def test_what_is_required_makes_it_wait(
         (pytorch_job("kai.scheduler/topology: dc, kai.scheduler/topology-preferred-placement: rack"), None),
     ],
 )
-def test_what_is_preferred_does_not(tmp_path: Path, group: str, metadata: str | None) -> None:
+def test_preferred_topology_that_cannot_be_met_keeps_no_group_waiting(
+    tmp_path: Path, group: str, metadata: str | None
+) -> None:
     (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
     assert shown.startswith("n1")
 
