@@ -94,11 +94,11 @@ def test_pods_that_start_one_by_one_are_told_as_well() -> None:
     assert condition_of("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
 
 
-def test_condition_names_a_required_topology_and_a_missing_sub_group() -> None:
+def test_condition_names_a_missing_topology_and_a_missing_sub_group() -> None:
     required = condition_of(
         "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
     )
-    assert "spec.topologyConstraint.requiredTopologyLevel: rack" in required["message"]
+    assert required["message"].endswith("spec.topologyConstraint.requiredTopologyLevel: there is no topology t")
     nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from kai_binder.projection import SNAPSHOT_SCHEMA, Observation, PodBinding, Projection
 from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     BindFailed,
@@ -14,7 +15,13 @@ from kaicore.rules.events.payloads import (
     PodObserved,
     PodPlaced,
 )
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import (
+    PREDICTED_ANNOTATION,
+    ContainerPlacement,
+    Placement,
+    Provenance,
+    ZoneAmount,
+)
 
 from tests.factory import pod
 from tests.ledger import Ledger
@@ -67,7 +74,7 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story = Story()
     story.see("a")
     one, two, three = story.place("a"), story.place("b", placement=None), story.place("c")
-    assert (one.annotation, two.annotation) == (TEXT, "")
+    assert (binding_annotations(one.decision), binding_annotations(two.decision)) == ({PREDICTED_ANNOTATION: TEXT}, {})
     assert all(map(story.projection.is_open, (one, two, three)))
     story.outcome("a", bound("a"), of=one)
     story.outcome("b", failed("b"), of=two)

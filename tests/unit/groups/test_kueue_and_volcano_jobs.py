@@ -114,7 +114,8 @@ def test_policies_of_a_volcano_job_say_whether_it_can_lose_a_pod(spec: str, whol
     [
         (f"networkTopology: {{mode: hard, highestTierAllowed: 1}}, {TASKS}", "spec.networkTopology.highestTierAllowed"),
         (
-            "tasks: [{replicas: 2, partitionPolicy: {networkTopology: {highestTierAllowed: 1}}}]",
+            "tasks: [{replicas: 2, partitionPolicy: {totalPartitions: 1, partitionSize: 2,"
+            " networkTopology: {highestTierAllowed: 1}}}]",
             "spec.tasks[0].partitionPolicy.networkTopology.highestTierAllowed",
         ),
     ],

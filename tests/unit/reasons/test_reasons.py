@@ -13,7 +13,10 @@ from kaicore.rules.reasons.reason import Reason
 LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rejection", "queue", "until", "group")
 
 #: Fields that came later, in their order.
-LATER = ("pod_set", "field", "topology", "topologies", "level", "levels", "problem")
+LATER = (
+    *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
+    *("wanted", "fitting", "slice_size", "domain", "tried", "domains"),
+)
 
 
 def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:

@@ -113,6 +113,24 @@ def test_no_pod_is_evicted_for_one_that_only_waits_for_an_observation() -> None:
     assert node.cycle().evictions == ()
 
 
+def test_a_pod_waits_where_one_that_kept_clear_of_its_reserved_room_may_be() -> None:
+    """The kubelet knows nothing of the room that is reserved: `other` goes to the first zone, and `init` beside it."""
+    node = Node()
+    node.runs(node.old, seconds=61)
+    node.come(pod("side", cpu=6))
+    first = pod("first", container("init", ContainerKind.INIT, cpu=1), container(cpu=6, gpu=1), priority=1)
+    node.come(first)
+    assert first.uid in node.state.waiting, "its room is reserved"
+    side = node.state.pods["uid-side"].pod
+    node.delete_pod(side)
+    node.delete_pod(node.old)
+    node.add_pod(pod("other", cpu=7, priority=2))
+    node.cycle()
+    assert node.state.pods["uid-other"].node == "n1"
+    assert not node.is_placed(first)
+    assert node.reasons(first) == ["NotObservedYet"]
+
+
 def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:
     def admits(labels: dict[str, str]) -> bool:
         cluster = Cluster()

@@ -15,15 +15,16 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
 
-from kai_binder import group_statuses, queue_statuses, waiting_pods
+from kai_binder import group_statuses, queue_statuses, topology_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
 from kai_binder.queue_statuses import QueueStatuses
+from kai_binder.topology_statuses import TopologyStatuses
 from kai_binder.waiting_pods import WaitingPods
 
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-11"
+SNAPSHOT_SCHEMA = "binder-12"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -42,6 +43,7 @@ EVENT_TYPES = tuple(
             "PodPlaced",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
+            *topology_statuses.EVENT_TYPES,
             *waiting_pods.EVENT_TYPES,
         }
     )
@@ -67,12 +69,6 @@ class PodBinding(msgspec.Struct, frozen=True):
     def subject(self) -> str:
         """`namespace/name`."""
         return f"{self.decision.namespace}/{self.decision.name}"
-
-    @property
-    def annotation(self) -> str:
-        """The predicted zones as an annotation's text; empty when nothing of the pod is aligned."""
-        placement = self.decision.placement
-        return encode_annotation(placement) if placement is not None else ""
 
 
 class PodEviction(msgspec.Struct, frozen=True):
@@ -132,6 +128,7 @@ class _Record(msgspec.Struct):
     queues: list[payloads.QueueFigures]
     nominations: list[NominatedNode]
     waiting: waiting_pods.WaitingPodsRecord
+    topologies: topology_statuses.TopologyStatusesRecord
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -149,6 +146,8 @@ class Projection:
         self.groups = GroupStatuses(self._reasons_of_group, empty_groups=empty_groups)
         #: How queues stand.
         self.queues = QueueStatuses()
+        #: How topologies turn out.
+        self.topologies = TopologyStatuses()
         #: Bindings without an outcome.
         self.bindings: dict[str, PodBinding] = {}
         #: Observations that may not be on their pods yet.
@@ -173,6 +172,8 @@ class Projection:
             self.groups.fold(payload, recorded_at=event.recorded_at)
         if event.type in queue_statuses.EVENT_TYPES:
             self.queues.fold(payload)
+        if event.type in topology_statuses.EVENT_TYPES:
+            self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
             case payloads.PodPlaced() as placed:
                 self.nominations.pop(placed.uid, None)
@@ -243,6 +244,7 @@ class Projection:
             self.queues.record(),
             list(self.nominations.values()),
             self.waiting.record(),
+            self.topologies.record(),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -263,6 +265,7 @@ class Projection:
             record.groups, projection._reasons_of_group, empty_groups=empty_groups
         )
         projection.queues = QueueStatuses(record.queues)
+        projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.position = snapshot.position
         return projection

@@ -186,6 +186,7 @@ def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> 
         spec.node_labels or {},
         tuple(Taint(taint.key, taint.effect, taint.value or "") for taint in spec.node_taints or ()),
         tuple(map(normalize_toleration, spec.tolerations or ())),
+        spec.topology_name or "",
     )
 
 

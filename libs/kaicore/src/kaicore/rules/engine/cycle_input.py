@@ -8,11 +8,14 @@ from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class CycleInput:
         excluded_nodes: rows that are not for certain classes.
         misaligned: pods that are to be evicted and placed anew, in order.
         matters: what is not known for certain of nodes; None where nothing is open.
+        topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
+            where it has none.
     """
 
     columns: NodeColumns
@@ -97,3 +102,4 @@ class CycleInput:
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
     misaligned: Sequence[MisalignedPod] = ()
     matters: OpenMatters | None = None
+    topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None

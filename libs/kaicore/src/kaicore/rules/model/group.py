@@ -81,10 +81,14 @@ class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         label: label, or else annotation, whose value is a number.
         offset: number of the first pod.
+        job_label: where pods of several jobs are in one set: label, or else annotation, with the number of the job.
+        job_size: how many pods each job has; the ranks of a job follow those of the job before.
     """
 
     label: str
     offset: int = 0
+    job_label: str = ""
+    job_size: int = 0
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -99,6 +99,23 @@ class ZoneColumns(ZoneArrays):
             self.repeated[row].tobytes(),
         )
 
+    def likenesses(self, rows: Ints) -> Ints:
+        """Return what `likeness` looks at, of many rows; shape (rows, figures).
+
+        Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
+        """
+        numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
+        figures = (
+            self.used,
+            self.releasing,
+            self.published,
+            self.assignments,
+            self.cells,
+            self.uncertain,
+            self.repeated,
+        )
+        return np.hstack([np.stack(numbers, axis=1), *(one[rows].reshape(len(rows), -1) for one in figures)])
+
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""
         for index, zone in enumerate(topology.zones):

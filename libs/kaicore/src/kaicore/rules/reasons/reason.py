@@ -102,6 +102,7 @@ from kaicore.rules.reasons.topology import (
     TopologyLevelNotFound,
     TopologyNotFound,
 )
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
     NoNodes
@@ -184,4 +185,5 @@ Reason: TypeAlias = (
     | JobWouldFail
     | FitsIf
     | FitsAfter
+    | TopologyHasNoRoom
 )

@@ -103,6 +103,8 @@ class EvictionAction(CycleAction, VictimRules):
         steps, _ = session.gangs.joint_steps(pending_group)
         if not steps or any(other.nominated for other, _ in steps if other is not pending_group):
             return False
+        if any(other.workload.constrained for other, _ in steps):
+            return False
         class_counts = Counter(session.pods.key_of(member) for member in members_of(steps))
         if any(session.never_fits(key) for key in class_counts):
             return False

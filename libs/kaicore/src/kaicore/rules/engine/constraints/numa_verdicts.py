@@ -181,9 +181,23 @@ class NumaVerdicts:
             row: the node.
             created_at: when the pod was created, seconds since the epoch.
         """
-        if self._doubts is None or self._nothing_asked or self._counting:
+        if self._doubts is None or not self.doubted:
             return True
         return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
+
+    @property
+    def doubted(self) -> bool:
+        """Whether what is not known of nodes matters to such a pod."""
+        return not (self._doubts is None or self._nothing_asked or self._counting)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether no kubelet aligns anything of such a pod."""
+        return self._nothing_asked
+
+    def doubts_about(self, row: int) -> object:
+        """Return a key that is equal for rows of one state about which the doubts are the same."""
+        return self._doubts.likeness(row) if self._doubts is not None and self.doubted else None
 
     def verdict(self, row: int) -> Admitted | Rejected:
         """Return what a node's kubelet makes of such a pod.
