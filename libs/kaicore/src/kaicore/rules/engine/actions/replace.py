@@ -1,4 +1,4 @@
-"""What a cycle does first: pods on failed nodes are placed anew beside the others of their group, lest its work be lost.
+"""What a cycle does first: pods on failed nodes are placed anew beside the others of their group.
 
 For groups with a topology constraint. All failed nodes of a group are seen to at once. Their pods go near those that
 stay; where that does not do, the slices and the sub-groups that are broken move as a whole. What is found is charged in
