@@ -13,6 +13,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import PodObject
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.placement import PREDICTED_ANNOTATION
+from kaicore.rules.model.provisioning import CONSUMED_CLASS_ANNOTATION, CONSUMED_REQUEST_ANNOTATION
 
 from kai_binder.projection import PodBinding
 
@@ -167,8 +168,12 @@ def binding_document(binding: PodBinding) -> dict[str, Any]:
     """
     placed = binding.decision
     metadata: dict[str, Any] = {"name": placed.name, "namespace": placed.namespace, "uid": placed.uid}
-    if binding.annotation:
-        metadata["annotations"] = {PREDICTED_ANNOTATION: binding.annotation}
+    annotations = {PREDICTED_ANNOTATION: binding.annotation} if binding.annotation else {}
+    if placed.provisioning_request:
+        annotations[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
+        annotations[CONSUMED_CLASS_ANNOTATION] = placed.provisioning_class
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "v1",
         "kind": "Binding",

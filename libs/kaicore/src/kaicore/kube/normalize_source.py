@@ -16,6 +16,7 @@ from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL, queue_name
 from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
@@ -69,6 +70,7 @@ def group_source(
             lost=lost,
         ),
         "kai": KAI_QUEUE_LABEL in labels,
+        "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
     }
     found |= {name: value for name, value in said.items() if value not in (None, "")}
     if "priority" in found:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.scoring import NumaScoring
@@ -123,6 +124,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nomination_us: how long room is reserved for a pod whose victims do not go.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
+        provisioning: whether and how nodes are asked for, for groups that need new ones.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -151,6 +153,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nomination_us: int = 600_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
+    provisioning: ProvisioningConfig = ProvisioningConfig()
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
@@ -159,6 +162,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log."""
         document: dict[str, object] = msgspec.to_builtins(self)
+        if self.provisioning == ProvisioningConfig():
+            # As it was before there was such a setting: the digests of older logs hold.
+            del document["provisioning"]
         return document
 
     def digest(self) -> str:

@@ -8,6 +8,7 @@ from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.workload import Member, Workload
@@ -73,6 +74,7 @@ class CycleInput:
         excluded_nodes: rows that are not for certain classes.
         misaligned: pods that are to be evicted and placed anew, in order.
         matters: what is not known for certain of nodes; None where nothing is open.
+        provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
     """
 
     columns: NodeColumns
@@ -97,3 +99,4 @@ class CycleInput:
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
     misaligned: Sequence[MisalignedPod] = ()
     matters: OpenMatters | None = None
+    provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)

@@ -68,6 +68,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
+        provisioning=state.provisioning.standing,
     )
 
 
@@ -99,10 +100,11 @@ def _budgets(state: ClusterState) -> Budgets:
 
 
 def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
     return (
         not state.waiting
         and not state.workload_index.below
+        and not state.provisioning.standing
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 
