@@ -119,10 +119,10 @@ def show_installing(venv: Path, *arguments: str | Path) -> None:
     lock = Path(arguments[-1])
     there_are = sum("==" in line and not line.startswith((" ", "#")) for line in lock.read_text().splitlines())
     command = [str(python_of(venv)), "-m", "pip", "--disable-pip-version-check", "install", *map(str, arguments)]
-    fetched, said = 0, []
+    fetched, last_lines = 0, []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         for line in running.stdout or ():
-            said = [*said[-20:], line]
+            last_lines = [*last_lines[-20:], line]
             if line.startswith("Collecting "):
                 fetched += 1
                 sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: {fetched} of {there_are}, {line.split()[1]}")
@@ -131,7 +131,7 @@ def show_installing(venv: Path, *arguments: str | Path) -> None:
             sys.stderr.flush()
     sys.stderr.write("\r\x1b[2K")
     if running.returncode != 0:
-        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(said)}")
+        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(last_lines)}")
 
 
 def install_for_production(venv: Path) -> None:

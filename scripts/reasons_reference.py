@@ -5,7 +5,7 @@ from inspect import getdoc
 from types import ModuleType
 
 import msgspec
-from kaicore.rules.reasons import eviction, group, node, numa, pods_nearby, queue, reason, remedy
+from kaicore.rules.reasons import eviction, group, node, numa, pods_nearby, queue, reason, remedy, topology
 from kaicore.rules.reasons.base import CodedReason
 
 _HEAD = """# Reasons
@@ -26,6 +26,7 @@ _PARTS: dict[ModuleType, str] = {
     pods_nearby: "Other pods and volumes",
     numa: "NUMA zones",
     group: "The pod and its group",
+    topology: "Network topologies",
     queue: "Queues",
     eviction: "Eviction and moving",
     remedy: "What would make it schedulable",
@@ -34,8 +35,8 @@ _PARTS: dict[ModuleType, str] = {
 
 def members() -> tuple[type[CodedReason], ...]:
     """All reasons, in the order of the union."""
-    found: tuple[type[CodedReason], ...] = typing.get_args(reason.Reason)
-    return found
+    reason_types: tuple[type[CodedReason], ...] = typing.get_args(reason.Reason)
+    return reason_types
 
 
 def reasons() -> str:

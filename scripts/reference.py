@@ -175,11 +175,11 @@ def events() -> str:
 def _struct(cls: type, heading: str, *, schema: int = 1) -> str:
     doc = cleandoc(cls.__doc__ or "")
     meaning, _, attributes = doc.partition("\nAttributes:\n")
-    said = _attributes(attributes)
+    meanings = _attributes(attributes)
     hints = typing.get_type_hints(cls)
-    rows = [(f"`{name}`", type_name(hints[name]), said.pop(name, "")) for name in cls.__struct_fields__]  # type: ignore[attr-defined]
-    if said:
-        raise ValueError(f"{cls.__name__}: its docstring tells of fields that it does not have: {', '.join(said)}")
+    rows = [(f"`{name}`", type_name(hints[name]), meanings.pop(name, "")) for name in cls.__struct_fields__]  # type: ignore[attr-defined]
+    if meanings:
+        raise ValueError(f"{cls.__name__}: its docstring tells of fields that it does not have: {', '.join(meanings)}")
     version = f" Schema version {schema}." if schema > 1 else ""
     body = f"{heading}\n\n{sentence(meaning)}{version}"
     return f"{body}\n\n{table(('field', 'type', 'meaning'), rows)}" if rows else body
@@ -187,12 +187,12 @@ def _struct(cls: type, heading: str, *, schema: int = 1) -> str:
 
 def _attributes(text: str) -> dict[str, str]:
     """The `Attributes:` of a Google-style docstring, by name."""
-    said: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for part in re.split(r"\n(?=    \w)", "\n" + text.partition("\n\n")[0]):
         name, colon, meaning = part.strip().partition(":")
         if colon:
-            said[name] = sentence(meaning)
-    return said
+            meanings[name] = sentence(meaning)
+    return meanings
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def metrics() -> str:
 
 
 def _registered() -> dict[str, Iterable[Collector]]:
-    found: dict[str, Iterable[Collector]] = {
+    collectors_by_service: dict[str, Iterable[Collector]] = {
         "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
         "Every process that reads the log": [kaicore.ledger.log.metrics.DISCARDED],
     }
@@ -230,7 +230,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     def of(name: str, make: Callable[[CollectorRegistry], object]) -> None:
         registry = _Recording()
         make(registry)
-        found[name] = registry.collectors
+        collectors_by_service[name] = registry.collectors
 
     def scheduler(registry: CollectorRegistry) -> None:
         SchedulerMetrics(registry).watch(ClusterState("any"), EngineConfig(), lambda: 0)
@@ -241,10 +241,10 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
-    found["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
+    collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
     of("`kai-fleet`", FleetMetrics)
-    return found
+    return collectors_by_service
 
 
 def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:

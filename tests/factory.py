@@ -112,8 +112,8 @@ class Cluster(Ledger):
             facts.setdefault("allocatable", {**totals, "pods": 110})
         self.record(f"node/{name}", payloads.NodeObserved(node(name, **facts)))
         if zones:
-            found = topology(name, *zones, policy=policy, **topology_kwargs)
-            self.record(f"nrt/{name}", payloads.TopologyObserved(found))
+            nrt = topology(name, *zones, policy=policy, **topology_kwargs)
+            self.record(f"nrt/{name}", payloads.TopologyObserved(nrt))
 
     def add_pod(self, one: Pod) -> Pod:
         """The watcher sees a pod, or sees it changed."""

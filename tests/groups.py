@@ -21,11 +21,11 @@ Json = dict[str, Any]
 
 def documents(text: str) -> list[Json]:
     """Objects as they come from an API server: with namespace and uid."""
-    found = []
+    filled = []
     for document in yaml.safe_load_all(text):
         metadata = {"namespace": "default", "uid": f"uid-{document['metadata']['name']}", "resourceVersion": "1"}
-        found.append({**document, "metadata": metadata | document["metadata"]})
-    return found
+        filled.append({**document, "metadata": metadata | document["metadata"]})
+    return filled
 
 
 def source(text: str) -> GroupSource:
@@ -54,8 +54,8 @@ def job(
     """The watcher sees a Job; it owns pods."""
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations}
     document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec or {}, "status": status}
-    found = source_of(document)
-    cluster.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+    source = source_of(document)
+    cluster.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
     return Owner("Job", name, f"uid-{name}", "batch/v1")
 
 
@@ -79,14 +79,14 @@ class World(Cluster):
                     observed = PriorityClass(uid=name, name=name, resource_version="1", value=value)
                     self.record(f"priorityclass/{name}", payloads.PriorityClassObserved(observed))
                 case _:
-                    found = source_of(document)
-                    self.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+                    source = source_of(document)
+                    self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
 
     def remove(self, kind: str, name: str) -> None:
         """See an object go."""
-        found = self.state.group_table.sources[f"{kind}/default/{name}"]
-        gone = payloads.GroupSourceDeleted(kind, found.uid, found.namespace, found.name)
-        self.record(f"group/{found.key}", gone)
+        source = self.state.group_table.sources[f"{kind}/default/{name}"]
+        gone = payloads.GroupSourceDeleted(kind, source.uid, source.namespace, source.name)
+        self.record(f"group/{source.key}", gone)
 
     def problem_of(self, pod: str) -> str:
         """Why it cannot be told which pods a pod starts with; empty if it can."""
@@ -104,11 +104,11 @@ def shape(sets: tuple[PodSet, ...]) -> str:
     for one in sets[1:]:
         below.setdefault(one.parent, []).append(one)
 
-    def told(one: PodSet) -> str:
+    def written(one: PodSet) -> str:
         least = f">={one.min_pods}" if one.min_pods else ""
         if one.name not in below:
             return f"{one.name}{least}"
-        inside = " ".join(told(child) for child in below[one.name])
+        inside = " ".join(written(child) for child in below[one.name])
         return f"{one.name}({inside})/{'all' if one.min_sets is None else one.min_sets}{least}"
 
-    return told(sets[0])
+    return written(sets[0])

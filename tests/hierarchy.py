@@ -25,9 +25,9 @@ def tree(*queues: Queue) -> QueueTree:
 
 def number(of: QueueTree, name: str) -> int:
     """The number of a queue."""
-    found = of.find(name)
-    assert found is not None
-    return found
+    index = of.find(name)
+    assert index is not None
+    return index
 
 
 def table(of: QueueTree, amounts: Mapping[str, int | Mapping[str, int]]) -> list[list[int]]:

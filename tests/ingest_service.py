@@ -52,8 +52,8 @@ class Observations:
         return await self._log.read(self.cluster, limit=100_000, where=Filter(types=("PlacementObserved",)))
 
     async def payloads(self) -> list[PlacementObserved]:
-        found = [decode_payload(event) for event in await self.events()]
-        return [payload for payload in found if isinstance(payload, PlacementObserved)]
+        recorded = [decode_payload(event) for event in await self.events()]
+        return [payload for payload in recorded if isinstance(payload, PlacementObserved)]
 
     async def summary(self) -> list[str]:
         """Each as `name zone:resource=amount …`, in order."""
@@ -63,8 +63,8 @@ class Observations:
         """Wait until there are so many."""
         while True:
             head = await self._log.head(self.cluster)
-            if len(found := await self.payloads()) >= count:
-                return found
+            if len(observations := await self.payloads()) >= count:
+                return observations
             await self._log.wait_beyond(self.cluster, head.position, timeout_s=30)
 
 

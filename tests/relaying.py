@@ -68,6 +68,6 @@ async def relaying(
 async def on_bus(bus: MemoryBus, cluster: str = C) -> list[Event]:
     state = await bus.stream(cluster)
     assert state is not None
-    found = [await bus.read(cluster, position) for position in range(state.first, state.last + 1)]
-    events = [from_message(message) for message in found if message is not None]
+    messages = [await bus.read(cluster, position) for position in range(state.first, state.last + 1)]
+    events = [from_message(message) for message in messages if message is not None]
     return [event for event in events if event is not None]

@@ -25,10 +25,10 @@ async def service_process(module: str, environment: Mapping[str, str], *argument
     assert process.stderr is not None
     try:
         line = b""
-        while (found := re.search(rb'"address": "[^0-9]*([0-9.]+)[^0-9]+([0-9]+)', line)) is None:
+        while (match := re.search(rb'"address": "[^0-9]*([0-9.]+)[^0-9]+([0-9]+)', line)) is None:
             line = await process.stderr.readline()
             assert line, f"{module} ended with {await process.wait()}"
-        yield f"{found[1].decode()}:{found[2].decode()}"
+        yield f"{match[1].decode()}:{match[2].decode()}"
         process.send_signal(signal.SIGTERM)
         rest = (await process.stderr.read()).decode()
         assert (await process.wait(), "Traceback" in rest) == (0, False), rest

@@ -37,13 +37,13 @@ def document_of(
 
 def brief(document: dict[str, Any]) -> dict[str, str]:
     """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, remedies left out."""
-    found = {}
+    words_by_pod = {}
     for pod in document["pods"]:
         zones = "+".join(zone["zone"] for zone in pod["zones"])
         codes = ",".join(reason["code"] for reason in pod["reasons"] if reason["code"] not in HELPS)
         words = [pod["node"], zones] if pod["phase"] == "Bound" else [pod["phase"], codes]
-        found[pod["name"]] = " ".join(word for word in words if word)
-    return found
+        words_by_pod[pod["name"]] = " ".join(word for word in words if word)
+    return words_by_pod
 
 
 def node(name: str = "n1", *, gpus: int = 4, cpus: int = 16, policy: str = "single-numa-node", zones: int = 2) -> str:

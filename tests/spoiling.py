@@ -16,9 +16,9 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def spoiled(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
     """The document with junk at a place."""
-    found = copy.deepcopy(document)
-    inner = found
+    changed = copy.deepcopy(document)
+    inner = changed
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = junk
-    return found
+    return changed

@@ -15,9 +15,9 @@ ZONE = "topology.kubernetes.io/zone"
 
 def storage(cluster: Cluster | None = None) -> Cluster:
     """Nodes a1, a2 and b1 in zones, x in none; storage classes that wait for a consumer, and one that does not."""
-    found = cluster or Cluster()
+    scene = cluster or Cluster()
     for name, labels in {"a1": {ZONE: "a"}, "a2": {ZONE: "a"}, "b1": {ZONE: "b"}, "x": {}}.items():
-        found.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels={**labels, "host": name})))
+        scene.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=8, labels={**labels, "host": name})))
     only_b = ((Requirement(ZONE, "In", ("b",)),),)
     for storage_class in (
         StorageClass("u-late", "late", "1", "x.io", waits=True),
@@ -25,13 +25,13 @@ def storage(cluster: Cluster | None = None) -> Cluster:
         StorageClass("u-zoned", "zoned", "1", "x.io", waits=True, topologies=only_b),
         StorageClass("u-local", "local", "1", "kubernetes.io/no-provisioner", waits=True),
     ):
-        found.record(f"sc/{storage_class.name}", payloads.StorageClassObserved(storage_class))
-    return found
+        scene.record(f"sc/{storage_class.name}", payloads.StorageClassObserved(storage_class))
+    return scene
 
 
 def claim(cluster: Cluster, name: str = "c", *, storage_class: str = "late", **more: Any) -> None:
-    found = PersistentVolumeClaim(f"u-{name}", "default", name, "1", storage_class=storage_class, **more)
-    cluster.record(f"pvc/{name}", payloads.PersistentVolumeClaimObserved(found))
+    wanted = PersistentVolumeClaim(f"u-{name}", "default", name, "1", storage_class=storage_class, **more)
+    cluster.record(f"pvc/{name}", payloads.PersistentVolumeClaimObserved(wanted))
 
 
 def volume(cluster: Cluster, name: str = "v", **more: Any) -> None:

@@ -196,13 +196,13 @@ class VirtualStorm:
     def _read(self, agent: Agent) -> None:
         self._reading.discard(agent.spec.name)
         kubelet = agent.kubelet
-        found = [(pod, placement_of(kubelet, pod)) for pod in kubelet.pods.values() if pod.uid not in agent.half_way]
+        read = [(pod, placement_of(kubelet, pod)) for pod in kubelet.pods.values() if pod.uid not in agent.half_way]
         if agent.half_way:
             self._read_soon(agent)
-        self.later(self.chance.uniform(0.02, 0.1), lambda: self._ingest(agent.spec.name, found))
+        self.later(self.chance.uniform(0.02, 0.1), lambda: self._ingest(agent.spec.name, read))
 
-    def _ingest(self, node_name: str, found: list[tuple[Pod, Placement]]) -> None:
-        for pod, placement in found:
+    def _ingest(self, node_name: str, read: list[tuple[Pod, Placement]]) -> None:
+        for pod, placement in read:
             entry = self.cluster.state.pods.get(pod.uid)
             if entry is None or entry.node != node_name or self._told.get(pod.uid) == placement:
                 continue

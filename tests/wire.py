@@ -9,8 +9,8 @@ Wire = dict[str, Any]
 
 def metadata(name: str, *, namespace: str = "", uid: str = "", version: str = "1", **more: Any) -> Wire:
     """An object's metadata; the uid is made of the name."""
-    found: Wire = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": version, **more}
-    return found | ({"namespace": namespace} if namespace else {})
+    named: Wire = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": version, **more}
+    return named | ({"namespace": namespace} if namespace else {})
 
 
 def pod(name: str = "p", *, namespace: str = "default", status: Wire | None = None, **spec: Any) -> Wire:
@@ -63,8 +63,8 @@ def topology(name: str = "n1", *, zones: list[Wire] | None = None, **more: Any) 
         {"name": "topologyManagerPolicy", "value": "single-numa-node"},
         {"name": "topologyManagerScope", "value": "container"},
     ]
-    found = {"metadata": metadata(name, **about), "attributes": attributes, **more}
-    return found | {"zones": [zone(0), zone(1)] if zones is None else zones}
+    document = {"metadata": metadata(name, **about), "attributes": attributes, **more}
+    return document | {"zones": [zone(0), zone(1)] if zones is None else zones}
 
 
 def encode(document: Wire) -> bytes:

@@ -171,27 +171,27 @@ def percentiles(name: str, runs: list[list[float]]) -> Iterator[Figure]:
 
 
 async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
-    found = []
+    measured = []
     bus = await NatsBus.open(nats_url, name="bench")
     await bus.wait_connected(timeout_s=60)
     async with await PostgresLog.open(postgres_url) as log:
         events = await fill(log, "bench")
         messages = [to_message(event, max_data=bus.max_data) for event in events]
-        found.append(figure("bus: size of the messages below", [len(messages[0].data)], "bytes"))
+        measured.append(figure("bus: size of the messages below", [len(messages[0].data)], "bytes"))
         for size in (1, 500):
             count = EVENTS if size > 1 else EVENTS // 10
             rates = [await publish_rate(bus, "bench", messages[:count], size=size) for _ in range(RUNS)]
-            found.append(figure(f"bus: publish, {size} at a time", rates, "messages/s"))
+            measured.append(figure(f"bus: publish, {size} at a time", rates, "messages/s"))
         rates = [await subscribe_rate(bus, "bench", EVENTS) for _ in range(RUNS)]
-        found.append(figure("bus: subscribe", rates, "messages/s"))
+        measured.append(figure("bus: subscribe", rates, "messages/s"))
         rates = [await read_from_log(log, "bench", EVENTS) for _ in range(RUNS)]
-        found.append(figure("feed: from the log", rates, "events/s"))
+        measured.append(figure("feed: from the log", rates, "events/s"))
         rates = [await read_from_bus(log, bus, "bench", messages) for _ in range(RUNS)]
-        found.append(figure("feed: from the bus", rates, "events/s"))
+        measured.append(figure("feed: from the bus", rates, "events/s"))
         assert from_message(messages[-1]) == events[-1]
         relay = RelayProcess(postgres_url, nats_url, "--clusters", "bench")
         rates = [await relay_rate(bus, log, relay, "bench") for _ in range(RUNS)]
-        found.append(figure("relay: catching up", rates, "events/s"))
+        measured.append(figure("relay: catching up", rates, "events/s"))
         async with RelayProcess(postgres_url, nats_url, "--clusters", "live"):
             await log.append("live", batch(1))
             await relayed(bus, "live", 1)
@@ -200,15 +200,15 @@ async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
                     await latencies(log, bus, "live", size=size, rounds=rounds, every_s=every_s) for _ in range(RUNS)
                 ]
                 load = f"{size} each {every_s * 1000:.0f} ms"
-                found += percentiles(f"relay: append, {load}", [run.append for run in runs])
-                found += percentiles(
+                measured += percentiles(f"relay: append, {load}", [run.append for run in runs])
+                measured += percentiles(
                     f"relay: begin of the append until read from the bus, {load}", [r.bus for r in runs]
                 )
-                found += percentiles(
+                measured += percentiles(
                     f"relay: end of the append until read from the bus, {load}", [r.relay for r in runs]
                 )
     await bus.close()
-    return found
+    return measured
 
 
 def figures() -> Iterator[Figure]:

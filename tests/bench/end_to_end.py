@@ -122,10 +122,10 @@ def _rate(events: list[Event]) -> float:
 
 
 async def _nodes_known(log: EventLog) -> None:
-    known, after = 0, 0
-    while known < 1000:
+    recorded, after = 0, 0
+    while recorded < 1000:
         after = await log.wait_beyond(_CLUSTER, after, timeout_s=5)
-        known = len(await log.read(_CLUSTER, limit=100_000, where=Filter(types=("TopologyObserved",))))
+        recorded = len(await log.read(_CLUSTER, limit=100_000, where=Filter(types=("TopologyObserved",))))
 
 
 async def _all_told(stack: Stack) -> None:

@@ -139,9 +139,9 @@ def _when_schedulable(cluster: Workloads) -> Figure:
     entry, took = cluster.state.pods["uid-never"], []
     for _ in range(3):
         began = time.perf_counter()
-        found = StateRemedies(cluster.state, _CONFIG).of(entry)
+        remedies = StateRemedies(cluster.state, _CONFIG).of(entry)
         took.append((time.perf_counter() - began) * 1e3)
-    said = "; ".join(map(str, found))
+    said = "; ".join(map(str, remedies))
     return figure(
         f"engine: when a pod would become schedulable, on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms"
     )
@@ -160,9 +160,9 @@ def _cost_of_reasons(cluster: Workloads) -> Figure:
     def measured(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             began = time.perf_counter()
-            found = original(*args)
+            answer = original(*args)
             spent[0] += time.perf_counter() - began
-            return found
+            return answer
 
         return call
 

@@ -182,7 +182,7 @@ async def measure() -> list[Figure]:
         async with ApiServerProcess(Path(directory)) as server:
             source = plain_access(server.http_url, token=server.admin_token)
             idle = [await start_and_idle(source) for _ in range(2)]
-            pods = [found async for found in admissions(source, server)]
+            pods = [admission async for admission in admissions(source, server)]
             calls = [await podresources_rate(source)]
     starts, memory, cpu = zip(*idle, strict=True)
     rates, costs = zip(*pods, strict=True)

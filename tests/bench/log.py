@@ -134,23 +134,23 @@ async def notify_latencies(url: str, *, rounds: int) -> list[float]:
 
 
 async def measure(url: str) -> list[Figure]:
-    found = []
+    measured = []
     async with await PostgresLog.open(url) as log:
         await append_rate(log, size=50, batches=20)
         for size, batches in ((1, 200), (50, 60), (500, 10)):
             rates = [await append_rate(log, size=size, batches=batches) for _ in range(RUNS)]
-            found.append(figure(f"log: append, 1 process, {size} at a time", rates, "events/s"))
+            measured.append(figure(f"log: append, 1 process, {size} at a time", rates, "events/s"))
         rates = [await merged_rate(log, callers=50, calls=20) for _ in range(RUNS)]
-        found.append(figure("log: append, 50 tasks of 1 process, 1 at a time", rates, "events/s"))
+        measured.append(figure("log: append, 50 tasks of 1 process, 1 at a time", rates, "events/s"))
         rates = [await processes_rate(url, processes=4, size=50, batches=40) for _ in range(3)]
-        found.append(figure("log: append, 4 processes, 50 at a time", rates, "events/s"))
-        found.append(figure("log: read", [await read_rate(log) for _ in range(RUNS)], "events/s"))
-        found.append(figure("log: verify", [await verify_rate(log) for _ in range(RUNS)], "events/s"))
+        measured.append(figure("log: append, 4 processes, 50 at a time", rates, "events/s"))
+        measured.append(figure("log: read", [await read_rate(log) for _ in range(RUNS)], "events/s"))
+        measured.append(figure("log: verify", [await verify_rate(log) for _ in range(RUNS)], "events/s"))
     runs = [await notify_latencies(url, rounds=200) for _ in range(3)]
     for name, share in (("p50", 50), ("p99", 99)):
         values = [run[len(run) * share // 100] for run in runs]
-        found.append(figure(f"log: append until a waiter elsewhere wakes, {name}", values, "ms"))
-    return found
+        measured.append(figure(f"log: append until a waiter elsewhere wakes, {name}", values, "ms"))
+    return measured
 
 
 def figures() -> Iterator[Figure]:

@@ -114,16 +114,16 @@ def _commands() -> Iterator[Figure]:
 
 
 async def _questions(url: str) -> list[Figure]:
-    found = []
+    measured = []
     await asyncio.to_thread(upgrade, url)
     for size in SIZES:
         await store(url, history(size))
     for size in SIZES:
         cluster, log = f"c{size}", ("--cluster", f"c{size}", "--database-url", url)
         first = await asyncio.to_thread(cpu_seconds, "why", "never", *log)
-        found.append(figure(f"kai why, {size} events, no API, no snapshot: CPU", [first], "s"))
+        measured.append(figure(f"kai why, {size} events, no API, no snapshot: CPU", [first], "s"))
         runs = [await asyncio.to_thread(cpu_seconds, "why", "never", *log) for _ in range(RUNS)]
-        found.append(figure(f"kai why, {size} events, no API, the first one's snapshot: CPU", runs, "s"))
+        measured.append(figure(f"kai why, {size} events, no API, the first one's snapshot: CPU", runs, "s"))
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": url}) as address:
         await ready(address)
         for size in SIZES:
@@ -133,13 +133,13 @@ async def _questions(url: str) -> list[Figure]:
                 began = time.perf_counter()
                 runs.append(await asyncio.to_thread(cpu_seconds, "why", "never", *api))
                 clocked.append(time.perf_counter() - began)
-            found.append(figure(f"kai why, {size} events, API: CPU", runs, "s"))
-            found.append(figure(f"kai why, {size} events, API: until answered", clocked, "s"))
+            measured.append(figure(f"kai why, {size} events, API: CPU", runs, "s"))
+            measured.append(figure(f"kai why, {size} events, API: until answered", clocked, "s"))
             paths = {"": cluster, "/pods": f"{cluster}/pods", "/why": f"{cluster}/why/Pod/never?namespace=default"}
             for name, path in paths.items():
                 took = [await asyncio.to_thread(_get, f"http://{address}/v1/clusters/{path}") for _ in range(RUNS)]
-                found.append(figure(f"GET /v1/clusters/C{name}, {size} events", [one * 1000 for one in took], "ms"))
-    return found
+                measured.append(figure(f"GET /v1/clusters/C{name}, {size} events", [one * 1000 for one in took], "ms"))
+    return measured
 
 
 def _get(url: str) -> float:

@@ -39,12 +39,12 @@ def hierarchy() -> dict[str, Queue]:
 
 def runs(what: Callable[[], object], *, unit: float, count: int = 5) -> list[float]:
     """Durations of a few runs."""
-    found = []
+    times = []
     for _ in range(count):
         began = time.perf_counter()
         what()
-        found.append((time.perf_counter() - began) * unit)
-    return found
+        times.append((time.perf_counter() - began) * unit)
+    return times
 
 
 def figures() -> Iterator[Figure]:

@@ -14,7 +14,7 @@ _PODS = 10_000
 
 
 def _found() -> list[Located]:
-    found = [Located("fleet", item) for item in OfflineKubelets("bench1000").objects()]
+    objects = [Located("fleet", item) for item in OfflineKubelets("bench1000").objects()]
     for number in range(_PODS):
         limits = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": str(1 + number % 2)}
         pod = {
@@ -23,18 +23,18 @@ def _found() -> list[Located]:
             "metadata": {"name": f"p{number}", "namespace": "default"},
             "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
         }
-        found.append(Located(f"pod {number}", pod))
-    return found
+        objects.append(Located(f"pod {number}", pod))
+    return objects
 
 
 def figures() -> Iterator[Figure]:
     """Measure."""
-    found = _found()
+    objects = _found()
     for kubelets in (False, True):
         seconds = []
         for _ in range(3):
             began = time.perf_counter()
-            world = read_world(found, scheduler_name="kai-ledger")
+            world = read_world(objects, scheduler_name="kai-ledger")
             model = OfflineKubelets("bench1000") if kubelets else None
             asyncio.run(simulate(world, EngineConfig(), kubelets=model))
             seconds.append(time.perf_counter() - began)

@@ -148,7 +148,7 @@ async def recorded_pods(log: PostgresLog, cluster: str) -> int:
 
 
 async def measure(url: str, directory: Path, pods: int) -> list[Figure]:
-    found = []
+    measured = []
     async with (
         await PostgresLog.open(url) as log,
         ApiServerProcess(directory, "--no-https", "--data-dir", directory / "data") as server,
@@ -157,22 +157,22 @@ async def measure(url: str, directory: Path, pods: int) -> list[Figure]:
         await create(load, pods)
         page = await page_of(load, server)
         runs = [translation_us(page) for _ in range(RUNS * 3)]
-        found.append(figure("watcher: a listed pod into a fact", runs, "us"))
+        measured.append(figure("watcher: a listed pod into a fact", runs, "us"))
         kubeconfig = server.http_kubeconfig
         # Two priority classes are there from the beginning.
         runs = [await first_start(log, url, f"bench{run}", kubeconfig=kubeconfig, pods=pods + 2) for run in range(RUNS)]
-        found.append(figure(f"watcher: process start until {pods} pods are in a new log", runs, "s"))
+        measured.append(figure(f"watcher: process start until {pods} pods are in a new log", runs, "s"))
         assert await recorded_pods(log, "bench0") == pods
         runs = [
             await next_start(log, url, "bench0", kubeconfig=kubeconfig, marker=f"m{run}", load=load)
             for run in range(RUNS)
         ]
-        found.append(figure(f"watcher: process start until the one changed pod of {pods} is recorded", runs, "s"))
+        measured.append(figure(f"watcher: process start until the one changed pod of {pods} is recorded", runs, "s"))
         latencies = await change_latencies(log, url, "bench0", kubeconfig=kubeconfig, load=load)
         for name, share in (("p50", 50), ("p99", 99)):
-            found.append(figure(f"watcher: change to log, {name}", [latencies[len(latencies) * share // 100]], "ms"))
+            measured.append(figure(f"watcher: change to log, {name}", [latencies[len(latencies) * share // 100]], "ms"))
         await load.close()
-    return found
+    return measured
 
 
 def figures(pods: int = PODS) -> Iterator[Figure]:

@@ -74,16 +74,16 @@ def rejections_of(events: Sequence[Event]) -> Rejections:
                 life.observed = min(life.observed, event.position)
             case payloads.PodRejected():
                 rejected.append((event, payload))
-    found = Rejections()
+    rejections = Rejections()
     for event, rejection in rejected:
         own = lives[rejection.uid]
         others = [life for uid, life in lives.items() if uid != rejection.uid and life.node == rejection.node]
         there = [other for other in others if other.placed < own.placed < other.ended]
         if any(_was_not_seen(other, own) or _ended_of_a_sudden(other, own, at=event.recorded_at) for other in there):
-            found.unavoidable += 1
+            rejections.unavoidable += 1
         else:
-            found.avoidable += story(events, rejection.node, event.position)
-    return found
+            rejections.avoidable += story(events, rejection.node, event.position)
+    return rejections
 
 
 def _was_not_seen(other: _Life, own: _Life) -> bool:
@@ -96,11 +96,11 @@ def _ended_of_a_sudden(other: _Life, own: _Life, *, at: int) -> bool:
 
 def story(events: Sequence[Event], node: str, position: int) -> list[str]:
     """What the log says of a node up to a position, the last of it."""
-    told: list[str] = []
+    lines: list[str] = []
     for event in events:
         payload = decode_payload(event)
         named = payload.pod.node_name if isinstance(payload, payloads.PodObserved) else getattr(payload, "node", "")
         if named == node and event.position <= position:
             text = msgspec.json.encode(payload).decode()[:1000]
-            told.append(f"{event.position} {event.recorded_at} {event.type} {text}")
-    return [f"node {node} up to position {position}:", *told[-_TOLD:]]
+            lines.append(f"{event.position} {event.recorded_at} {event.type} {text}")
+    return [f"node {node} up to position {position}:", *lines[-_TOLD:]]

@@ -162,17 +162,17 @@ async def assert_stream_is_the_logs_end(bus: NatsBus, log: PostgresLog, cluster:
     assert state is not None
     assert state.last == head.position
     events = await log.read(cluster, after=state.first - 1, limit=1_000_000)
-    found: list[Event] = []
+    published: list[Event] = []
     subscription = await bus.subscribe(cluster, after=state.first - 1)
-    while len(found) < len(events):
+    while len(published) < len(events):
         assert await subscription.ready(timeout_s=PATIENCE_S)
         for message in subscription.take(1000):
             event = from_message(message)
             assert event is not None
             assert event.position == message.position
-            found.append(event)
+            published.append(event)
     await subscription.close()
-    assert found == events
+    assert published == events
 
 
 async def all_from_bus(readers: list[Reader]) -> None:

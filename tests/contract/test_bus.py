@@ -23,14 +23,14 @@ def messages(first: int, last: int, size: int = 10) -> list[Message]:
 
 async def collect(bus: Bus, cluster: str, *, after: int, upto: int) -> list[Message]:
     subscription = await bus.subscribe(cluster, after=after)
-    found: list[Message] = []
+    messages_read: list[Message] = []
     try:
-        while not found or found[-1].position < upto:
+        while not messages_read or messages_read[-1].position < upto:
             assert await subscription.ready(timeout_s=PATIENCE_S)
-            found += subscription.take(100)
+            messages_read += subscription.take(100)
     finally:
         await subscription.close()
-    return found
+    return messages_read
 
 
 async def test_a_cluster_without_a_stream_has_none(bus: Bus, cluster: str) -> None:
@@ -124,13 +124,13 @@ async def test_a_subscription_beyond_the_end_begins_with_what_comes(bus: Bus, cl
     await bus.publish(cluster, messages(1, 3))
     subscription = await bus.subscribe(cluster, after=5)
     await bus.publish(cluster, messages(4, 9))
-    found: list[Message] = []
-    while not found or found[-1].position < 9:
+    taken: list[Message] = []
+    while not taken or taken[-1].position < 9:
         assert await subscription.ready(timeout_s=PATIENCE_S)
-        found += subscription.take(10)
+        taken += subscription.take(10)
     await subscription.close()
     # Older ones may come, too.
-    assert found[-4:] == messages(6, 9)
+    assert taken[-4:] == messages(6, 9)
 
 
 async def test_ready_says_when_nothing_came_and_take_never_waits(bus: Bus, cluster: str) -> None:
@@ -149,30 +149,30 @@ async def test_ready_says_when_nothing_came_and_take_never_waits(bus: Bus, clust
 async def test_a_cancelled_wait_loses_nothing(bus: Bus, cluster: str) -> None:
     await bus.create_stream(cluster, first=1, limits=LIMITS)
     subscription = await bus.subscribe(cluster, after=0)
-    found: list[Message] = []
+    taken: list[Message] = []
     publishing = asyncio.ensure_future(bus.publish(cluster, messages(1, 300)))
-    while not found or found[-1].position < 300:
+    while not taken or taken[-1].position < 300:
         waiting = asyncio.ensure_future(subscription.ready(timeout_s=PATIENCE_S))
         for _ in range(secrets.randbelow(4)):
             await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        found += subscription.take(7)
+        taken += subscription.take(7)
     await publishing
     await subscription.close()
-    assert found == messages(1, 300)
+    assert taken == messages(1, 300)
 
 
 async def test_a_slow_subscriber_gets_everything(bus: Bus, cluster: str) -> None:
     await bus.create_stream(cluster, first=1, limits=LIMITS)
     subscription = await bus.subscribe(cluster, after=0)
     await bus.publish(cluster, messages(1, 3500))
-    found: list[Message] = []
-    while len(found) < 3500:
+    taken: list[Message] = []
+    while len(taken) < 3500:
         assert await subscription.ready(timeout_s=PATIENCE_S)
-        found += subscription.take(50)
+        taken += subscription.take(50)
     await subscription.close()
-    assert found == messages(1, 3500)
+    assert taken == messages(1, 3500)
 
 
 async def test_deleting_a_stream_ends_its_subscriptions(bus: Bus, cluster: str) -> None:
@@ -215,8 +215,8 @@ async def test_the_oldest_messages_go_first(bus: Bus, cluster: str) -> None:
     assert state is not None
     assert 101 < state.first <= state.last == 200
     assert await bus.read(cluster, state.first - 1) is None
-    found = await collect(bus, cluster, after=0, upto=200)
-    assert found == messages(state.first, 200, size=1000)
+    taken = await collect(bus, cluster, after=0, upto=200)
+    assert taken == messages(state.first, 200, size=1000)
 
 
 async def test_data_up_to_the_limit_is_carried(bus: Bus, cluster: str) -> None:

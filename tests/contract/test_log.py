@@ -161,10 +161,10 @@ async def test_repeating_an_append_that_was_refused_in_part_gives_the_same_again
 
 
 async def test_a_unit_that_is_in_the_log_in_part_is_a_conflict(log: EventLog, cluster: str) -> None:
-    known = new_event()
-    await log.append(cluster, [unit(known)])
+    recorded = new_event()
+    await log.append(cluster, [unit(recorded)])
     with pytest.raises(IdempotencyConflict, match="only a part"):
-        await log.append(cluster, [unit(), unit(known, new_event())])
+        await log.append(cluster, [unit(), unit(recorded, new_event())])
     assert (await log.head(cluster)).position == 1
 
 
@@ -178,18 +178,18 @@ async def test_a_unit_that_is_in_the_log_in_part_is_a_conflict(log: EventLog, cl
 async def test_an_id_that_stands_for_another_event_is_a_conflict(
     log: EventLog, cluster: str, other: dict[str, str]
 ) -> None:
-    known = new_event()
-    await log.append(cluster, [unit(known)])
+    recorded = new_event()
+    await log.append(cluster, [unit(recorded)])
     with pytest.raises(IdempotencyConflict, match="in the log at 1, but not as"):
-        await log.append(cluster, [unit(new_event(id=known.id, **other))])
+        await log.append(cluster, [unit(new_event(id=recorded.id, **other))])
 
 
 async def test_the_same_fact_told_with_other_words_is_the_same_fact(log: EventLog, cluster: str) -> None:
-    known = new_event()
-    await log.append(cluster, [unit(known)])
-    retold = new_event(id=known.id, payload=NodeDeleted(uid="u1", name="told-by-a-newer-version"))
+    recorded = new_event()
+    await log.append(cluster, [unit(recorded)])
+    retold = new_event(id=recorded.id, payload=NodeDeleted(uid="u1", name="told-by-a-newer-version"))
     assert await log.append(cluster, [unit(retold)]) == [UnitOutcome((1,), duplicate=True)]
-    assert decode_payload((await everything(log, cluster))[0]) == known.payload
+    assert decode_payload((await everything(log, cluster))[0]) == recorded.payload
 
 
 async def test_the_same_unit_twice_in_one_append_is_appended_once(log: EventLog, cluster: str) -> None:
@@ -243,13 +243,13 @@ async def test_of_appends_at_once_that_expect_the_same_one_succeeds(log: EventLo
 
 
 async def test_an_append_that_is_refused_does_not_spoil_those_at_the_same_time(log: EventLog, cluster: str) -> None:
-    known = new_event()
-    await log.append(cluster, [unit(known)])
+    recorded = new_event()
+    await log.append(cluster, [unit(recorded)])
     answers = await asyncio.gather(
         log.append(cluster, [unit(new_event("node/n2"))]),
         log.append(cluster, [unit()], expect={"node/n1": 9}),
-        log.append(cluster, [unit(known, new_event())]),
-        log.append(cluster, [unit(known)]),
+        log.append(cluster, [unit(recorded, new_event())]),
+        log.append(cluster, [unit(recorded)]),
         log.append(cluster, [unit(n2=1)]),
         return_exceptions=True,
     )

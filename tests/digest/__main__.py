@@ -19,19 +19,19 @@ def main(arguments: list[str]) -> int:
             family, _, number = named.partition("/")
             tell(family, int(number), sys.stdout.buffer.write)
         return 0
-    told: dict[str, tuple[str, ...]] = {}
+    digests: dict[str, tuple[str, ...]] = {}
     differing: list[str] = []
     for family, count in FAMILIES.items():
-        found = [tell(family, number) for number in range(count)]
-        told[family] = tuple(one.digest for one in found)
-        digest = sha256("".join(told[family]).encode()).hexdigest()
-        cycles, decisions = sum(one.cycles for one in found), sum(one.decisions for one in found)
+        stories = [tell(family, number) for number in range(count)]
+        digests[family] = tuple(one.digest for one in stories)
+        digest = sha256("".join(digests[family]).encode()).hexdigest()
+        cycles, decisions = sum(one.cycles for one in stories), sum(one.decisions for one in stories)
         print(f"{family:<11} {digest}  {count} stories, {cycles} cycles, {decisions} events", flush=True)
         if not arguments:
             before = expected().stories[family]
-            differing += [f"{family}/{number}" for number in range(count) if told[family][number] != before[number]]
+            differing += [f"{family}/{number}" for number in range(count) if digests[family][number] != before[number]]
     if arguments:
-        renew(told)
+        renew(digests)
         return 0
     if differing:
         print(f"decided otherwise than by engine {expected().engine_version}: {' '.join(differing)}")

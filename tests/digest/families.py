@@ -62,7 +62,7 @@ def expected() -> Expected:
     return msgspec.json.decode(_EXPECTED.read_bytes(), type=Expected)
 
 
-def renew(told: dict[str, tuple[str, ...]]) -> None:
+def renew(digests: dict[str, tuple[str, ...]]) -> None:
     """Keep the digests of all stories as what is expected."""
-    found = msgspec.json.encode(Expected(ENGINE_VERSION, told))
-    _EXPECTED.write_bytes(msgspec.json.format(found, indent=1) + b"\n")
+    expected = msgspec.json.encode(Expected(ENGINE_VERSION, digests))
+    _EXPECTED.write_bytes(msgspec.json.format(expected, indent=1) + b"\n")

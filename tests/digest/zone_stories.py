@@ -121,8 +121,8 @@ class _Zones(Story):
             self._observe(uid)
 
     def _topology(self, name: str, held: list[dict[str, int]], *, policy: str, scope: str) -> None:
-        found = topology(name, *held, policy=policy, scope=scope, capacity={"cpu": 16_000})
-        self.cluster.record(f"nrt/{name}", payloads.TopologyObserved(found))
+        nrt = topology(name, *held, policy=policy, scope=scope, capacity={"cpu": 16_000})
+        self.cluster.record(f"nrt/{name}", payloads.TopologyObserved(nrt))
         self._charged(name)
 
     def _charged(self, node: str, *uids: str) -> None:
@@ -185,11 +185,11 @@ def volumes(
             elif what == "fail" and (uid := story.pick(story.placed)):
                 story.bind_fails(uid, "VolumeNotBound")
             elif what == "bind" and (uid := story.pick(story.placed)):
-                for name, found in sorted(given.get(uid, {}).items()):
+                for name, chosen in sorted(given.get(uid, {}).items()):
                     key = f"default/{name}"
-                    claim(recorder, name, **claims[name], volume=found, bound=True)
+                    claim(recorder, name, **claims[name], volume=chosen, bound=True)
                     volume(
-                        recorder, found, **specs[found], phase="Bound", claimed=True, claim=key, claim_uid=f"u-{name}"
+                        recorder, chosen, **specs[chosen], phase="Bound", claimed=True, claim=key, claim_uid=f"u-{name}"
                     )
                 story.bind(uid)
         before = len(recorder.events)

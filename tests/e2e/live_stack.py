@@ -111,7 +111,7 @@ class LiveStack:
     def refusals(self) -> list[str]:
         """What the services' logs say of rights that they lacked."""
         logs = sorted(self.directory.logs.glob("e2e-*.log"))
-        return [f"{log.stem}: {found[0]}" for log in logs for found in _FORBIDDEN.finditer(log.read_text())]
+        return [f"{log.stem}: {match[0]}" for log in logs for match in _FORBIDDEN.finditer(log.read_text())]
 
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""
@@ -235,8 +235,8 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
 
 def miss_causes(state: ClusterState) -> set[str]:
     """How kubelets contradicted predictions, explained or not."""
-    told = {key.rpartition("/")[2] for causes in state.counters.misses.values() for key in causes}
-    return told | {miss.cause for miss in state.misses.open.values()}
+    causes = {key.rpartition("/")[2] for causes in state.counters.misses.values() for key in causes}
+    return causes | {miss.cause for miss in state.misses.open.values()}
 
 
 def finished(count: int, prefix: str = "") -> Callable[[ClusterState], bool]:

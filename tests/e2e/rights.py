@@ -42,6 +42,6 @@ def granted() -> set[Right]:
     }
 
 
-def used(told: Json) -> set[Right]:
+def used(counted: Json) -> set[Right]:
     """The rights that the simulated API server tells of as used (`GET /simulator/rights`)."""
-    return {Right(use["user"], use["group"], use["resource"], use["verb"]) for use in told["allowed"]}
+    return {Right(use["user"], use["group"], use["resource"], use["verb"]) for use in counted["allowed"]}

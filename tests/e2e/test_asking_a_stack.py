@@ -53,8 +53,8 @@ async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_an
 
     assert [row["name"] for row in stack.ask("get", "pods", "--pending")["items"]] == ["never"]
     assert stack.ask("get", "pods", "runs")["items"][0]["node"]
-    said = stack.ask("logs", "relay", "--tail", "1")
-    assert said["service"] == "relay"
+    output = stack.ask("logs", "relay", "--tail", "1")
+    assert output["service"] == "relay"
 
     stack.kill_service("kai_api.main")
     assert stack.ask("why", "never")["verdict"] == "pending", "while the API is away, the log itself answers"

@@ -32,12 +32,12 @@ def stack() -> Iterator[LiveStack]:
 
 def test_a_second_kai_on_a_directory_in_use_is_refused_and_the_first_loses_nothing(stack: LiveStack) -> None:
     root = str(stack.directory.root)
-    told = stack.directory.running_file.read_bytes()
+    recorded = stack.directory.running_file.read_bytes()
     for second in (("up",), ("demo",), ("demo", "--fresh"), ("demo", "--once")):
         done = kai(*second, "--data-dir", root)
         assert done.returncode == 2, done.stdout + done.stderr
-        assert f"process {json.loads(told)['pid']}" in done.stderr
-        assert stack.directory.running_file.read_bytes() == told
+        assert f"process {json.loads(recorded)['pid']}" in done.stderr
+        assert stack.directory.running_file.read_bytes() == recorded
     assert (stack.directory.postgres / "data" / "PG_VERSION").exists()
     assert stack.ask("audit", "verify")["ok"]
 

@@ -51,9 +51,9 @@ def row(report: str, name: str) -> list[str]:
 
 def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None:
     with demonstration(root) as running:
-        said, _ = running.communicate(timeout=2 * PATIENCE_S)
-    assert running.returncode == 0, said
-    _, _, report = said.partition("24 nodes, the same workload twice")
+        output, _ = running.communicate(timeout=2 * PATIENCE_S)
+    assert running.returncode == 0, output
+    _, _, report = output.partition("24 nodes, the same workload twice")
     figures = {
         name: [figure for figure in map(str.strip, row(report, name)) if figure]
         for name in ("Jobs and pods that can run, and did", "pending, with a reason", "rejected by kubelets")
@@ -100,7 +100,7 @@ def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
             if line.startswith("Postgres and NATS are up"):
                 break
         running.send_signal(signal.SIGTERM)
-        said = running.stdout.read()
+        output = running.stdout.read()
     assert running.returncode == 130
-    assert "there is no report" in said
-    assert "checks" not in said
+    assert "there is no report" in output
+    assert "checks" not in output

@@ -83,8 +83,8 @@ def shown() -> Iterator[tuple[str, str]]:
             where = f"{page.relative_to(ROOT)}:{number}"
             if line.startswith("```"):
                 fenced = not fenced
-            elif fenced and (found := _LINE.match(line)):
-                yield where, re.split(r"\s+#", found[1])[0].strip()
+            elif fenced and (match := _LINE.match(line)):
+                yield where, re.split(r"\s+#", match[1])[0].strip()
             elif not fenced:
                 yield from ((where, inline.strip()) for inline in _INLINE.findall(line))
 
@@ -163,19 +163,19 @@ class Shell:
             start_new_session=True,
         )
         assert process.stdout is not None
-        said = []
+        lines = []
         try:
-            for told in process.stdout:
-                said.append(told)
-                if until in told:
+            for printed in process.stdout:
+                lines.append(printed)
+                if until in printed:
                     break
             else:
-                pytest.fail(f"{line}: ended: {''.join(said)}")
+                pytest.fail(f"{line}: ended: {''.join(lines)}")
             yield process
         finally:
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0, (line, "".join(said), rest)
+        assert process.returncode == 0, (line, "".join(lines), rest)
 
 
 @pytest.fixture(scope="module")

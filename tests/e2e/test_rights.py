@@ -134,10 +134,10 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: 
         await write_pod_group_and_queue_statuses(cluster, admin, wave="second")
         unused: set[Right] = set()
         async with asyncio.timeout(PATIENCE_S):
-            while unused := granted() - used(told := await get(admin, "/simulator/rights")):
+            while unused := granted() - used(counted := await get(admin, "/simulator/rights")):
                 print("not used yet:", *sorted(unused), sep="\n  ")
                 await asyncio.sleep(1)
-    assert [refusal for refusal in told["refused"] if "kai-system" in refusal["user"]] == []
+    assert [refusal for refusal in counted["refused"] if "kai-system" in refusal["user"]] == []
 
 
 async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient, *, wave: str) -> None:
@@ -159,8 +159,8 @@ async def without_status_subresource(admin: KubeClient) -> None:
     """The same kinds, with statuses that are parts of the objects, as older definitions have it."""
     names = [f"podgroups.{group}" for group in POD_GROUP_PATHS]
     for name in (*names, "queues.scheduling.run.ai"):
-        found = await get(admin, f"{DEFINITIONS}/{name}")
-        versions = [{**version, "subresources": {}} for version in found["spec"]["versions"]]
+        definition = await get(admin, f"{DEFINITIONS}/{name}")
+        versions = [{**version, "subresources": {}} for version in definition["spec"]["versions"]]
         await admin.patch(f"{DEFINITIONS}/{name}", {"spec": {"versions": versions}})
 
 

@@ -70,12 +70,12 @@ def judged(variant: str, file: Path) -> Judge:
 def shortfalls(judge: Judge, thresholds: Mapping[str, float]) -> list[str]:
     """Say which figures of a file are below their threshold."""
     score = judge.total()
-    found = []
+    sentences = []
     for name, least in thresholds.items():
         count, agreed = (getattr(score, f"{_FIGURES[name]}{ending}") for ending in ("", "_agreed"))
         if agreed * 100 < least * count:
-            found.append(f"{name}: {agreed} of {count} ({agreed * 100 / count:.2f} %), and {least} % are asked for")
-    return found
+            sentences.append(f"{name}: {agreed} of {count} ({agreed * 100 / count:.2f} %), and {least} % are asked for")
+    return sentences
 
 
 def _threshold(text: str) -> tuple[str, float]:

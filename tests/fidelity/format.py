@@ -98,11 +98,11 @@ class _Scenario(msgspec.Struct):
             for resource, amounts in getattr(self.node, field).items():
                 if len(amounts) != self.node.zones:
                     raise ValueError(f"`node.{field}.{resource}` has {len(amounts)} zones of {self.node.zones}")
-        known = {(resource, device.id) for resource, devices in self.node.devices.items() for device in devices}
+        there = {(resource, device.id) for resource, devices in self.node.devices.items() for device in devices}
         for event in self.events:
             for item in (event.alloc or ()) if isinstance(event, _Admit) else ():
                 for resource, ids in item.devices.items():
-                    if unknown := [one for one in ids.split(",") if (resource, one) not in known]:
+                    if unknown := [one for one in ids.split(",") if (resource, one) not in there]:
                         raise ValueError(f"pod {event.pod}: `alloc.devices.{resource}` has no device {unknown[0]!r}")
 
 

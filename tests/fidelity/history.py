@@ -6,7 +6,7 @@ from kaicore.rules.engine.config import EngineConfig, Evaluator
 from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts, configure_kubelets
 from kaicore.rules.events import payloads
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
-from kaicore.rules.numa.verdict import Admitted, Refused
+from kaicore.rules.numa.verdict import Admitted, Rejected
 from kaicore.rules.state.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
@@ -39,7 +39,7 @@ class Knowledge:
 class Prediction:
     """The verdict on a pod, and what it would leave behind."""
 
-    verdict: Admitted | Refused
+    verdict: Admitted | Rejected
     placement: PredictedPlacement | None
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.verdict import Admitted, Refused
+from kaicore.rules.numa.verdict import Admitted, Rejected
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record
@@ -59,16 +59,16 @@ class Score:
         verdict = prediction.verdict
         admit = isinstance(verdict, Admitted)
         wrong = []
-        said = "admit" if isinstance(verdict, Admitted) else f"{verdict.reason}: {verdict.message}"
+        predicted = "admit" if isinstance(verdict, Admitted) else f"{verdict.reason}: {verdict.message}"
         kubelet = "admit" if event["admit"] else f"{event['reason']}: {event['message']}"
         if not self._count("admits", agreed=admit == event["admit"]):
             self.wrong_admits += admit
             self.wrong_rejects += not admit
-            wrong.append(f"verdict: predicted {said}; kubelet: {kubelet}")
+            wrong.append(f"verdict: predicted {predicted}; kubelet: {kubelet}")
         if not event["admit"]:
-            right = isinstance(verdict, Refused) and verdict.reason == event["reason"]
-            if not self._count("reasons", agreed=right) and isinstance(verdict, Refused):
-                wrong.append(f"reason: predicted {said}; kubelet: {kubelet}")
+            right = isinstance(verdict, Rejected) and verdict.reason == event["reason"]
+            if not self._count("reasons", agreed=right) and isinstance(verdict, Rejected):
+                wrong.append(f"reason: predicted {predicted}; kubelet: {kubelet}")
         if isinstance(verdict, Admitted) and event["admit"]:
             wrong += self._judge_placement(scenario, event, verdict)
         return wrong

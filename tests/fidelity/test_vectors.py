@@ -76,8 +76,8 @@ class Output:
             code = main()
         except SystemExit as error:
             code = int(error.code or 0)
-        said = self._capsys.readouterr()
-        return code, said.out + said.err
+        output = self._capsys.readouterr()
+        return code, output.out + output.err
 
 
 @pytest.fixture
@@ -102,17 +102,17 @@ def test_every_figure_of_every_file_counts(
 ) -> None:
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text("\n".join(json.dumps(one) for one in worked(**changes)))
-    code, said = output.of(str(OURS), str(wrong))
+    code, output = output.of(str(OURS), str(wrong))
     assert code == 1
-    assert f"below: {wrong}: {figure}: " in said
-    assert f"below: {OURS}" not in said
+    assert f"below: {wrong}: {figure}: " in output
+    assert f"below: {OURS}" not in output
     assert output.of(str(OURS), str(wrong), "--threshold", f"{figure}=0")[0] == 0
 
 
 def test_an_incomplete_history_is_said_of_each_node(output: Output) -> None:
-    _, said = output.of(str(OURS), "--only", "installed-late-no-placements")
-    assert "pod-scope-asks-once: history incomplete" not in said
-    assert "devices-of-every-class-of-pods: history incomplete since position 3 (2 admissions)" in said
+    _, output = output.of(str(OURS), "--only", "installed-late-no-placements")
+    assert "pod-scope-asks-once: history incomplete" not in output
+    assert "devices-of-every-class-of-pods: history incomplete since position 3 (2 admissions)" in output
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
             if len(events) >= count:
                 break
             head = await log.wait_beyond(cluster, head, timeout_s=5)
-    found = [decode_payload(event) for event in events]
-    names = Counter(item.name for item in found if isinstance(item, payloads.PodPlaced))
+    decisions = [decode_payload(event) for event in events]
+    names = Counter(item.name for item in decisions if isinstance(item, payloads.PodPlaced))
     assert set(names.values()) == {1}, "a pod was decided on twice"
-    return {item.name: item.node for item in found if isinstance(item, payloads.PodPlaced)}
+    return {item.name: item.node for item in decisions if isinstance(item, payloads.PodPlaced)}

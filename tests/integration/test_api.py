@@ -15,11 +15,12 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
-from tests.factory import amounts, pod
+from tests.factory import amounts, node, pod
 from tests.integration.scheduling import Facts, placed, scheduling
 
 
@@ -92,6 +93,37 @@ async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
     assert (await api.get(f"{here}/position?beyond={position - 1}&wait=30"))["position"] == position
 
 
+async def test_topologies_are_answered_by_api_and_command_line(
+    api: Api, cluster_name: str, postgres_log: EventLog
+) -> None:
+    levels = (TopologyLevel("rack", ("rack",)), TopologyLevel(HOSTNAME))
+    definition = TopologyDefinition(KAI_TOPOLOGY, "racks", "uid-racks", "1", levels)
+    labelled = node("n0", cpu=32, memory=128, gpu=8, labels={"rack": "r1"}, resource_version="2")
+    facts = [
+        ("topology/Topology.kai.scheduler/racks", payloads.TopologyDefinitionObserved(definition)),
+        ("node/n0", payloads.NodeObserved(labelled)),
+    ]
+    ids = [derived_id(cluster_name, "rack", stream) for stream, _ in facts]
+    units = [
+        Unit((NewEvent(one, stream, fact, "watcher", 0, ""),)) for one, (stream, fact) in zip(ids, facts, strict=True)
+    ]
+    await postgres_log.append(cluster_name, units)
+    here = f"/v1/clusters/{cluster_name}/topologies"
+    answer = await api.get(f"{here}?slots=gpu%3D2,cpu%3D4&segments=1")
+    (rack,) = answer["topologies"][0]["domains"]
+    assert (answer["cluster"], rack["name"], rack["slots"], rack["idle"]) == (cluster_name, "r1", 3, 0)
+    assert {"resource": "gpu", "allocatable": "8", "used": "2", "free": "6"} in rack["resources"]
+    assert answer["topologies"][0]["levels"][0]["mostSlotsIn"] == ["r1"]
+    assert "is a resource that no node has" in (await api.get(f"{here}?slots=gpus%3D2", status=400))["error"]
+    assert "no topology 'x'" in (await api.get(f"{here}?topology=x", status=404))["error"]
+    code, out, _ = await _ended("topology", "--slots", "gpu=2,cpu=4", "--api-url", api.url)
+    assert (code, "└─ r1 " in out.decode()) == (0, True)
+    code, _, said = await _ended("topology", "show", "--slots", "gpus=2", "--api-url", api.url)
+    assert (code, "did you mean 'gpu'" in said.decode()) == (2, True)
+    code, _, said = await _ended("topology", "--domain", "r2", "--api-url", api.url)
+    assert (code, said.decode()) == (1, "kai: no domain 'r2'\n")
+
+
 async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line(api: Api, cluster_name: str) -> None:
     wrong = (await api.get(f"/v1/clusters/{cluster_name}/nodes?pending=true", status=400))["error"]
     assert wrong == "nodes cannot be filtered by pending"
@@ -100,8 +132,8 @@ async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line
         (("get", "pods", "--limit", "100001"), "kai: limit: Input should be less than or equal to 100000\n"),
         (("get", "nodes", "--pending"), "kai: nodes cannot be filtered by --pending\n"),
     ):
-        code, _, said = await _ended(*question, "--api-url", api.url)
-        assert (code, said.decode()) == (2, problem)
+        code, _, output = await _ended(*question, "--api-url", api.url)
+        assert (code, output.decode()) == (2, problem)
 
 
 async def test_events_are_spelled_like_everything_else(api: Api, cluster_name: str) -> None:
@@ -122,12 +154,12 @@ async def test_the_command_line_says_the_same_whether_it_asks_the_api_or_the_log
         ("why", "default/never"),
         ("why", "node/n0"),
     ):
-        said = [
+        output = [
             await _kai(*question, "-o", "json", "--cluster", cluster_name, *source)
             for source in (("--api-url", api.url), ("--database-url", database_url))
         ]
-        assert said[0] == said[1]
-        assert msgspec.json.decode(said[0])
+        assert output[0] == output[1]
+        assert msgspec.json.decode(output[0])
     sent = await api.get(f"/v1/clusters/{cluster_name}/why/Pod/never?namespace=default")
     asked = ("why", "never", "-o", "json", "--api-url", api.url, "--cluster", cluster_name)
     assert sent == msgspec.json.decode(await _kai(*asked))
@@ -169,7 +201,7 @@ async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(ap
 
 async def test_every_error_has_one_shape(api: Api, cluster_name: str) -> None:
     here = f"/v1/clusters/{cluster_name}"
-    for path, status, told in (
+    for path, status, expected in (
         ("/nowhere", 404, "Not Found"),
         ("/v1/clusters/other/pods", 404, "no cluster 'other' in the log"),
         (f"{here}/events?limit=0&after=x", 422, "after: Input should be a valid integer"),
@@ -178,7 +210,7 @@ async def test_every_error_has_one_shape(api: Api, cluster_name: str) -> None:
     ):
         refused = await api.get(path, status=status)
         assert refused.keys() == {"error"}
-        assert refused["error"].startswith(told)
+        assert refused["error"].startswith(expected)
 
 
 async def test_the_audit_holds_decisions_to_the_account_as_the_command_line_does(
@@ -190,9 +222,9 @@ async def test_the_audit_holds_decisions_to_the_account_as_the_command_line_does
         if name:
             await promise(postgres_log, cluster_name, name, gpu=2 if ok else 4)
         answer = await api.get(f"/v1/clusters/{cluster_name}/audit")
-        ended, said, _ = await _ended(*verify)
+        ended, output, _ = await _ended(*verify)
         assert (answer["ok"], ended) == (ok, code)
-        assert msgspec.json.decode(said) == answer
+        assert msgspec.json.decode(output) == answer
     assert [(item["pod"], item["zone"], item["resource"]) for item in answer["promises"]["twice"]] == [
         ("default/second", "node-1", "nvidia.com/gpu")
     ]

@@ -22,9 +22,9 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 async def facts(postgres_log: EventLog, cluster_name: str) -> Facts:
-    found = Facts(postgres_log, cluster_name)
-    await found.add_nodes(1)
-    return found
+    log_facts = Facts(postgres_log, cluster_name)
+    await log_facts.add_nodes(1)
+    return log_facts
 
 
 async def test_the_first_question_leaves_a_snapshot_and_the_second_folds_only_what_came_since(
@@ -62,11 +62,11 @@ async def test_a_watched_list_goes_on_with_what_is_new_and_what_has_changed(
 ) -> None:
     await facts.add_pods("a", cpu=1)
     watch = ("get", "pods", "--watch", "-o", "json", "--database-url", database_url, "--cluster", cluster_name)
-    async with kai(*watch) as said, asyncio.timeout(PATIENCE_S):
+    async with kai(*watch) as output, asyncio.timeout(PATIENCE_S):
 
         async def row() -> tuple[str, str]:
-            found = msgspec.json.decode(await said.readline())
-            return found["name"], found["stage"]
+            shown = msgspec.json.decode(await output.readline())
+            return shown["name"], shown["stage"]
 
         assert await row() == ("a", "waiting")
         await facts.add_pods("b", cpu=1)
@@ -82,8 +82,8 @@ async def test_colours_are_for_terminals_and_can_be_refused(facts: Facts, databa
     assert "\x1b[33mPending" in await asyncio.to_thread(on_a_terminal, *ask)
     for refused in ((*ask, "--no-color"), ("--no-color", *ask)):
         assert "\x1b[3" not in await asyncio.to_thread(on_a_terminal, *refused)
-    async with kai(*ask) as said:
-        assert b"\x1b" not in await said.read()
+    async with kai(*ask) as output:
+        assert b"\x1b" not in await output.read()
 
 
 def on_a_terminal(*arguments: str) -> str:
@@ -92,12 +92,12 @@ def on_a_terminal(*arguments: str) -> str:
     command = [sys.executable, "-m", "kai_cli.main", *arguments]
     with subprocess.Popen(command, stdout=theirs, env=environment):
         os.close(theirs)
-        said = b""
+        output = b""
         try:
             while part := os.read(ours, 4096):
-                said += part
+                output += part
         except OSError:
             # The other end has gone.
             pass
     os.close(ours)
-    return said.decode()
+    return output.decode()

@@ -51,8 +51,8 @@ def kai(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         monkeypatch.setattr(sys, "argv", ["kai", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out + output.err
 
     return run
 
@@ -123,17 +123,17 @@ async def _raw(url: str) -> list:  # type: ignore[type-arg]
 def test_an_unchanged_log_fits_its_seals_and_grows_on(kai: Run, url: str, tmp_path: Path) -> None:
     private, public = keys(tmp_path)
     for _ in range(2):
-        code, said = kai("audit", "seal", "seals", "--key", private)
-        assert code == 0, said
-        assert "cluster cluster-a: sealed at " in said
+        code, output = kai("audit", "seal", "seals", "--key", private)
+        assert code == 0, output
+        assert "cluster cluster-a: sealed at " in output
         asyncio.run(fill(url))
-    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
-    assert code == 0, said
-    assert "24 events verified, 2 anchors compared" in said
-    assert "0 decisions: nothing promised twice" in said
-    code, said = kai("audit", "verify", "--against", "seals", "-o", "json")
-    assert code == 0, said
-    answer = json.loads(said)
+    code, output = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert code == 0, output
+    assert "24 events verified, 2 anchors compared" in output
+    assert "0 decisions: nothing promised twice" in output
+    code, output = kai("audit", "verify", "--against", "seals", "-o", "json")
+    assert code == 0, output
+    answer = json.loads(output)
     assert answer["head"]["recordedAt"].endswith("Z")
     assert (answer["ok"], answer["anchored"], answer["promises"]["twice"]) == (True, 2, [])
 
@@ -143,14 +143,14 @@ def test_a_tail_that_was_cut_off_with_the_head_moved_back_is_found(kai: Run, url
     with Superuser(url) as superuser:
         superuser.cut(5)
     assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, "event 8: is missing; there is an anchor for it" in said) == (1, True), said
-    code, said = kai("audit", "seal", "seals")
-    assert (code, "nothing was written" in said) == (1, True)
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: is missing; there is an anchor for it" in output) == (1, True), output
+    code, output = kai("audit", "seal", "seals")
+    assert (code, "nothing was written" in output) == (1, True)
     # Also when the log has grown beyond the anchor since.
     asyncio.run(fill(url))
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, "event 8: its hash is not that of the anchor" in said) == (1, True), said
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: its hash is not that of the anchor" in output) == (1, True), output
 
 
 def test_a_chain_that_was_computed_anew_is_found(kai: Run, url: str) -> None:
@@ -158,8 +158,8 @@ def test_a_chain_that_was_computed_anew_is_found(kai: Run, url: str) -> None:
     with Superuser(url) as superuser:
         superuser.rewrite(url, 3, '{"uid":"uid-n1","name":"another"}')
     assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
-    code, said = kai("audit", "verify", "--chain-only", "--against", "seals")
-    assert (code, "event 8: its hash is not that of the anchor" in said) == (1, True), said
+    code, output = kai("audit", "verify", "--chain-only", "--against", "seals")
+    assert (code, "event 8: its hash is not that of the anchor" in output) == (1, True), output
 
 
 def test_a_log_of_which_nothing_is_left_is_found(kai: Run, url: str) -> None:
@@ -167,8 +167,8 @@ def test_a_log_of_which_nothing_is_left_is_found(kai: Run, url: str) -> None:
     with Superuser(url) as superuser:
         for table in ("event", "event_id", "stream", "log_head"):
             superuser.run(f"DELETE FROM {table}")
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, "event 8: is missing; there is an anchor for it" in said) == (1, True), said
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, "event 8: is missing; there is an anchor for it" in output) == (1, True), output
 
 
 @pytest.mark.parametrize("keyed", ["ed25519", "hmac"])
@@ -185,13 +185,13 @@ def test_a_forged_seal_is_found(kai: Run, url: str, tmp_path: Path, keyed: str) 
     line = json.loads((tmp_path / "seals").read_text())
     line |= {"position": 5, "hash": event.hash.hex(), "recordedAt": event.recorded_at}
     (tmp_path / "seals").write_text(json.dumps(line) + "\n")
-    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
-    assert (code, "seals: line 1: signature" in said) == (1, True), said
-    assert "it is forged" in said
+    code, output = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert (code, "seals: line 1: signature" in output) == (1, True), output
+    assert "it is forged" in output
     unsigned = {**line, "algorithm": "", "signature": ""}
     (tmp_path / "seals").write_text(json.dumps(unsigned) + "\n")
-    code, said = kai("audit", "verify", "--against", "seals", "--key", public)
-    assert (code, "seals: line 1: algorithm" in said) == (1, True), said
+    code, output = kai("audit", "verify", "--against", "seals", "--key", public)
+    assert (code, "seals: line 1: algorithm" in output) == (1, True), output
 
 
 def test_a_line_that_was_taken_out_of_the_seals_is_found(kai: Run, url: str, tmp_path: Path) -> None:
@@ -200,25 +200,25 @@ def test_a_line_that_was_taken_out_of_the_seals_is_found(kai: Run, url: str, tmp
         asyncio.run(fill(url, 1))
     lines = (tmp_path / "seals").read_text().splitlines(keepends=True)
     (tmp_path / "seals").write_text(lines[0] + lines[2])
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, "seals: line 2: previous" in said) == (1, True), said
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, "seals: line 2: previous" in output) == (1, True), output
 
 
 def test_a_forged_seal_of_a_retired_month_is_found(kai: Run, url: str) -> None:
     """The first event that is left is chained to the seal: both can be rewritten together."""
     asyncio.run(_retire(url))
     assert kai("audit", "seal", "seals")[0] == 0
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, "2 anchors compared" in said) == (0, True), said
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, "2 anchors compared" in output) == (0, True), output
     forged = b"\1" * 32
     (first, *_) = asyncio.run(_raw(url))
     with Superuser(url) as superuser:
         superuser.run("UPDATE seal SET hash = %s", forged)
         superuser.rewrite(url, first.position, bytes(first.body).decode(), before=forged)
     assert kai("audit", "verify", "--chain-only")[0] == 0, "the chain itself shows nothing"
-    code, said = kai("audit", "verify", "--chain-only", "--against", "seals")
+    code, output = kai("audit", "verify", "--chain-only", "--against", "seals")
     assert code == 1
-    assert "the hash in the seal of event_2026_11 is not that of the anchor" in said
+    assert "the hash in the seal of event_2026_11 is not that of the anchor" in output
 
 
 async def _retire(url: str) -> None:
@@ -253,8 +253,8 @@ def test_a_file_that_holds_no_seals_is_refused_with_line_and_field(
     kai: Run, tmp_path: Path, contents: bytes, problem: str
 ) -> None:
     (tmp_path / "seals").write_bytes(contents)
-    code, said = kai("audit", "verify", "--against", "seals")
-    assert (code, problem in said) == (1, True), said
+    code, output = kai("audit", "verify", "--against", "seals")
+    assert (code, problem in output) == (1, True), output
 
 
 def test_keys_and_files_that_are_none_are_refused(kai: Run, tmp_path: Path) -> None:
@@ -268,16 +268,16 @@ def test_keys_and_files_that_are_none_are_refused(kai: Run, tmp_path: Path) -> N
         (("seal", "nowhere/seals"), "nowhere/seals: cannot be written: No such file or directory"),
         (("verify", "--against", "nowhere"), "nowhere: cannot be read: No such file or directory"),
     ):
-        code, said = kai("audit", *arguments)
-        assert (code, problem in said) == (2, True), said
+        code, output = kai("audit", *arguments)
+        assert (code, problem in output) == (2, True), output
 
 
 def test_what_was_promised_twice_is_named(kai: Run, url: str) -> None:
     asyncio.run(_promise_twice(url))
-    code, said = kai("audit", "verify")
+    code, output = kai("audit", "verify")
     assert code == 1
-    assert "2 decisions: 1 promised twice" in said
-    assert "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (promised)" in said
+    assert "2 decisions: 1 promised twice" in output
+    assert "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (promised)" in output
 
 
 async def _promise_twice(url: str) -> None:
@@ -301,7 +301,7 @@ def test_seals_can_be_read_by_another_program(kai: Run, tmp_path: Path) -> None:
     """As docs/explanation/log.md has it: one JSON object a line, the digest of the line before it in `previous`."""
     assert kai("audit", "seal", "seals")[0] == 0
     (line,) = (tmp_path / "seals").read_text().splitlines()
-    found = msgspec.json.decode(line)
-    assert found["cluster"] == C
-    assert found["position"] == 8
-    assert len(bytes.fromhex(found["hash"])) == 32
+    sealed = msgspec.json.decode(line)
+    assert sealed["cluster"] == C
+    assert sealed["position"] == 8
+    assert len(bytes.fromhex(sealed["hash"])) == 32

@@ -46,14 +46,14 @@ async def test_requests_end_at_their_limit_of_bytes_and_go_on(
     monkeypatch.setattr(pull, "_WINDOW_BYTES", 1)
     subscription = await bus.subscribe(cluster_name, after=0)
     await bus.publish(cluster_name, messages(1, 60, size=1 << 20))
-    found: list[int] = []
-    while len(found) < 60:
+    positions: list[int] = []
+    while len(positions) < 60:
         assert await subscription.ready(timeout_s=PATIENCE_S)
         # No more waits for us than one request asked for, and what another one did at the same time.
         taken = subscription.take(1000)
         assert len(taken) <= 2 * 17
-        found += [message.position for message in taken]
-    assert found == list(range(1, 61))
+        positions += [message.position for message in taken]
+    assert positions == list(range(1, 61))
     await subscription.close()
 
 

@@ -82,13 +82,13 @@ class Client:
         async def one(service: str) -> str:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
-                    found, said = await self.get(service, "/readyz")
-                    if found == status and saying in said:
-                        return said
+                    status_now, problem = await self.get(service, "/readyz")
+                    if status_now == status and saying in problem:
+                        return problem
                     await asyncio.sleep(0.05)
 
-        said = await asyncio.gather(*map(one, self._addresses))
-        return dict(zip(self._addresses, said, strict=True))
+        problem = await asyncio.gather(*map(one, self._addresses))
+        return dict(zip(self._addresses, problem, strict=True))
 
 
 @asynccontextmanager
@@ -102,8 +102,8 @@ async def test_services_wait_for_a_postgres_that_is_not_there_yet(
 ) -> None:
     await server.stop()
     async with services(server.url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-        for service, said in (await client.until(503)).items():
-            assert "[-]log failed: cannot connect to Postgres" in said or "not yet" in said, service
+        for service, problem in (await client.until(503)).items():
+            assert "[-]log failed: cannot connect to Postgres" in problem or "not yet" in problem, service
             assert (await client.get(service, "/healthz"))[0] == 200, "it lives, and is not to be started again"
         assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 503
         await server.start()
@@ -115,8 +115,8 @@ async def test_services_wait_for_a_database_that_is_migrated_after_they_started(
     empty_database_url: str, nats_url: str, tmp_path: Path
 ) -> None:
     async with services(empty_database_url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-        for service, said in (await client.until(503)).items():
-            assert "no log of this version, migrate it" in said or "not yet" in said, service
+        for service, problem in (await client.until(503)).items():
+            assert "no log of this version, migrate it" in problem or "not yet" in problem, service
         await asyncio.to_thread(upgrade, empty_database_url)
         await client.until(200)
 
@@ -131,8 +131,8 @@ async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_
         while not took_s or (took_s[-1] > TOLD_IN_S and len(took_s) < 3):
             with stopped(server):
                 began = asyncio.get_running_loop().time()
-                for service, said in (await client.until(503)).items():
-                    assert "[-]log failed: " in said, service
+                for service, problem in (await client.until(503)).items():
+                    assert "[-]log failed: " in problem, service
                 took_s.append(asyncio.get_running_loop().time() - began)
                 for service in SERVICES:
                     assert (await client.get(service, "/healthz"))[0] == 200, service

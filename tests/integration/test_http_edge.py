@@ -40,12 +40,12 @@ class Raw:
 
     async def rest(self) -> bytes:
         """What the server says until it ends the connection."""
-        said = b""
+        body = b""
         async with asyncio.timeout(PATIENCE_S):
             with suppress(ConnectionResetError):
                 while part := await self.reader.read(1 << 16):
-                    said += part
-        return said
+                    body += part
+        return body
 
     async def close(self) -> None:
         self.writer.close()
@@ -59,8 +59,8 @@ async def answer(address: str, request: bytes) -> tuple[int, bytes]:
     try:
         with suppress(ConnectionError):
             await client.send(request)
-        said = await client.rest()
-        return int(said.split()[1]) if said else 0, said
+        body = await client.rest()
+        return int(body.split()[1]) if body else 0, body
     finally:
         await client.close()
 
@@ -123,8 +123,8 @@ async def test_forty_megabytes_of_header_leave_ingest_and_api_answering(database
                     taken += 1
             await flood.close()
             assert taken < 100, "it was cut off long before its 40 MB"
-            status, said = await answer(address, b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000)
-            assert (status, b"header: has more than 32768 bytes" in said) == (431, True)
+            status, body = await answer(address, b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000)
+            assert (status, b"header: has more than 32768 bytes" in body) == (431, True)
             many = b"".join(b"x-%d: 1\r\n" % number for number in range(101))
             assert (await answer(address, b"GET / HTTP/1.1\r\nHost: x\r\n" + many + b"\r\n"))[0] == 431
             assert await get(address, "/healthz") == 200
@@ -133,10 +133,10 @@ async def test_forty_megabytes_of_header_leave_ingest_and_api_answering(database
 async def test_a_body_that_is_too_large_is_refused_before_authentication(database_url: str, tmp_path: Path) -> None:
     async with ingest_process(database_url, tmp_path) as ingest:
         path = b"POST /v1/clusters/c1/nodes/n1/placements HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-        status, said = await answer(ingest, path + b"Content-Length: 100001\r\n\r\n")
-        assert (status, b"body: has more than 100000 bytes" in said) == (413, True)
+        status, body = await answer(ingest, path + b"Content-Length: 100001\r\n\r\n")
+        assert (status, b"body: has more than 100000 bytes" in body) == (413, True)
         chunks = b"c350\r\n" + b" " * 50_000 + b"\r\n"
-        status, said = await answer(ingest, path + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 3)
+        status, body = await answer(ingest, path + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 3)
         # The token is missed first if the application is as fast as the body.
         assert status in (401, 413)
         status, _ = await answer(ingest, path + b"Content-Length: 10\r\n\r\n" + b"0123456789")
@@ -255,8 +255,8 @@ async def test_a_nul_or_another_bad_character_is_a_bad_request(database_url: str
     async with ingest_process(database_url, tmp_path) as ingest, api_process(database_url) as api:
         for path in ("/v1/clusters/%00", "/v1/clusters/c1/events?stream=%00", "/%ff", "/x?%80", "/%0d%0aSet-Cookie:x"):
             for address in (ingest, api):
-                status, said = await answer(address, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                assert (status, b"only UTF-8 without control characters" in said) == (400, True), path
+                status, body = await answer(address, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                assert (status, b"only UTF-8 without control characters" in body) == (400, True), path
         assert (await answer(api, b"GET /v1/\xff HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
         assert (await answer(api, b"GET /v1/clusters/%C3%A4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))[
             0
@@ -319,9 +319,9 @@ async def test_a_replay_that_takes_too_long_is_given_up(database_url: str, super
     async with await PostgresLog.open(database_url) as log:
         await Facts(log, "c1").add_nodes(1)
     async with api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api, Locked(superuser_url):
-        status, said = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status, body = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert status == 504
-        assert "took more than" in json.loads(said.partition(b"\r\n\r\n")[2])["error"]
+        assert "took more than" in json.loads(body.partition(b"\r\n\r\n")[2])["error"]
 
 
 async def _is(number: Awaitable[int], right: Callable[[int], bool]) -> bool:

@@ -23,7 +23,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
 
 def names(lock: Path) -> set[str]:
     """The distributions that a lock file names."""
-    return {found[1].lower() for line in lock.read_text().splitlines() if (found := re.match(r"([\w.-]+)==", line))}
+    return {match[1].lower() for line in lock.read_text().splitlines() if (match := re.match(r"([\w.-]+)==", line))}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def test_production_environment_has_the_runtime_lock_and_the_wheel_and_nothing_e
 def test_production_environment_runs_every_service_and_finds_its_migrations(production: Path, tmp_path: Path) -> None:
     version = importlib.metadata.version("kai-ledger")
     for program in ("kai", *SERVICES):
-        told = run(production / "bin" / program, "--version", cwd=tmp_path)
-        assert (told.returncode, version in told.stdout) == (0, True), (program, told.stdout + told.stderr)
+        output = run(production / "bin" / program, "--version", cwd=tmp_path)
+        assert (output.returncode, version in output.stdout) == (0, True), (program, output.stdout + output.stderr)
     # Where no server is, migrating fails at the server, and not before for want of its scripts.
     migrated = run(
         production / "bin" / "kai", "migrate", "--database-url", "postgresql://kai@127.0.0.1:1/kai", cwd=tmp_path
@@ -70,6 +70,6 @@ def test_production_environment_runs_every_service_and_finds_its_migrations(prod
 
 
 def test_production_without_a_folder_asks_for_one(tmp_path: Path) -> None:
-    told = run("make", "-s", "-C", ROOT, "production", cwd=tmp_path)
-    assert told.returncode != 0
-    assert "make production DIR=/opt/kai" in told.stdout
+    output = run("make", "-s", "-C", ROOT, "production", cwd=tmp_path)
+    assert output.returncode != 0
+    assert "make production DIR=/opt/kai" in output.stdout

@@ -75,9 +75,9 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(log: PostgresLog, cluster_name: str) -> Cluster:
-    found = Cluster(log, cluster_name)
-    await found.begin()
-    return found
+    scene = Cluster(log, cluster_name)
+    await scene.begin()
+    return scene
 
 
 async def test_a_zone_is_not_promised_twice_when_its_kubelet_gave_it_to_another_pod_while_a_cycle_ran(

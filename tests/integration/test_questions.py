@@ -44,8 +44,8 @@ def ask(
         monkeypatch.setattr(sys, "argv", ["kai", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out + output.err
 
     return run
 
@@ -58,37 +58,37 @@ def tamper(url: str, statement: str) -> None:
 
 
 def test_all_is_well(url: str, ask: Ask) -> None:
-    code, said = ask("replay", "--database-url", url)
-    assert (code, said.endswith("0 differences\n")) == (0, True)
-    code, said = ask("audit", "verify", "--database-url", url)
-    verified, head, promises = said.splitlines()
+    code, output = ask("replay", "--database-url", url)
+    assert (code, output.endswith("0 differences\n")) == (0, True)
+    code, output = ask("audit", "verify", "--database-url", url)
+    verified, head, promises = output.splitlines()
     assert promises == "1 decisions: nothing promised twice"
     assert code == 0
     assert verified.endswith("events verified")
     assert head.startswith("head ")
-    code, said = ask("why", "a", "--database-url", url)
+    code, output = ask("why", "a", "--database-url", url)
     assert code == 0
-    assert "placed it on n0" in said
+    assert "placed it on n0" in output
 
 
 def test_a_replay_of_one_cluster_is_said_as_the_api_says_it(url: str, ask: Ask) -> None:
-    code, said = ask("replay", "--database-url", url, "-o", "json")
+    code, output = ask("replay", "--database-url", url, "-o", "json")
     assert code == 0
-    answer = json.loads(said)
+    answer = json.loads(output)
     assert (answer["decisions"], answer["differences"]) == (1, [])
 
 
 def test_what_reads_the_log_itself_takes_no_address_of_an_api(ask: Ask) -> None:
     """It was taken and not used: the log in the data directory was verified instead of the one that was meant."""
     for question in (("replay",), ("audit", "verify"), ("audit", "seal", "seals")):
-        code, said = ask(*question, "--api-url", "http://127.0.0.1:1")
-        assert (code, "Unknown option: --api-url" in said.replace('"', "")) == (2, True), said
+        code, output = ask(*question, "--api-url", "http://127.0.0.1:1")
+        assert (code, "Unknown option: --api-url" in output.replace('"', "")) == (2, True), output
 
 
 def test_the_database_may_be_named_by_the_environment(url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, said = ask("replay")
+    code, output = ask("replay")
     assert code == 2
-    assert "$KAI_DATABASE_URL" in said
+    assert "$KAI_DATABASE_URL" in output
     monkeypatch.setenv("KAI_DATABASE_URL", url)
     assert [ask(*question)[0] for question in (("replay",), ("audit", "verify"), ("why", "a"))] == [0, 0, 0]
 
@@ -99,41 +99,41 @@ def test_what_is_named_on_the_command_line_goes_before_the_environment(
     monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://127.0.0.1:1/nothing")
     assert ask("replay", "--database-url", url)[0] == 0
     monkeypatch.setenv("KAI_DATABASE_URL", url)
-    code, said = ask("replay", "--data-dir", str(tmp_path / "empty"))
-    assert (code, "no log" in said) == (2, True)
+    code, output = ask("replay", "--data-dir", str(tmp_path / "empty"))
+    assert (code, "no log" in output) == (2, True)
 
 
 def test_a_changed_log_fails_verification(url: str, ask: Ask, superuser_url: str) -> None:
     tamper(superuser_url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
-    code, said = ask("audit", "verify", "--database-url", url)
+    code, output = ask("audit", "verify", "--database-url", url)
     assert code == 1
-    assert "BROKEN\nevent 3: " in said
+    assert "BROKEN\nevent 3: " in output
 
 
 def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Ask, superuser_url: str) -> None:
     tamper(
         superuser_url, "UPDATE event SET body = replace(body::text, '\"n0\"', '\"n1\"')::json WHERE type = 'PodPlaced'"
     )
-    code, said = ask("replay", "--database-url", url)
+    code, output = ask("replay", "--database-url", url)
     assert code == 1
-    assert "default/a: recorded n1, replayed n0" in said
+    assert "default/a: recorded n1, replayed n0" in output
 
 
 def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask) -> None:
-    code, said = ask("why", "ml/nobody", "--database-url", url)
-    assert (code, said) == (1, "kai: the log has never heard of a pod ml/nobody\n")
+    code, output = ask("why", "ml/nobody", "--database-url", url)
+    assert (code, output) == (1, "kai: the log has never heard of a pod ml/nobody\n")
     for subject, close in (
         ("default/aa", "default/a"),
         ("default2/a", "default/a"),
         ("node/n3", ""),
         ("node/n00", "n0"),
     ):
-        code, said = ask("why", subject, "--database-url", url)
-        assert (code, f"did you mean {close!r}?" in said) == (1, bool(close)), said
+        code, output = ask("why", subject, "--database-url", url)
+        assert (code, f"did you mean {close!r}?" in output) == (1, bool(close)), output
 
 
 @pytest.mark.parametrize(
-    ("question", "told"),
+    ("question", "expected"),
     [
         (("po", "aa"), "pod 'aa' not found; did you mean 'a'?"),
         (("pods", "other/a"), "pod 'a' not found in namespace 'other'"),
@@ -146,10 +146,10 @@ def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask)
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_name_that_nothing_has_is_told_and_is_no_success(
-    url: str, ask: Ask, question: tuple[str, ...], told: str
+    url: str, ask: Ask, question: tuple[str, ...], expected: str
 ) -> None:
     """It was an empty list and success, as if there were such a queue, with nothing in it."""
-    assert ask("get", *question, "--database-url", url) == (1, f"kai: {told}\n")
+    assert ask("get", *question, "--database-url", url) == (1, f"kai: {expected}\n")
 
 
 def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Ask) -> None:
@@ -164,15 +164,15 @@ def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Ask)
 
 def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues(url: str, ask: Ask) -> None:
     """Pods were said to be of queue `default`, and the list of queues was empty."""
-    code, said = ask("get", "queues", "-o", "json", "--database-url", url)
-    (row,) = json.loads(said)["items"]
+    code, output = ask("get", "queues", "-o", "json", "--database-url", url)
+    (row,) = json.loads(output)["items"]
     assert (code, row["name"], row["kind"], row["running"], row["waiting"]) == (0, "default", "", 1, 0)
-    code, said = ask("why", "queue/default", "--database-url", url)
+    code, output = ask("why", "queue/default", "--database-url", url)
     assert code == 0
-    assert "default/a" in said or " a " in said
+    assert "default/a" in output or " a " in output
 
 
 def test_what_cannot_be_listed_is_answered_with_what_can(ask: Ask) -> None:
-    for word, told in (("jobs", "there are: pods, groups"), ("podz", "did you mean 'pod'?")):
-        code, said = ask("get", word)
-        assert (code, told in " ".join(said.replace("│", " ").split())) == (2, True), said
+    for word, expected in (("jobs", "there are: pods, groups"), ("podz", "did you mean 'pod'?")):
+        code, output = ask("get", word)
+        assert (code, expected in " ".join(output.replace("│", " ").split())) == (2, True), output

@@ -128,14 +128,14 @@ async def test_a_month_without_a_sound_state_behind_it_one_that_is_not_the_oldes
     there = ("--database-url", url)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE snapshot SET body = set_byte(body, 9, 7)")
-    for month, told in (
+    for month, expected in (
         (old, "no sound snapshot 'state' at or after position"),
         (old + 1, f"month {old} is older than {old + 1} and must be detached first"),
         (old + 40, "is not in the log; its months are"),
     ):
         for flags in ((), ("--dry-run",)):
             refused = kai("retire", str(month), *flags, *there)
-            assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+            assert (refused.returncode, expected in refused.stderr) == (2, True), refused.stderr
     assert kai("retire", "January", *there).returncode == 2
     async with await PostgresLog.open(url) as log:
         assert await log.retired(C) == 0

@@ -27,8 +27,8 @@ from tests.integration.scheduling import Facts, placed, scheduling
 
 async def check_replay(log: EventLog, cluster: str) -> ClusterState:
     """Replay the whole log: no differences; and no zone is over-committed."""
-    known = await log.read(cluster, where=Filter(types=KNOWN_BEFOREHAND), limit=100_000)
-    replay = Replay(ClusterState(cluster), known)
+    beforehand = await log.read(cluster, where=Filter(types=KNOWN_BEFOREHAND), limit=100_000)
+    replay = Replay(ClusterState(cluster), beforehand)
     for event in await log.read(cluster, limit=100_000):
         replay.take(event)
     report = replay.finish()
@@ -104,9 +104,9 @@ async def test_wakes_up_when_a_delay_is_over_though_nothing_happens(postgres_log
     config = EngineConfig(recheck_us=3_600_000_000)
     async with scheduling(postgres_log, cluster_name, config=config), asyncio.timeout(30):
         head = 0
-        while not (found := await postgres_log.read(cluster_name, where=Filter(types=("EvictionDecided",)))):
+        while not (evictions := await postgres_log.read(cluster_name, where=Filter(types=("EvictionDecided",)))):
             head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
-    assert [event.subject for event in found] == ["default/low"]
+    assert [event.subject for event in evictions] == ["default/low"]
 
 
 async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:

@@ -30,8 +30,8 @@ def kai(*arguments: str | Path, stdin: str = "", seed: str = "0") -> subprocess.
 def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
     done = kai(*arguments, "-o", "json", stdin=stdin)
     assert (done.returncode, done.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def test_the_same_bytes_in_every_process() -> None:
@@ -56,13 +56,13 @@ def test_what_kubectl_prints_is_understood() -> None:
     """As of `kubectl get nodes,pods,noderesourcetopologies,jobs -A -o json | kai simulate -`."""
     items = list(yaml.safe_load_all(node() + pod("a") + pod("b", spec="nodeName: n1", status="{phase: Running}")))
     kubectl = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
-    found = document("-", stdin=json.dumps(kubectl))
-    assert brief(found) == {"a": "n1 node-0", "b": "n1"}
+    printed = document("-", stdin=json.dumps(kubectl))
+    assert brief(printed) == {"a": "n1 node-0", "b": "n1"}
     # And what an API server answers, whose items do not say what they are.
     pods = [{key: one[key] for key in ("metadata", "spec")} for one in items if one["kind"] == "Pod"]
     listed = {"apiVersion": "v1", "kind": "PodList", "items": pods}
     nodes = {"apiVersion": "v1", "kind": "List", "items": [one for one in items if one["kind"] != "Pod"]}
-    assert brief(document("-", stdin=f"{json.dumps(listed)}\n---\n{json.dumps(nodes)}\n")) == brief(found)
+    assert brief(document("-", stdin=f"{json.dumps(listed)}\n---\n{json.dumps(nodes)}\n")) == brief(printed)
 
 
 def test_objects_that_a_real_api_server_wrote_are_read(tmp_path: Path) -> None:

@@ -201,9 +201,9 @@ async def test_after_a_month_has_gone_every_reader_starts_and_a_replay_goes_on_f
         head = 0
         while not await log.read(C, after=seal.position, where=Filter(subject="default/c", types=("PodPlaced",))):
             head = await log.wait_beyond(C, head, timeout_s=5)
-    found = await replay_log(log, C)
-    assert found.differences == []
-    assert (found.cycles >= 1, found.decisions) == (True, 1)
+    replay = await replay_log(log, C)
+    assert replay.differences == []
+    assert (replay.cycles >= 1, replay.decisions) == (True, 1)
 
 
 async def test_a_kept_snapshot_of_another_version_is_better_than_none(log: PostgresLog, url: str, clock: Clock) -> None:
@@ -213,8 +213,8 @@ async def test_a_kept_snapshot_of_another_version_is_better_than_none(log: Postg
     await log.save_snapshot(C, Snapshot("state", state.position, SNAPSHOT_SCHEMA, encode_state(state)))
     clock.now = (NOVEMBER + 2).start
     await log.detach_month(NOVEMBER)
-    found = await newest(log, C, name="state", schema="of-tomorrow", read=lambda one: one.position)
-    assert found == state.position
+    latest = await newest(log, C, name="state", schema="of-tomorrow", read=lambda one: one.position)
+    assert latest == state.position
     with psycopg.connect(url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("DELETE FROM kept_snapshot")

@@ -99,8 +99,8 @@ async def running(stage: Stage, database_url: str) -> AsyncIterator[None]:
 def scheduled(name: str, status: str) -> Callable[[Json], object]:
     """A condition of that name has a status."""
 
-    def holds(found: Json) -> bool:
-        conditions = found.get("status", {}).get("conditions", ())
+    def holds(shown: Json) -> bool:
+        conditions = shown.get("status", {}).get("conditions", ())
         return any((one["type"], one["status"]) == (name, status) for one in conditions)
 
     return holds
@@ -126,8 +126,8 @@ async def test_a_native_group_starts_as_a_whole_and_is_told_so(
         assert waiting["status"]["conditions"][0]["reason"] == "NotEnoughPods"
         assert await stage.nodes("a", "b") == ["", ""]
         await stage.gang("c", group="g")
-        told = await stage.until(f"{path}/g", scheduled(condition, "True"))
-        assert [one["reason"] for one in told["status"]["conditions"]] == ["Scheduled"]
+        started = await stage.until(f"{path}/g", scheduled(condition, "True"))
+        assert [one["reason"] for one in started["status"]["conditions"]] == ["Scheduled"]
         for name in ("a", "b", "c"):
             await stage.until(f"{PODS}/{name}", lambda pod: pod["spec"].get("nodeName") == "n1")
 
@@ -198,5 +198,5 @@ async def test_a_volcano_job_starts_as_a_whole_with_its_podgroup_and_without(sta
         spec = {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}, "queue": ""}
         await stage.api.post(groups, {"metadata": {"name": name}, "spec": spec})
         await stage.until(
-            f"{groups}/{name}", lambda found: found.get("status", {}).get("phase") in ("Inqueue", "Running")
+            f"{groups}/{name}", lambda shown: shown.get("status", {}).get("phase") in ("Inqueue", "Running")
         )

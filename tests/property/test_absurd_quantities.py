@@ -54,22 +54,22 @@ def resources(limits: Any, requests: Any) -> dict[str, Any]:
 
 @st.composite
 def containers(draw: st.DrawFn) -> list[dict[str, Any]]:
-    found = []
+    wires = []
     for index in range(draw(st.sampled_from([1, 2, 40]))):
         cpu, memory, gpu = draw(quantities), draw(quantities), draw(whole)
         amounts = {"cpu": cpu, "memory": memory, GPU: gpu}
         requests = amounts if draw(st.booleans()) else {GPU: gpu, "memory": "1Gi", "cpu": "1"}
         limits = amounts if requests is amounts else {GPU: gpu}
-        found.append({"name": f"c{index}", **resources(limits, requests)})
-    return found
+        wires.append({"name": f"c{index}", **resources(limits, requests)})
+    return wires
 
 
 @st.composite
 def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for each kind
-    found: list[dict[str, Any]] = []
+    wires: list[dict[str, Any]] = []
     for name in ("n0", "n1"):
         allocatable = {"cpu": draw(quantities), "memory": draw(quantities), GPU: draw(whole), "pods": draw(whole)}
-        found.append(
+        wires.append(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -89,7 +89,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for eac
             }
             for zone in range(2)
         ]
-        found.append(
+        wires.append(
             {
                 "apiVersion": "topology.node.k8s.io/v1alpha2",
                 "kind": "NodeResourceTopology",
@@ -104,7 +104,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for eac
         name: {"quota": draw(numbers), "limit": draw(numbers), "overQuotaWeight": draw(numbers)}
         for name in ("cpu", "gpu")
     }
-    found.append(
+    wires.append(
         {
             "apiVersion": "scheduling.run.ai/v2",
             "kind": "Queue",
@@ -112,7 +112,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for eac
             "spec": {"priority": draw(numbers), "resources": shares},
         }
     )
-    found.append(
+    wires.append(
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -131,8 +131,8 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for eac
         if draw(st.booleans()):
             pod["spec"]["nodeName"] = draw(st.sampled_from(["n0", "n1"]))
             pod["status"] = {"phase": "Running"}
-        found.append(pod)
-    return found
+        wires.append(pod)
+    return wires
 
 
 def exactly(state: ClusterState, node: str) -> dict[str, int]:
@@ -145,9 +145,9 @@ def exactly(state: ClusterState, node: str) -> dict[str, int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(found=objects())
-def test_no_account_overflows_and_no_node_is_given_more_than_it_has(found: list[dict[str, Any]]) -> None:
-    world = read_world([Located("m.yaml", one) for one in found], scheduler_name="kai-ledger")
+@given(wires=objects())
+def test_no_account_overflows_and_no_node_is_given_more_than_it_has(wires: list[dict[str, Any]]) -> None:
+    world = read_world([Located("m.yaml", one) for one in wires], scheduler_name="kai-ledger")
     assert not world.problems, [str(problem) for problem in world.problems]
     before = {pod.wire.metadata.uid for pod in world.pods if pod.wire.spec.node_name}
 

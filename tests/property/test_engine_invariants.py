@@ -306,23 +306,23 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
 def test_what_no_cycle_does(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]
 ) -> None:
-    told = Story(layout, queues, protection)
+    story = Story(layout, queues, protection)
     for added, happened in story:
         for count, least, others, spec in added:
-            told.group(count, least, others, spec)
-        told.cycle()
+            story.group(count, least, others, spec)
+        story.cycle()
         for step in happened:
-            told.take(step)
-            told.cycle()
+            story.take(step)
+            story.cycle()
     for left in range(50):
-        told.take(Step("go"))
-        result = told.cycle()
+        story.take(Step("go"))
+        result = story.cycle()
         if not result.batches:
             break
         assert left < 49, "does not come to rest"
-    events = told.cluster.events
+    events = story.cluster.events
     assert len({event.id for event in events}) == len(events), "of one pod, a cycle decides one thing once"
-    assert encode_state(ClusterState("test").fold_all(events)) == encode_state(told.state)
+    assert encode_state(ClusterState("test").fold_all(events)) == encode_state(story.state)
     replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
     for event in events:
         replay.take(event)

@@ -117,7 +117,7 @@ def test_the_record_accounts_for_every_cpu_device_and_byte(pods: list[PodResourc
 def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[list[PodResources], str]]) -> None:
     """Answers get lost, pods are not known yet, reports are not taken: in the end, all is told."""
     node = NodePods("n1", poll_s=1, drift_s=4)
-    known: dict[str, Any] = {}
+    in_ingest: dict[str, Any] = {}
     now = 0.0
     listed: list[PodResources] = []
     for listed, outcome in [*steps, *[([], "last")] * 12]:
@@ -132,7 +132,7 @@ def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[
         elif outcome == "unknown":
             node.answered(sent, unknown=set(sent.versions), refused=set(), now=now)
         else:
-            known |= {one.name: msgspec.to_builtins(one) for one in sent.pods}
+            in_ingest |= {one.name: msgspec.to_builtins(one) for one in sent.pods}
             if outcome != "lost":
                 node.answered(sent, unknown=set(), refused=set(), now=now)
     final = {one.name: one for one in (steps[-1][0] if steps else [])}
@@ -141,5 +141,5 @@ def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[
         truth.take(answer(*final.values()), now=at, observed_at=1, numa_node_of_cpu=CPUS)
     sent = truth.outgoing(now=2)
     assert sent is not None
-    assert {name: known.get(name) for name in final} == {one.name: msgspec.to_builtins(one) for one in sent.pods}
+    assert {name: in_ingest.get(name) for name in final} == {one.name: msgspec.to_builtins(one) for one in sent.pods}
     assert node.untold == 0

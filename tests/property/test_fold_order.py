@@ -16,7 +16,7 @@ SPECS = st.lists(st.lists(st.tuples(KINDS, REQUEST), min_size=1, max_size=2), mi
 
 def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
     """What two nodes go through, each by itself: pods placed, running and gone, as predicted there."""
-    told = {}
+    by_node = {}
     for node in ("n0", "n1"):
         cluster = Cluster()
         cluster.add_node(node, ZONE, ZONE, policy="restricted")
@@ -36,17 +36,17 @@ def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
                 gone = ended.pop(0)
                 cluster.delete_pod(gone)
                 story.append((f"pod/{gone.uid}", payloads.PodDeleted(gone.uid, "default", gone.name)))
-        told[node] = story
-    return told
+        by_node[node] = story
+    return by_node
 
 
 @settings(max_examples=60, deadline=None)
 @given(SPECS, st.lists(st.booleans(), max_size=40))
 def test_order_between_nodes_does_not_matter(specs: Any, turns: list[bool]) -> None:
-    told = stories(specs)
+    by_node = stories(specs)
     likenesses = []
     for order in ([False] * 100, turns + [True] * 100):
-        left = {name: list(story) for name, story in told.items()}
+        left = {name: list(story) for name, story in by_node.items()}
         cluster = Cluster()
         for name in left:
             cluster.add_node(name, ZONE, ZONE, policy="restricted")

@@ -41,22 +41,26 @@ CONFIGS = (
 
 def add_nodes(cluster: Cluster, random: Random) -> list[str]:
     names = [f"n{number}" for number in range(random.randint(1, 6))]
-    for name in names:
+    kinds = []
+    for _ in range(random.randint(1, len(names))):
         held = [
             amounts(cpu=random.randint(4, 12), memory=random.randint(8, 32), gpu=random.randint(0, 6))
             for _ in range(random.choice((0, 1, 2, 2, 3)))
         ]
         facts = {} if held else {"cpu": random.randint(2, 16), "memory": 32, "gpu": random.randint(0, 4)}
+        scope = {"scope": random.choice(("container", "pod"))} if held else {}
+        kinds.append((held, random.choice(POLICIES), {**facts, **scope}))
+    for name in names:
+        held, policy, others = random.choice(kinds)
         cluster.add_node(
             name,
             *held,
-            policy=random.choice(POLICIES),
-            **({"scope": random.choice(("container", "pod"))} if held else {}),
+            policy=policy,
             ready=random.random() < 0.95,
             unschedulable=random.random() < 0.05,
             labels=random.choice(LABELS),
             taints=random.choice(TAINTS),
-            **facts,
+            **others,
         )
     return names
 
@@ -127,9 +131,9 @@ def check(feasible: FeasibleNodes, columns: NodeColumns) -> None:
     for place, one in enumerate(filters):
         first = rows[failing[:, place] & ~failing[:, :place].any(axis=1)]
         if len(first):
-            told = list(one.reasons(first))
-            assert sum(reason.nodes for reason in told) == len(first)
-            for reason in told:
+            reasons = list(one.reasons(first))
+            assert sum(reason.nodes for reason in reasons) == len(first)
+            for reason in reasons:
                 codes[reason.code] -= reason.nodes
     assert not any(codes.values()), "each node is counted for the first filter that it fails"
 
@@ -149,3 +153,27 @@ def test_node_can_take_a_pod_exactly_if_it_fails_no_filter_and_else_is_counted_o
         placer.place(member)
         for other in waiting:
             check(placer.outlook(session.pods.class_of(other)), columns)
+
+
+@settings(max_examples=250, deadline=None)
+@given(random=st.randoms(use_true_random=False), config=st.sampled_from(CONFIGS), most=st.sampled_from((1, 3, 200)))
+def test_counts_are_what_each_node_takes_when_pods_are_put_there_one_by_one(
+    random: Random, config: EngineConfig, most: int
+) -> None:
+    cluster = any_cluster(random)
+    session = Session(cycle_input(cluster.state, config, now=cluster.now), config)
+    placer = session.nodes.now
+    waiting = [member for group in session.pending_groups.values() for member in group.workload.waiting.values()]
+    for member in waiting:
+        pod_class, created_at = session.pods.class_of(member), member.pod.created_at
+        counts = placer.counts(pod_class, most=most, created_at=created_at).tolist()
+        taken = []
+        for row in range(len(counts)):
+            savepoint = placer.statement.savepoint()
+            taken.append(next((n for n in range(most) if placer.place_on(member, row) is None), most))
+            placer.statement.rollback(savepoint)
+        if pod_class.rules is not None and pod_class.rules.spread:
+            assert all(count >= there for count, there in zip(counts, taken, strict=True))
+        else:
+            assert counts == taken
+        placer.place(member)

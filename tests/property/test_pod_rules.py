@@ -88,8 +88,8 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], list[int]]:
         taints = draw(st.sampled_from([(), (), (Taint("k", "NoSchedule"),), (Taint("k", "PreferNoSchedule"),)]))
         nodes.append(node(f"n{index}", cpu=100, labels=labels, taints=taints))
     names = [one.name for one in nodes]
-    found = [draw(pods(f"p{index}", names)) for index in range(draw(st.integers(1, 8)))]
-    return nodes, found, draw(st.lists(st.integers(0, 7), max_size=3))
+    drawn = [draw(pods(f"p{index}", names)) for index in range(draw(st.integers(1, 8)))]
+    return nodes, drawn, draw(st.lists(st.integers(0, 7), max_size=3))
 
 
 @dataclass
@@ -179,10 +179,10 @@ def of(nodes: list[Node], everybody: list[Pod], gone: list[int]) -> tuple[Cluste
 
 def verdicts(state: ClusterState, new: Pod) -> set[str]:
     entry = state.pods[new.uid]
-    known, columns = state.class_of(entry), state.columns.copy()
-    fitting = selected(columns, known.node_selector) & affine(columns, known.node_affinity)
-    tolerated = columns.taints_where(lambda taint: tolerates(known.tolerations, taint))[0]
-    rules = ConstraintEvaluator(known, columns, fitting=fitting, tolerated=tolerated)
+    pod_class, columns = state.class_of(entry), state.columns.copy()
+    fitting = selected(columns, pod_class.node_selector) & affine(columns, pod_class.node_affinity)
+    tolerated = columns.taints_where(lambda taint: tolerates(pod_class.tolerations, taint))[0]
+    rules = ConstraintEvaluator(pod_class, columns, fitting=fitting, tolerated=tolerated)
     return {name for name, row in columns.rows.items() if not rules.refuses(row)}
 
 
@@ -239,11 +239,11 @@ def test_marks_of_a_copy_come_and_go_and_sums_keep_up(steps: list[tuple[int, str
         elif undo:
             last, name = undo.pop()
             copy.marks.charge(last, (name,), sign=-1)
-    for mark, found in sums.items():
+    for mark, counted in sums.items():
         recount = [0, 0]
         for row, count in copy.marks.counts(mark).items():
             recount[row % 2] += count
-        assert found.sums.tolist() == recount
+        assert counted.sums.tolist() == recount
     for row, mark in reversed(undo):
         copy.marks.charge(row, (mark,), sign=-1)
     assert _marks(copy) == before == _marks(columns)

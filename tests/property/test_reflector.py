@@ -95,12 +95,12 @@ class ReflectorMachine(RuleBasedStateMachine):
         """Some objects are there, some are believed to be there, and not all beliefs are right."""
         for name in there:
             self.create(name)
-        known = {}
+        uids = {}
         for name, right in believed.items():
             uid = self.server.objects[name]["metadata"]["uid"] if right and name in there else f"earlier-{name}"
-            known[ObjectKey("", name)] = uid
+            uids[ObjectKey("", name)] = uid
             self.by_uid[uid] = self.by_name[name] = name
-        self.core = ReflectorCore(NODES, known=known)
+        self.core = ReflectorCore(NODES, known_uids=uids)
 
     @rule(name=NAMES)
     def create(self, name: str) -> None:
@@ -170,19 +170,19 @@ class ReflectorMachine(RuleBasedStateMachine):
     @invariant()
     def core_and_readers_agree(self) -> None:
         """What the core says it knows is what it told, objects that were never readable aside."""
-        known = {key.name: found.uid for key, found in self.core.known.items()}
-        assert set(self.by_uid) <= set(known.values())
+        uids = {key.name: item.uid for key, item in self.core.objects.items()}
+        assert set(self.by_uid) <= set(uids.values())
 
     def take(self, changes: list[Change[NodeObject]], *, listed: bool = False) -> None:
         for change in changes:
             match change:
-                case ObjectSeen(found):
-                    uid = found.metadata.uid
-                    version = int(found.metadata.resource_version)
+                case ObjectSeen(node):
+                    uid = node.metadata.uid
+                    version = int(node.metadata.resource_version)
                     assert listed or (uid not in self.gone and version > self.told.get(uid, 0))
                     self.gone.discard(uid)
                     self.told[uid] = version
-                    self.by_uid[uid] = self.by_name[found.metadata.name] = found.metadata.name
+                    self.by_uid[uid] = self.by_name[node.metadata.name] = node.metadata.name
                 case ObjectGone(key, uid):
                     self.gone.add(uid)
                     self.by_uid.pop(uid, None)
@@ -196,11 +196,11 @@ class ReflectorMachine(RuleBasedStateMachine):
             if isinstance(self.core.request, Watch) and self.core.request.resource_version == str(self.server.version):
                 break
             self.ask(3, 100, [])
-        there = {name: found["metadata"]["uid"] for name, found in self.server.objects.items()}
-        readable = {name for name, found in self.server.objects.items() if isinstance(found["spec"], dict)}
-        assert {key.name: known.uid for key, known in self.core.known.items()} == there
-        for name, known in self.core.known.items():
-            assert known.resource_version == self.server.objects[name.name]["metadata"]["resourceVersion"]
+        there = {name: item["metadata"]["uid"] for name, item in self.server.objects.items()}
+        readable = {name for name, item in self.server.objects.items() if isinstance(item["spec"], dict)}
+        assert {key.name: item.uid for key, item in self.core.objects.items()} == there
+        for name, item in self.core.objects.items():
+            assert item.resource_version == self.server.objects[name.name]["metadata"]["resourceVersion"]
         for name, uid in there.items():
             if name in readable:
                 assert self.by_uid[uid] == name

@@ -78,12 +78,12 @@ def check(cluster: Workloads) -> None:
 @settings(max_examples=100, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_what_is_said_to_help_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
-    told = Story(layout, queues)
+    story = Story(layout, queues)
     for added, happened in story:
         for count, least, others, spec in added:
-            told.group(count, least, others, spec)
-        told.cycle()
-        check(told.cluster)
+            story.group(count, least, others, spec)
+        story.cycle()
+        check(story.cluster)
         for step in happened:
-            told.take(step)
-        check(told.cluster)
+            story.take(step)
+        check(story.cluster)

@@ -30,17 +30,17 @@ def test_scores_never_change_who_may_run(layout: list[Any], request: dict[str, A
     for strategy in ScoringStrategy:
         cluster = cluster_of(layout, [])
         config = EngineConfig(numa_scoring=NumaScoring(strategy, given_weights))
-        found = []
+        chosen = []
         for index in range(len(layout) + 1):
             cluster.add_pod(pod(f"p{index}", **request))
             decisions = cluster.cycle(config).placements
             if not decisions:
                 break
-            found.append(decisions[0].node)
+            chosen.append(decisions[0].node)
             # A node that has taken one takes no other, so that each is asked once.
             row = cluster.state.columns.rows[decisions[0].node]
             cluster.state.columns.unschedulable[row] = True
-        takers.add(tuple(sorted(found)))
+        takers.add(tuple(sorted(chosen)))
     assert len(takers) == 1
 
 

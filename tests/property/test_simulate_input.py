@@ -130,9 +130,9 @@ BUILT_IN_FIELDS = [
 ]
 
 
-def simulated(found: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] | None:
+def simulated(wires: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] | None:
     """The document, or None where objects are malformed."""
-    located = [Located(f"document {number}", item) for number, item in enumerate(found)]
+    located = [Located(f"document {number}", item) for number, item in enumerate(wires)]
     world = read_world(located, scheduler_name="kai-ledger")
     if world.problems:
         assert all(problem.field and str(problem).startswith("document ") for problem in world.problems)
@@ -142,32 +142,32 @@ def simulated(found: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] 
 
 
 def test_as_they_are_they_are_simulated() -> None:
-    found = simulated(OBJECTS, kubelets=True)
-    assert found is not None
-    assert len(found["pods"]) == 17
+    answer = simulated(OBJECTS, kubelets=True)
+    assert answer is not None
+    assert len(answer["pods"]) == 17
 
 
 def replaced(field: tuple[int, Path], value: Any) -> list[dict[str, Any]]:
     number, path = field
-    found = deepcopy(OBJECTS)
-    place: Any = found[number]
+    changed = deepcopy(OBJECTS)
+    place: Any = changed[number]
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
-    return found
+    return changed
 
 
-def refusals(found: dict[str, Any]) -> set[str]:
+def refusals(wire: dict[str, Any]) -> set[str]:
     """What the simulated API server, which shares no rule with `kai simulate`, has against an object."""
-    rules = RULES.get(BUILT_IN[found["kind"]], NO_RULES)
+    rules = RULES.get(BUILT_IN[wire["kind"]], NO_RULES)
     try:
-        read, _ = decode(f"V1{found['kind']}", found)
+        read, _ = decode(f"V1{wire['kind']}", wire)
     except Mismatch as error:
         return {str(error)}
-    if read.get("spec") is None and found["kind"] != "PriorityClass":
+    if read.get("spec") is None and wire["kind"] != "PriorityClass":
         read["spec"] = {}
     rules.default(read)
-    errors = validate_metadata(read["metadata"], BUILT_IN[found["kind"]]) + rules.validate(read)
+    errors = validate_metadata(read["metadata"], BUILT_IN[wire["kind"]]) + rules.validate(read)
     return {f"{error.field}: {error.message}" for error in errors}
 
 
@@ -180,12 +180,12 @@ def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: A
 @settings(max_examples=300, deadline=None)
 @given(field=st.sampled_from(BUILT_IN_FIELDS), junk=st.sampled_from(JUNK))
 def test_what_an_api_server_refuses_is_named(field: tuple[int, Path], junk: Any) -> None:
-    found = replaced(field, junk)
+    changed = replaced(field, junk)
     # A manifest may do without what scheduling does not need: images, a Job's restart policy. Of a device without a
     # limit it is clear what is meant.
-    news = {one for one in refusals(found[field[0]]) - refusals(OBJECTS[field[0]]) if "Limit must be set" not in one}
+    news = {one for one in refusals(changed[field[0]]) - refusals(OBJECTS[field[0]]) if "Limit must be set" not in one}
     if news:
-        assert simulated(found, kubelets=False) is None, news
+        assert simulated(changed, kubelets=False) is None, news
 
 
 @settings(max_examples=30, deadline=None)

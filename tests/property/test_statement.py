@@ -61,12 +61,12 @@ class Simulation:
             pods_class = pod_class(one, class_identity(one))
             numa = NumaVerdicts(self.columns, pods_class, EngineConfig(), self.statement.states)
             self.classes[repr(spec)] = pods_class, numa
-        known, verdicts = self.classes[repr(spec)]
-        if not self.columns.fits(row, known.requests) or not verdicts.admits(row):
+        own_class, verdicts = self.classes[repr(spec)]
+        if not self.columns.fits(row, own_class.requests) or not verdicts.admits(row):
             return
         predicted = verdicts.predict(row)
         self.count += 1
-        asked = PodCharge(f"p{self.count}", row, known.requests, predicted.charge if predicted else NOTHING)
+        asked = PodCharge(f"p{self.count}", row, own_class.requests, predicted.charge if predicted else NOTHING)
         placed = self.statement.place(asked)
         assert placed.same_place(asked), "what is predicted is what is charged"
         self.there.append(placed)

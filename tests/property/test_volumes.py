@@ -56,10 +56,10 @@ class Story:
 
     def pod(self, spec: dict[str, Any]) -> None:
         names = []
-        for found in spec["claims"]:
+        for wanted in spec["claims"]:
             if not (spec["shares"] and self.claims):
                 self.claims += 1
-                claim(self.cluster, f"c{self.claims}", **found)
+                claim(self.cluster, f"c{self.claims}", **wanted)
             names.append(f"c{self.claims}")
         name = f"p{len(self.pods)}"
         names = sorted(set(names))
@@ -74,26 +74,26 @@ class Story:
         for entry in state.pods.values():
             wanting = {f"default/{use.name}" for use in entry.pod.claims}
             assert {f"default/{name}" for name in entry.volumes} <= wanting
-            for name, found in entry.volumes.items() if entry.charged else ():
+            for name, volume_name in entry.volumes.items() if entry.charged else ():
                 key = f"default/{name}"
-                assert holders.setdefault(found, key) == key, "a volume of two claims"
+                assert holders.setdefault(volume_name, key) == key, "a volume of two claims"
         assert len(set(holders.values())) == len(holders), "a claim with two volumes"
         for decision in result.placements:
             entry = state.pods[decision.uid]
-            for name, found in entry.volumes.items():
-                given, asked = book.volumes[found], book.claims[f"default/{name}"]
+            for name, volume_name in entry.volumes.items():
+                given, asked = book.volumes[volume_name], book.claims[f"default/{name}"]
                 assert given.storage_class == asked.storage_class
                 assert given.capacity >= asked.request
                 assert set(given.access_modes) >= set(asked.access_modes)
-                assert self.reaches(found, decision.node)
+                assert self.reaches(volume_name, decision.node)
             local = [key for key in entry.pod.claims if book.claims[f"default/{key.name}"].storage_class == "local"]
             assert all(book.claims[f"default/{key.name}"].bound or key.name in entry.volumes for key in local)
 
     def nothing_is_left_for_those_who_wait(self) -> None:
         state = self.cluster.state
         book = state.constraints.volumes
-        held = {found for entry in state.pods.values() if entry.charged for found in entry.volumes.values()}
-        left = [found for found in book.volumes.values() if not found.claimed and found.name not in held]
+        held = {one for entry in state.pods.values() if entry.charged for one in entry.volumes.values()}
+        left = [one for one in book.volumes.values() if not one.claimed and one.name not in held]
         for uid in state.waiting:
             (use, *more) = state.pods[uid].pod.claims
             asked = book.claims[f"default/{use.name}"]
@@ -101,10 +101,10 @@ class Story:
                 continue
             assert asked.storage_class == "local"
             assert not any(
-                found.storage_class == "local"
-                and found.capacity >= asked.request
-                and set(found.access_modes) >= set(asked.access_modes)
-                for found in left
+                one.storage_class == "local"
+                and one.capacity >= asked.request
+                and set(one.access_modes) >= set(asked.access_modes)
+                for one in left
             )
 
     def reaches(self, name: str, node: str) -> bool:
@@ -127,13 +127,13 @@ class Story:
                 failed = payloads.BindFailed(one.uid, one.namespace, one.name, node, 0, "VolumeNotBound", "", 0)
                 self.cluster.record(f"pod/{one.uid}", failed)
                 return
-            for name, found in entry.volumes.items():
-                self.bound(name, found)
+            for name, volume_name in entry.volumes.items():
+                self.bound(name, volume_name)
             self.cluster.record(f"pod/{one.uid}", payloads.PodBound(one.uid, one.namespace, one.name, node))
 
-    def bound(self, name: str, found: str) -> None:
+    def bound(self, name: str, volume_name: str) -> None:
         book = self.cluster.state.constraints.volumes
-        asked, given = book.claims[f"default/{name}"], book.volumes[found]
+        asked, given = book.claims[f"default/{name}"], book.volumes[volume_name]
         assert given.claim in ("", asked.key)
         claim(
             self.cluster,
@@ -141,12 +141,12 @@ class Story:
             storage_class=asked.storage_class,
             request=asked.request,
             access_modes=asked.access_modes,
-            volume=found,
+            volume=volume_name,
             bound=True,
         )
         volume(
             self.cluster,
-            found,
+            volume_name,
             storage_class=given.storage_class,
             capacity=given.capacity,
             access_modes=given.access_modes,
@@ -158,11 +158,11 @@ class Story:
         )
 
 
-def play(made: list[dict[str, Any]], told: list[Any], **fixed: int) -> Story:
+def play(made: list[dict[str, Any]], happenings: list[Any], **fixed: int) -> Story:
     story = Story()
     for number, spec in enumerate(made):
         story.volume(number, **spec)
-    for arriving, happening in told:
+    for arriving, happening in happenings:
         for spec in arriving:
             story.pod({**spec, **fixed})
         story.cycle()
@@ -174,8 +174,8 @@ def play(made: list[dict[str, Any]], told: list[Any], **fixed: int) -> Story:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(volumes, max_size=6), rounds)
-def test_no_volume_is_promised_twice(made: list[dict[str, Any]], told: list[Any]) -> None:
-    play(made, told)
+def test_no_volume_is_promised_twice(made: list[dict[str, Any]], happenings: list[Any]) -> None:
+    play(made, happenings)
 
 
 @settings(max_examples=100, deadline=None)

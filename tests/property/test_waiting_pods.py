@@ -46,14 +46,14 @@ class Reader:
 def test_condition_of_every_waiting_pod_says_what_kai_why_says(
     layout: list[Any], queues: dict[str, Any] | None, story: list[Any]
 ) -> None:
-    told = Story(layout, queues)
-    reader = Reader(told)
+    story = Story(layout, queues)
+    reader = Reader(story)
     for added, happened in story:
         for count, least, others, spec in added:
-            told.group(count, least, others, spec)
-        told.cycle()
+            story.group(count, least, others, spec)
+        story.cycle()
         reader.check()
         for step in happened:
-            told.take(step)
-        told.cycle()
+            story.take(step)
+        story.cycle()
         reader.check()

@@ -34,8 +34,8 @@ def rejected(node: Cluster, name: str) -> None:
 
 
 def counts(node: Cluster) -> tuple[bool, int]:
-    found = rejections_of(node.events)
-    return bool(found.avoidable), found.unavoidable
+    rejections = rejections_of(node.events)
+    return bool(rejections.avoidable), rejections.unavoidable
 
 
 def test_a_rejection_where_all_others_were_known_could_have_been_avoided(node: Cluster) -> None:

@@ -180,7 +180,7 @@ async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
     decision = Projection().fold(event)
     failed = BindFailed(pod["metadata"]["uid"], "default", "a", "n1", 500, "InternalError")
     await scene.log.append(scene.cluster, [outcome_unit(decision, failed, now=0)])  # type: ignore[arg-type]
-    await scene.until_pod("a", lambda found: found["spec"].get("nodeName"))
+    await scene.until_pod("a", lambda shown: shown["spec"].get("nodeName"))
     await binder.stop()
     assert (await scene.outcomes(1))["a"] == failed
 

@@ -54,8 +54,8 @@ def test_what_a_claim_needs(bound: bool, node: str, selected: bool, expected: Ne
 def test_what_a_claim_and_a_volume_made_beforehand_need(
     claim: dict[str, Any], volume: dict[str, Any], expected: Next
 ) -> None:
-    found = PersistentVolumeClaim("u", "default", "c", "1", **claim)
-    assert what_next_with(PersistentVolume("uv", "v", "1", **volume), found) is expected
+    wanted = PersistentVolumeClaim("u", "default", "c", "1", **claim)
+    assert what_next_with(PersistentVolume("uv", "v", "1", **volume), wanted) is expected
 
 
 @pytest.fixture
@@ -170,10 +170,10 @@ async def test_claims_are_bound_to_the_volumes_chosen_for_them(binding: Scene) -
     await binding.decide((pod, "n1"), volumes={"c": "v1", "d": "v2"})
     assert isinstance((await binding.outcomes(1))["a"], PodBound)
     for name, volume in (("c", "v1"), ("d", "v2")):
-        claim, found = await binding.api.get(f"{CLAIMS}/{name}"), await binding.api.get(f"{VOLUMES}/{volume}")
+        claim, bound = await binding.api.get(f"{CLAIMS}/{name}"), await binding.api.get(f"{VOLUMES}/{volume}")
         assert (claim["spec"]["volumeName"], claim["status"]["phase"]) == (volume, "Bound")
-        assert found["status"]["phase"] == "Bound"
-        assert found["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert bound["status"]["phase"] == "Bound"
+        assert bound["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
         assert SELECTED_NODE_ANNOTATION not in claim["metadata"]["annotations"]
     chosen = await binding.api.get(f"{VOLUMES}/v1")
     assert chosen["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"

@@ -75,8 +75,8 @@ class Groups:
 
     async def saw(self, made: Json, **status: str) -> None:
         """Record a pod, with a status of its own if given."""
-        told = POD_RESOURCE.decode(json.dumps({**made, "status": status} if status else made))
-        await self.scene.append((made["metadata"]["uid"], PodObserved(normalize_pod(told))))
+        decoded = POD_RESOURCE.decode(json.dumps({**made, "status": status} if status else made))
+        await self.scene.append((made["metadata"]["uid"], PodObserved(normalize_pod(decoded))))
 
     async def why(self, reason: Reason, *, alone: Reason | None = None) -> None:
         """A cycle left pods unplaced."""
@@ -94,12 +94,12 @@ class Groups:
     async def until(self, name: str, holds: Callable[[Json], object]) -> Json:
         """Wait until something holds for a group's status."""
         async with asyncio.timeout(PATIENCE_S):
-            while not holds((found := await self.scene.api.get(f"{self.path}/{name}")).get("status", {})):
-                version = found["metadata"]["resourceVersion"]
+            while not holds((shown := await self.scene.api.get(f"{self.path}/{name}")).get("status", {})):
+                version = shown["metadata"]["resourceVersion"]
                 async with self.scene.api.client.watch(self.path, resource_version=version, timeout_s=5) as chunks:
                     async for _ in chunks:
                         break
-        return found["status"]  # type: ignore[no-any-return]
+        return shown["status"]  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ async def groups(scene: Scene) -> Groups:
 
 
 def condition(status: Json) -> tuple[str, str]:
-    (found,) = status["conditions"]
-    return found["status"], found["reason"]
+    (only,) = status["conditions"]
+    return only["status"], only["reason"]
 
 
 async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene) -> None:

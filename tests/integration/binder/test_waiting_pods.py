@@ -68,16 +68,16 @@ async def test_waiting_pod_says_why_until_it_is_bound(scene: Scene) -> None:
     await left_waiting(scene, made)
     position = await why(scene, short_of("nvidia.com/gpu"))
     pod = await scene.until_pod("a", condition)
-    told = condition(pod)
-    assert (told["status"], told["reason"]) == ("False", "Unschedulable")
-    assert told["message"] == "3 nodes short of nvidia.com/gpu: 2 needed, 0 free (such as n1)"
+    shown = condition(pod)
+    assert (shown["status"], shown["reason"]) == ("False", "Unschedulable")
+    assert shown["message"] == "3 nodes short of nvidia.com/gpu: 2 needed, 0 free (such as n1)"
     (event,) = await events(scene, bool)
     assert (event["reason"], event["type"], event["reportingComponent"]) == (
         "FailedScheduling",
         "Warning",
         "kai-ledger",
     )
-    assert event["message"] == f"{told['message']} (log position {position}; kai why default/a)"
+    assert event["message"] == f"{shown['message']} (log position {position}; kai why default/a)"
     assert event["involvedObject"]["uid"] == made["metadata"]["uid"]
     await scene.decide((made, "n1"))
     pod = await scene.until_pod("a", lambda pod: condition(pod)["status"] == "True")

@@ -117,10 +117,10 @@ def test_as_root_programs_out_of_reach_are_copied(directory: Path, monkeypatch: 
         )
 
     assert copied() == copied() == reachable / "kai-test"
-    said = subprocess.run(
+    output = subprocess.run(
         [copied() / "package/bin/program"], check=True, capture_output=True, text=True, user=user.uid, group=user.gid
     )
-    assert said.stdout == "found"
+    assert output.stdout == "found"
     (reachable / "kai-test").chmod(0o777)
     with pytest.raises(ConfigurationError, match="others than this user can write there"):
         copied()
@@ -162,7 +162,7 @@ def test_as_an_ordinary_user_servers_run_as_that_user() -> None:
 
     # Root's own Python may lie where an ordinary user cannot go.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    python = next((found for found in (sys.executable, f"/usr/bin/{version}") if runs(found)), None)
+    python = next((program for program in (sys.executable, f"/usr/bin/{version}") if runs(program)), None)
     if python is None:
         pytest.skip(f"no {version} that an ordinary user can run with the packages of this environment")
     place = Path(tempfile.gettempdir()) / f"kai-test-{secrets.token_hex(6)}"
@@ -199,5 +199,5 @@ async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were
         async with await PostgresLog.open(server.url_of("kai_migrate"), clock=lambda: later) as log:
             assert len(await log.detach_month(month, without_snapshot=True)) == 1
         async with await psycopg.AsyncConnection.connect(server.url_of("kai_read")) as connection:
-            found = await connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE 'kai@_%' ESCAPE '@'")
-            assert await found.fetchall() == [(False,)] * 3
+            cursor = await connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE 'kai@_%' ESCAPE '@'")
+            assert await cursor.fetchall() == [(False,)] * 3

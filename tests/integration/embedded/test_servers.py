@@ -116,10 +116,10 @@ async def test_another_server_on_the_port_of_nats_is_given_no_secret(directory: 
         bus = await NatsBus.open(url, name="test")
         assert await bus.wait_connected(timeout_s=30), "it cannot tell, but has nothing to lose"
         await bus.close()
-        said = (await heard.get()).decode()
+        received = (await heard.get()).decode()
     seed = (directory / "nkey").read_text()
-    assert said.startswith("CONNECT ")
-    assert (seed in said, "pass" in said, '"sig"' in said) == (False, False, True)
+    assert received.startswith("CONNECT ")
+    assert (seed in received, "pass" in received, '"sig"' in received) == (False, False, True)
 
 
 async def test_another_server_on_the_port_of_postgres_is_given_no_password(
@@ -133,16 +133,16 @@ async def test_another_server_on_the_port_of_postgres_is_given_no_password(
         # AuthenticationCleartextPassword, as the protocol of Postgres has it.
         await reader.read(1000)
         writer.write(b"R" + (8).to_bytes(4) + (3).to_bytes(4))
-        said = await reader.read(1000)
+        received = await reader.read(1000)
         await close(writer)
-        heard.put_nowait(said)
+        heard.put_nowait(received)
 
     async with await asyncio.start_server(pretend, "127.0.0.1", urlsplit(url).port):
         with pytest.raises(psycopg.OperationalError, match="cleartext"):
             await query(url.replace("?", "?sslmode=disable&gssencmode=disable&"), "SELECT 1")
         async with asyncio.timeout(30):
-            said = await heard.get()
-    assert (used / "password").read_bytes() not in said
+            received = await heard.get()
+    assert (used / "password").read_bytes() not in received
 
 
 def test_there_is_no_url_before_the_first_start(directory: Path) -> None:

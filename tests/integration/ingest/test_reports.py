@@ -74,18 +74,18 @@ async def test_what_the_state_files_confirm_is_a_miss_at_once_and_has_init_conta
     one = pod("a", container("setup", ContainerKind.INIT, cpu=3), container(cpu=1))
     zones = topology("n1", amounts(cpu=8), amounts(cpu=8))
     await facts.append(("nrt/n1", payloads.TopologyObserved(zones)), *decided(one, "n1"))
-    told = pod_report("a", node_1={"cpu": 1000})
+    given = pod_report("a", node_1={"cpu": 1000})
     init = [{"name": "setup", "zones": [{"zone": "node-1", "amount": {"cpu": 2000}}]}]
-    told |= {"uid": one.uid, "checked": True, "init_containers": init}
-    _, answer = await ingest.post(report(told))
+    given |= {"uid": one.uid, "checked": True, "init_containers": init}
+    _, answer = await ingest.post(report(given))
     assert (answer["unknown"], answer["refused"], answer["again"]) == ([], [], [])
     assert ingest.counted("missed_predictions_total", policy="single-numa-node", cause="zones") == 1
     (payload,) = await observed.payloads()
     assert payload.placement.init == ("setup",)
     assert [item.container for item in payload.placement.containers] == ["main", "setup"]
-    _, answer = await ingest.post(report(told | {"uid": "uid-of-its-predecessor"}, sequence=2))
+    _, answer = await ingest.post(report(given | {"uid": "uid-of-its-predecessor"}, sequence=2))
     assert "the log knows no such pod" in answer["unknown"][0]["detail"]
-    twice = told | {"init_containers": [{"name": "main"}]}
+    twice = given | {"init_containers": [{"name": "main"}]}
     _, answer = await ingest.post(report(twice, sequence=3))
     assert "a container is named twice" in answer["refused"][0]["detail"]
 
@@ -241,13 +241,13 @@ async def test_a_bad_pod_disturbs_nothing_else(
     sequence = 0
     for case, (bad, reason, message) in BAD_PODS.items():
         with subtests.test(case):
-            counted, said = ingest.counted("refused_total", reason=reason), len(ingest.logs)
+            counted, logged = ingest.counted("refused_total", reason=reason), len(ingest.logs)
             for _ in range(2):
                 sequence += 1
                 status, answer = await ingest.post(report(pod_report("b", **NODE_0), bad, sequence=sequence))
                 assert (status, len(answer["refused" if reason == "invalid" else "unknown"])) == (200, 1)
             assert ingest.counted("refused_total", reason=reason) == counted + 2
-            (line,) = ingest.lines("observation refused")[said:]
+            (line,) = ingest.lines("observation refused")[logged:]
             assert re.search(message, line), line
     assert await observed.summary() == ["b node-0:cpu=1000"]
 
@@ -279,11 +279,11 @@ async def test_a_bad_request_is_refused_whole(
                 token = request.get("token")
                 if token == "?":
                     token = node_token(SECRET, cluster=cluster_name, node="n2")
-                counted, said = ingest.counted("refused_total", reason=f"http-{status}"), len(ingest.logs)
+                counted, logged = ingest.counted("refused_total", reason=f"http-{status}"), len(ingest.logs)
                 got, answer = await ingest.post(body, **{**request, "token": token})
                 assert got == status
                 assert message in answer["error"]
                 assert ingest.counted("refused_total", reason=f"http-{status}") == counted + 1
-                assert [message in line for line in ingest.lines("report refused")[said:]] == [True]
+                assert [message in line for line in ingest.lines("report refused")[logged:]] == [True]
         assert ingest.counted("requests_total", status="200") == 0
     assert await observed.summary() == []

@@ -172,7 +172,7 @@ class World:
 
     async def truth(self) -> View:
         """What is on the API server, in the model's words, versions aside."""
-        found: View = {kind: {} for kind in Facts("").known}
+        models: View = {kind: {} for kind in Facts("").by_kind}
         for kind, resource in _SOURCES:
             try:
                 items = await self.api.items(resource.path)
@@ -181,8 +181,8 @@ class World:
             for item in items:
                 with suppress(KaiError):
                     key = ObjectKey(item["metadata"].get("namespace", ""), item["metadata"]["name"])
-                    found[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item)), unheard))
-        return found
+                    models[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item)), unheard))
+        return models
 
     async def converged(self) -> None:
         """Wait until the log says what is true, and check that it never said anything twice."""
@@ -205,17 +205,17 @@ def _bytes(item: Any) -> bytes:
 
 def told(events: list[Event]) -> View:
     """What a log says of the objects of a cluster, versions aside."""
-    found: View = {kind: {} for kind in Facts("").known}
+    models: View = {kind: {} for kind in Facts("").by_kind}
     for event in events:
         about = subject_of_fact(decode_payload(event))
         if about is None:
             continue
         kind, key, model = about
         if model is None:
-            found[kind].pop(key, None)
+            models[kind].pop(key, None)
         else:
-            found[kind][key] = without_version(model)
-    return found
+            models[kind][key] = without_version(model)
+    return models
 
 
 def check_no_repetition(events: list[Event]) -> None:

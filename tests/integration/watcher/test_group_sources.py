@@ -39,21 +39,21 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
         await world.api.post("/api/v1/namespaces/default/pods", pod)
     await world.start().ready()
     await world.converged()
-    found = await state(world)
-    assert {key: shape(one.sets) for key, one in found.groups.items()} == {
+    recorded = await state(world)
+    assert {key: shape(one.sets) for key, one in recorded.groups.items()} == {
         "PodGroup.scheduling.run.ai/default/g": "(a>=1 b>=3)/all",
         "Job.batch/default/j": ">=1",
     }
-    assert "PyTorchJob.kubeflow.org/default/t" in found.group_table.sources
+    assert "PyTorchJob.kubeflow.org/default/t" in recorded.group_table.sources
     # What changes is told, and what ends.
     await world.api.merge(f"{groups}/g", {"spec": {"queue": "team-b"}, "status": {"phase": "Pending"}})
     await world.converged()
     assert (await state(world)).groups["PodGroup.scheduling.run.ai/default/g"].queue == "team-b"
     await world.api.client.delete(f"{groups}/g")
     await world.converged()
-    found = await state(world)
-    assert list(found.groups) == ["Job.batch/default/j"]
-    assert [entry.group_problem for entry in found.pods.values() if entry.group_problem] == [
+    recorded = await state(world)
+    assert list(recorded.groups) == ["Job.batch/default/j"]
+    assert [entry.group_problem for entry in recorded.pods.values() if entry.group_problem] == [
         GroupNotFound(group="PodGroup.scheduling.run.ai default/g")
     ]
 

@@ -27,9 +27,9 @@ async def test_queues_of_both_dialects(world: World) -> None:
     watcher = await world.start().ready()
     await world.converged()
     assert watcher.metric("lost_parts_total", kind="Queue.scheduling.run.ai") == 1
-    found = await state(world)
-    assert sorted(found.queues) == ["ClusterQueue/k", "a", "broken", "default/lq"]
-    tree = found.queue_registry.tree
+    recorded = await state(world)
+    assert sorted(recorded.queues) == ["ClusterQueue/k", "a", "broken", "default/lq"]
+    tree = recorded.queue_registry.tree
     assert [one.name for one in tree.queues] == ["Cohort/c", "a", "broken", "ClusterQueue/k"]
     assert tree.resolve("default/lq", namespace="default") == 3
     await world.api.client.delete(f"{queues}/a")

@@ -37,11 +37,11 @@ class Correspondence:
         key = path.rpartition(".")[2]
         if isinstance(theirs, dict) and isinstance(ours, dict):
             self._learn_name(theirs, ours)
-            found = [f"{path}.{name}: missing, recorded {theirs[name]!r}" for name in theirs if name not in ours]
-            found += [f"{path}.{name}: not recorded, ours is {ours[name]!r}" for name in ours if name not in theirs]
+            different = [f"{path}.{name}: missing, recorded {theirs[name]!r}" for name in theirs if name not in ours]
+            different += [f"{path}.{name}: not recorded, ours is {ours[name]!r}" for name in ours if name not in theirs]
             for name in theirs.keys() & ours.keys():
-                found += self.differences(theirs[name], ours[name], f"{path}.{name}")
-            return found
+                different += self.differences(theirs[name], ours[name], f"{path}.{name}")
+            return different
         if isinstance(theirs, list) and isinstance(ours, list):
             if len(theirs) != len(ours):
                 return [f"{path}: {len(ours)} elements, recorded {len(theirs)}"]
@@ -81,26 +81,26 @@ class Correspondence:
         return re.sub(r"(?<=current: )\d+", lambda m: str(self.versions[int(m[0])]), text)
 
     def _same(self, table: dict[str, str], theirs: str, ours: str, path: str) -> list[str]:
-        known = table.setdefault(theirs, ours)
-        return [] if known == ours else [f"{path}: {ours!r}, but {theirs!r} was {known!r} before"]
+        counterpart = table.setdefault(theirs, ours)
+        return [] if counterpart == ours else [f"{path}: {ours!r}, but {theirs!r} was {counterpart!r} before"]
 
     def _version(self, theirs: str, ours: str, path: str) -> list[str]:
         recorded, actual = int(theirs), int(ours)
-        for other, known in self.versions.items():
-            if (other < recorded and known > actual) or (other > recorded and known < actual):
-                return [f"{path}: {actual} for {recorded} is out of order: {other} was {known}"]
-        known = self.versions.setdefault(recorded, actual)
-        return [] if known == actual else [f"{path}: {actual}, but {recorded} was {known} before"]
+        for other, other_actual in self.versions.items():
+            if (other < recorded and other_actual > actual) or (other > recorded and other_actual < actual):
+                return [f"{path}: {actual} for {recorded} is out of order: {other} was {other_actual}"]
+        other_actual = self.versions.setdefault(recorded, actual)
+        return [] if other_actual == actual else [f"{path}: {actual}, but {recorded} was {other_actual} before"]
 
     def _token(self, theirs: str, ours: str, path: str) -> list[str]:
         self.tokens[theirs] = ours
         recorded, actual = decode_token(theirs), decode_token(ours)
         if recorded["rv"] > 0:
-            found = self._version(str(recorded.pop("rv")), str(actual.pop("rv")), f"{path}.rv")
+            different = self._version(str(recorded.pop("rv")), str(actual.pop("rv")), f"{path}.rv")
         else:
-            found = []
+            different = []
         recorded["start"] = self.translate(recorded["start"])
-        return found + ([] if recorded == actual else [f"{path}: {actual}, recorded {recorded}"])
+        return different + ([] if recorded == actual else [f"{path}: {actual}, recorded {recorded}"])
 
 
 def decode_token(token: str) -> dict[str, Any]:
@@ -120,20 +120,20 @@ def without_managed_fields(value: Any) -> Any:
 def subset_differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     """Where something of ours is not in what was recorded, which may have more."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        found = [f"{path}.{name}: not recorded" for name in ours if name not in theirs]
+        different = [f"{path}.{name}: not recorded" for name in ours if name not in theirs]
         for name in ours.keys() & theirs.keys():
-            found += subset_differences(ours[name], theirs[name], f"{path}.{name}")
-        return found
+            different += subset_differences(ours[name], theirs[name], f"{path}.{name}")
+        return different
     if isinstance(ours, list) and isinstance(theirs, list) and ours and isinstance(ours[0], dict):
         recorded = {_identity(item): item for item in theirs}
-        found = []
+        different = []
         for item in ours:
             identity = _identity(item)
             if identity not in recorded:
-                found.append(f"{path}[{identity}]: not recorded")
+                different.append(f"{path}[{identity}]: not recorded")
             else:
-                found += subset_differences(item, recorded[identity], f"{path}[{identity}]")
-        return found
+                different += subset_differences(item, recorded[identity], f"{path}[{identity}]")
+        return different
     return [] if ours == theirs else [f"{path}: {ours!r}, recorded {theirs!r}"]
 
 

@@ -116,9 +116,9 @@ async def test_budgets_count_and_evictions_spend(client: Client) -> None:
         assert refused.status == 429
         assert refused.json["details"]["causes"][0]["reason"] == "DisruptionBudget"
         await client.delete(f"{PODS}/a?gracePeriodSeconds=0")
-        while (found := (await watch.until("MODIFIED", "b"))["object"]["status"])["expectedPods"] != 1:
+        while (shown := (await watch.until("MODIFIED", "b"))["object"]["status"])["expectedPods"] != 1:
             pass
-        assert (found["disruptionsAllowed"], found["currentHealthy"]) == (0, 1)
+        assert (shown["disruptionsAllowed"], shown["currentHealthy"]) == (0, 1)
         await ready_pod(client, "c")
         while not (await watch.until("MODIFIED", "b"))["object"]["status"]["disruptionsAllowed"]:
             pass
@@ -141,9 +141,9 @@ async def test_volumes_are_bound_to_the_claims_that_they_name(client: Client) ->
     async with client.watch(volumes) as watch:
 
         async def becomes(phase: str) -> dict[str, Any]:
-            while (found := (await watch.until("MODIFIED", "v"))["object"])["status"]["phase"] != phase:
+            while (volume := (await watch.until("MODIFIED", "v"))["object"])["status"]["phase"] != phase:
                 pass
-            return found
+            return volume
 
         await client.post(volumes, {"metadata": {"name": "v"}, "spec": spec})
         await becomes("Available")

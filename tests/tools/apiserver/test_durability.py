@@ -84,7 +84,7 @@ async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path
         for writer in writers:
             expected |= writer.acknowledged
             uncertain |= writer.uncertain
-        highest = max([highest, *(known[0] for known in expected.values() if known)])
+        highest = max([highest, *(versions[0] for versions in expected.values() if versions)])
     options = ApiServerOptions(data_dir=tmp_path / "data", controllers=None)
     async with ApiServer(options) as last, Client(last.http_url, last.admin_token) as client:
         _compare((await client.get(CONFIG_MAPS)).json["items"], expected, uncertain)
@@ -99,9 +99,9 @@ def _compare(
         for item in items
         if not item["metadata"]["name"].startswith("mark-")
     }
-    for name, known in expected.items():
+    for name, last in expected.items():
         if name not in uncertain:
-            assert present.get(name) == known, name
+            assert present.get(name) == last, name
     assert present.keys() - expected.keys() <= uncertain
 
 

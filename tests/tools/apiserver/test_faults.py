@@ -23,8 +23,8 @@ async def test_rules_count_their_matches(client: Client) -> None:
     await client.post(FAULTS, [rule("internal-error", match, after=1, every=2, times=2)])
     assert await statuses(client, PODS, 7) == [200, 500, 200, 500, 200, 200, 200]
     assert await statuses(client, NODES, 2) == [200, 200]
-    (told,) = (await client.get(FAULTS)).json["rules"]
-    assert (told["matched"], told["hits"], told["match"]["resource"]) == (7, 2, "pods")
+    (shown,) = (await client.get(FAULTS)).json["rules"]
+    assert (shown["matched"], shown["hits"], shown["match"]["resource"]) == (7, 2, "pods")
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ async def test_open_watches_are_told_that_their_version_is_gone(client: Client) 
     async with client.watch(PODS) as pods, client.watch(NODES) as nodes:
         await client.post(NODES, node("n1"))
         await nodes.until("ADDED", "n1")
-        told = await client.post(FAULTS, rule("gone", {"verb": "watch", "resource": "pods"}, when="now"))
-        assert told.json["rules"][0]["hits"] == 1
+        shown = await client.post(FAULTS, rule("gone", {"verb": "watch", "resource": "pods"}, when="now"))
+        assert shown.json["rules"][0]["hits"] == 1
         (event,) = await pods.rest()
         assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
         await client.post(NODES, node("n2"))

@@ -33,8 +33,8 @@ def job(name: str = "j", **spec: Any) -> dict[str, Any]:
 
 
 async def new_pod(watch: Watch) -> dict[str, Any]:
-    found: dict[str, Any] = (await watch.until("ADDED"))["object"]
-    return found
+    created: dict[str, Any] = (await watch.until("ADDED"))["object"]
+    return created
 
 
 async def end(client: Client, made: dict[str, Any], phase: str, **status: Any) -> None:
@@ -46,9 +46,9 @@ async def until_status(client: Client, wanted: Any, name: str = "j") -> dict[str
     """Watch a Job until its status is as wanted."""
     async with client.watch(f"{JOBS}?fieldSelector=metadata.name%3D{name}") as watch:
         while True:
-            found: dict[str, Any] = (await watch.next())["object"]
-            if wanted(found["status"]):
-                return found
+            job: dict[str, Any] = (await watch.next())["object"]
+            if wanted(job["status"]):
+                return job
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any] | None:
@@ -109,9 +109,12 @@ async def test_a_job_gives_up_after_its_backoff_limit(client: Client) -> None:
             await end(client, await new_pod(watch), "Failed")
     failed = await until_status(client, lambda status: condition(status, "Failed"))
     assert failed["status"]["failed"] == 2
-    told = condition(failed["status"], "Failed")
-    assert told is not None
-    assert (told["reason"], told["message"]) == ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    failure = condition(failed["status"], "Failed")
+    assert failure is not None
+    assert (failure["reason"], failure["message"]) == (
+        "BackoffLimitExceeded",
+        "Job has reached the specified backoff limit",
+    )
 
 
 async def test_a_failed_job_waits_for_its_last_pods(client: Client) -> None:
@@ -194,9 +197,9 @@ async def test_a_failure_policy_ignores_counts_or_ends(client: Client) -> None:
         state = {"terminated": {"exitCode": 42}}
         await end(client, again, "Failed", containerStatuses=[{"name": "c", "state": state}])
     failed = await until_status(client, lambda status: condition(status, "Failed"))
-    told = condition(failed["status"], "Failed") or {}
-    assert told["reason"] == "PodFailurePolicy"
-    assert f"default/{again['metadata']['name']} matching FailJob rule at index 1" in told["message"]
+    failure = condition(failed["status"], "Failed") or {}
+    assert failure["reason"] == "PodFailurePolicy"
+    assert f"default/{again['metadata']['name']} matching FailJob rule at index 1" in failure["message"]
     assert failed["status"]["failed"] == 1
 
 

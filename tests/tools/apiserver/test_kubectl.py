@@ -46,16 +46,16 @@ class Kubectl:
     async def __call__(self, *arguments: str, given: Any = None) -> str:
         """Run it; `given` goes to its standard input as JSON."""
         process = await self.start(*arguments)
-        said, complained = await process.communicate(json.dumps(given).encode() if given is not None else None)
+        output, complained = await process.communicate(json.dumps(given).encode() if given is not None else None)
         if process.returncode:
             raise Refused(complained.decode())
-        return said.decode() + complained.decode()
+        return output.decode() + complained.decode()
 
     async def json(self, *arguments: str, given: Any = None) -> Any:
         process = await self.start(*arguments, "-o", "json")
-        said, complained = await process.communicate(json.dumps(given).encode() if given is not None else None)
+        output, complained = await process.communicate(json.dumps(given).encode() if given is not None else None)
         assert process.returncode == 0, complained.decode()
-        return json.loads(said)
+        return json.loads(output)
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ async def test_the_manifests_of_the_services_apply_as_their_readme_says(kubectl:
         # Nothing runs here that could be waited for.
         if not {"wait", "rollout"} & set(arguments):
             for _ in range(2):
-                said = await kubectl(*(str(directory) if part == "." else part for part in arguments))
-            assert "unchanged" in said, "applied again, it changes nothing"
-            assert "configured" not in said
+                output = await kubectl(*(str(directory) if part == "." else part for part in arguments))
+            assert "unchanged" in output, "applied again, it changes nothing"
+            assert "configured" not in output
     deployments = await kubectl.json("-n", "kai-system", "get", "deployments")
     assert len(deployments["items"]) == 6
     policies = await kubectl.json("-n", "kai-system", "get", "networkpolicies")
@@ -138,8 +138,8 @@ async def test_kubectl_trusts_the_server_by_the_name_that_it_advertises(tmp_path
 async def test_apply_is_strict_about_fields(kubectl: Kubectl) -> None:
     with pytest.raises(Refused, match=r'strict decoding error: unknown field "spec\.nonsense"'):
         await kubectl("apply", "-f", "-", given=pod("p", nonsense=1))
-    said = await kubectl("apply", "--validate=warn", "-f", "-", given=pod("p", nonsense=1))
-    assert 'Warning: unknown field "spec.nonsense"' in said
+    output = await kubectl("apply", "--validate=warn", "-f", "-", given=pod("p", nonsense=1))
+    assert 'Warning: unknown field "spec.nonsense"' in output
 
 
 async def test_server_side_apply_shares_and_quarrels(kubectl: Kubectl) -> None:
@@ -201,8 +201,8 @@ async def test_wait_sees_a_job_through(kubectl: Kubectl) -> None:
         await kubectl(
             "patch", "pod", name, "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Succeeded"}}'
         )
-        said, _ = await waiting.communicate()
-    assert "condition met" in said.decode()
+        output, _ = await waiting.communicate()
+    assert "condition met" in output.decode()
     assert "met" in await kubectl("wait", "--for=jsonpath={.status.succeeded}=1", "job/j", "--timeout=60s")
     assert 'job.batch "j" deleted' in await kubectl("delete", "job", "j")
     assert "No resources found" in await kubectl("get", "pods")
@@ -236,8 +236,8 @@ async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
         while not (await watch.until("MODIFIED"))["object"]["metadata"].get("deletionTimestamp"):
             pass
         await kubectl.client.delete(f"{PODS}/p?gracePeriodSeconds=0")
-    said, complained = await draining.communicate()
-    assert "node/n1 drained" in said.decode(), complained.decode()
+    output, complained = await draining.communicate()
+    assert "node/n1 drained" in output.decode(), complained.decode()
 
 
 async def test_imperative_commands_of_every_kind(kubectl: Kubectl) -> None:

@@ -94,7 +94,7 @@ def test_pull_policies_follow_the_tag(image: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "matches"),
     [
         (".a.b", [1]),
         (".list[*].n", ["x", "y"]),
@@ -107,9 +107,9 @@ def test_pull_policies_follow_the_tag(image: str, policy: str) -> None:
         ("{not a path", []),
     ],
 )
-def test_json_paths(path: str, found: list[Any]) -> None:
+def test_json_paths(path: str, matches: list[Any]) -> None:
     value = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "map": {"k.l": 3}}
-    assert find(value, path) == found
+    assert find(value, path) == matches
 
 
 @pytest.mark.parametrize(

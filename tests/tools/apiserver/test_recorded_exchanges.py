@@ -61,35 +61,35 @@ def _blanked(name: str, theirs: Any, ours: Any) -> tuple[Any, Any]:
             column["description"] = True
     if name.startswith("patch spec"):
         for side in (theirs, ours):
-            for told in (side, side["details"]["causes"][0]):
-                told["message"] = told["message"].partition("\n")[0]
+            for answer_part in (side, side["details"]["causes"][0]):
+                answer_part["message"] = answer_part["message"].partition("\n")[0]
     return theirs, ours
 
 
-def _differences(exchange: dict[str, Any], answer: Answer, known: Correspondence) -> list[str]:
+def _differences(exchange: dict[str, Any], answer: Answer, pairs: Correspondence) -> list[str]:
     recorded, name = exchange["response"], exchange["name"]
-    found = [] if answer.status == recorded["status"] else [f"status {answer.status}, recorded {recorded['status']}"]
+    unlike = [] if answer.status == recorded["status"] else [f"status {answer.status}, recorded {recorded['status']}"]
     for header, value in recorded.get("headers", {}).items():
         if answer.headers.get(header) != value:
-            found.append(f"{header}: {answer.headers.get(header)!r}, recorded {value!r}")
+            unlike.append(f"{header}: {answer.headers.get(header)!r}, recorded {value!r}")
     theirs = recorded["body"]
     ours = answer.text if isinstance(theirs, str) else answer.json
     if not name.startswith("server-side apply"):
         ours = without_managed_fields(ours)
     if name in DEVIATIONS:
-        return found + DEVIATIONS[name][0](theirs, ours)
+        return unlike + DEVIATIONS[name][0](theirs, ours)
     theirs, ours = _blanked(name, theirs, ours)
-    return found + known.differences(theirs, ours)
+    return unlike + pairs.differences(theirs, ours)
 
 
-def _event_differences(exchange: dict[str, Any], events: list[dict[str, Any]], known: Correspondence) -> list[str]:
+def _event_differences(exchange: dict[str, Any], events: list[dict[str, Any]], pairs: Correspondence) -> list[str]:
     theirs, ours = exchange["response"]["events"], without_managed_fields(events)
     for side in (theirs, ours):
         for event in side:
             if event["type"] == "ERROR":
                 message = event["object"]["message"]
                 event["object"]["message"] = re.sub(r"\(\d+\)", "(oldest)", message)
-    return known.differences(theirs, ours)
+    return pairs.differences(theirs, ours)
 
 
 class Replay:
@@ -130,8 +130,8 @@ class Replay:
             path = self.known.translate(exchange["request"]["path"])
             answer = await client.get(path)
             events = [json.loads(line) for line in answer.text.splitlines()]
-            found = [] if answer.status == 200 else [f"status {answer.status}"]
-            self._note(exchange, found + _event_differences(exchange, events, self.known))
+            different = [] if answer.status == 200 else [f"status {answer.status}"]
+            self._note(exchange, different + _event_differences(exchange, events, self.known))
             return
         self._note(exchange, _differences(exchange, await self._request(exchange, client), self.known))
 
@@ -163,8 +163,8 @@ class Replay:
         for value in ("1", "2", "3"):
             await client.merge(f"{NODES}/n1", {"metadata": {"annotations": {"x": value}}})
 
-    def _note(self, exchange: dict[str, Any], found: list[str]) -> None:
-        self.found += [f"{exchange['name']}: {difference}" for difference in found]
+    def _note(self, exchange: dict[str, Any], different: list[str]) -> None:
+        self.found += [f"{exchange['name']}: {difference}" for difference in different]
 
 
 async def test_the_recorded_sequence_gets_the_recorded_answers(

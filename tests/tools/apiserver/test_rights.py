@@ -38,14 +38,14 @@ async def test_a_request_is_counted_with_the_rule_that_allowed_it(client: Client
         await account.get("/metrics")
         await account.get("/apis")
         await account.get(CONFIG_MAPS)
-    told = (await client.get("/simulator/rights")).json
+    counted = (await client.get("/simulator/rights")).json
     rule, pods = "ClusterRole binder, rule", {"user": BINDER, "group": "", "namespace": "default", "requests": 2}
-    assert sorted(told["allowed"], key=lambda use: use["rule"]) == [
+    assert sorted(counted["allowed"], key=lambda use: use["rule"]) == [
         {**pods, "rule": f"{rule} 0", "verb": "list", "resource": "pods"},
         {**pods, "rule": f"{rule} 1", "verb": "patch", "resource": "pods/status"},
         {"user": BINDER, "rule": f"{rule} 2", "verb": "get", "path": "/metrics", "requests": 1},
     ]
-    assert told["refused"] == [{**pods, "verb": "list", "resource": "configmaps", "requests": 1}]
+    assert counted["refused"] == [{**pods, "verb": "list", "resource": "configmaps", "requests": 1}]
     await client.delete("/simulator/rights")
     assert (await client.get("/simulator/rights")).json == {"allowed": [], "refused": []}
 

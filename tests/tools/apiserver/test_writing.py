@@ -190,7 +190,7 @@ async def test_labels_that_make_no_sense(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"{", "json parse error"),
         (b"[]", "cannot be handled as a Pod"),
@@ -200,10 +200,10 @@ async def test_labels_that_make_no_sense(client: Client) -> None:
         (b'{"metadata":{"creationTimestamp":"yesterday"}}', "parsing time"),
     ],
 )
-async def test_bodies_that_are_no_pod(client: Client, body: bytes, told: str) -> None:
+async def test_bodies_that_are_no_pod(client: Client, body: bytes, message: str) -> None:
     answer = await client.post(PODS, body)
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
-    assert told in answer.json["message"]
+    assert message in answer.json["message"]
 
 
 async def test_unknown_fields_warn_fail_or_go_unmentioned(client: Client) -> None:

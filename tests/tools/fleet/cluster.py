@@ -49,9 +49,9 @@ class Cluster:
         async with asyncio.timeout(PATIENCE_S):
             selector = f"fieldSelector=metadata.name%3D{name}"
             page = json.loads(await self.client.get(f"{collection}?{selector}"))
-            found = page["items"][0] if page["items"] else None
+            shown = page["items"][0] if page["items"] else None
             version = page["metadata"]["resourceVersion"]
-            while not holds(found):
+            while not holds(shown):
                 async with self.client.watch(
                     f"{collection}?{selector}", resource_version=version, timeout_s=PATIENCE_S
                 ) as chunks:
@@ -60,11 +60,11 @@ class Cluster:
                             event = json.loads(line)
                             if event["type"] == "BOOKMARK":
                                 continue
-                            found = None if event["type"] == "DELETED" else event["object"]
+                            shown = None if event["type"] == "DELETED" else event["object"]
                             version = event["object"]["metadata"]["resourceVersion"]
-                            if holds(found):
-                                return found or {}
-            return found or {}
+                            if holds(shown):
+                                return shown or {}
+            return shown or {}
 
     async def create_pod(self, name: str, *, node: str = "node-0", **more: Any) -> Json:
         pod = pod_json(name, node=node, **more)
@@ -104,10 +104,10 @@ def fingerprint(topology: Json | None) -> str:
 def free(topology: Json | None, resource: str) -> list[int]:
     """What is available per zone."""
     return [
-        int(found["available"])
+        int(amounts["available"])
         for zone in (topology or {}).get("zones", [])
-        for found in zone["resources"]
-        if found["name"] == resource
+        for amounts in zone["resources"]
+        if amounts["name"] == resource
     ]
 
 

@@ -74,10 +74,10 @@ def test_torn_lines_are_left_out_with_a_warning_and_are_gone_after_that(
     file.write_bytes(b"".join(torn))
     configure_logging("fleet")
     assert list(again(tmp_path).kubelet.pods) == ["uid-a", "uid-c"]
-    said = "".join(capfd.readouterr())
-    assert "torn lines of the checkpoint are left out" in said
-    assert "kubelets.jsonl" in said
-    assert "line 1: " in said
+    output = "".join(capfd.readouterr())
+    assert "torn lines of the checkpoint are left out" in output
+    assert "kubelets.jsonl" in output
+    assert "line 1: " in output
     assert list(again(tmp_path).kubelet.pods) == ["uid-a", "uid-c"]
     assert "torn" not in "".join(capfd.readouterr())
 

@@ -27,8 +27,8 @@ def amounts(body: dict[str, Any], resource: str) -> list[tuple[str, str, str] | 
     """Per zone capacity, allocatable and available."""
     result: list[tuple[str, str, str] | None] = []
     for zone in body["zones"]:
-        found = [r for r in zone["resources"] if r["name"] == resource]
-        result.append((found[0]["capacity"], found[0]["allocatable"], found[0]["available"]) if found else None)
+        those = [r for r in zone["resources"] if r["name"] == resource]
+        result.append((those[0]["capacity"], those[0]["allocatable"], those[0]["available"]) if those else None)
     return result
 
 

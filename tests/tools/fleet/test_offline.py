@@ -35,8 +35,8 @@ def simulated(text: str, folder: Path, config: EngineConfig | None = None) -> di
 
 def test_a_kubelet_says_what_a_pod_holds(tmp_path: Path) -> None:
     text = node() + pod("old", metadata=GPU_ON[0], **RUNNING) + pod("a", gpus=2, cpus=3)
-    (_, found) = reversed(simulated(text, tmp_path)["pods"])
-    assert (found["name"], found["zones"]) == ("a", [{"zone": "node-1", "amount": {"cpu": "3", GPU: "2"}}])
+    (_, shown) = reversed(simulated(text, tmp_path)["pods"])
+    assert (shown["name"], shown["zones"]) == ("a", [{"zone": "node-1", "amount": {"cpu": "3", GPU: "2"}}])
 
 
 def test_a_refused_pod_is_told_of_and_its_owner_makes_another(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_running_pod_that_cannot_be_so_is_warned_of(tmp_path: Path) -> None:
     ]
 
 
-def outcome(found: list[Located], kubelets: OfflineKubelets | None) -> Outcome:
-    world = read_world(found, scheduler_name="kai-ledger")
+def outcome(objects: list[Located], kubelets: OfflineKubelets | None) -> Outcome:
+    world = read_world(objects, scheduler_name="kai-ledger")
     assert not world.problems
     result = asyncio.run(simulate(world, EngineConfig(), kubelets=kubelets))
     assert not world.warnings
@@ -83,11 +83,11 @@ def outcome(found: list[Located], kubelets: OfflineKubelets | None) -> Outcome:
 @pytest.mark.parametrize("profile", ["demo24", "mini"])
 def test_kubelets_made_of_what_is_published_decide_as_those_of_the_profile(profile: str) -> None:
     nodes = [Located("fleet", item) for item in OfflineKubelets(profile).objects()]
-    found = [*nodes, *read_located([EXAMPLES])]
-    exact, published = (outcome(found, kubelets) for kubelets in (OfflineKubelets(profile), OfflineKubelets()))
+    objects = [*nodes, *read_located([EXAMPLES])]
+    exact, published = (outcome(objects, kubelets) for kubelets in (OfflineKubelets(profile), OfflineKubelets()))
     assert published.document() == exact.document()
     assert not [one for one in exact.pods if one.phase == "Rejected"]
-    assert [(one.name, one.node, one.phase) for one in outcome(found, None).pods] == [
+    assert [(one.name, one.node, one.phase) for one in outcome(objects, None).pods] == [
         (one.name, one.node, one.phase) for one in exact.pods
     ]
 
@@ -99,8 +99,8 @@ def test_devices_of_several_zones_show_in_what_the_node_has(tmp_path: Path) -> N
     text = text.replace("    - {name: cpu", nics + "    - {name: cpu")
     limits = f"resources: {{limits: {{{GPU}: 1, rdma/hca: 1}}}}"
     text += f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c, {limits}}}]}}\n"
-    (found,) = simulated(text, tmp_path)["pods"]
-    assert found["zones"] == [
+    (shown,) = simulated(text, tmp_path)["pods"]
+    assert shown["zones"] == [
         {"zone": "node-0", "amount": {GPU: "1"}},
         {"zone": "node-0+node-1", "amount": {"rdma/hca": "1"}},
     ]
@@ -120,13 +120,13 @@ def test_what_was_simulated_can_be_simulated_on() -> None:
         one["zones"] = [zone for zone in one["zones"] if "+" not in zone["zone"]]
     objects = {one.wire.metadata.name: one.object for one in before.pods}
     later = [one for one in read_located([EXAMPLES]) if one.object["kind"] != "Pod"]
-    for number, found in enumerate(first["pods"]):
-        item = objects[found["name"]]
-        if found["phase"] == "Bound":
-            annotations = {OBSERVED_ANNOTATION: json.dumps(found["zones"])}
+    for number, one in enumerate(first["pods"]):
+        item = objects[one["name"]]
+        if one["phase"] == "Bound":
+            annotations = {OBSERVED_ANNOTATION: json.dumps(one["zones"])}
             metadata = {**item["metadata"], "annotations": annotations}
             status = {"phase": "Running", "startTime": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
-            item = {**item, "metadata": metadata, "spec": {**item["spec"], "nodeName": found["node"]}, "status": status}
+            item = {**item, "metadata": metadata, "spec": {**item["spec"], "nodeName": one["node"]}, "status": status}
         later.append(Located(f"pod {number}", item))
     after = read_world([*nodes, *later], scheduler_name="kai-ledger")
     second = document_of(after, config, kubelets=OfflineKubelets("demo24"))

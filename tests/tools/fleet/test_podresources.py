@@ -68,8 +68,8 @@ async def test_get_and_allocatable(cluster: Cluster, join: JoinFleet, tmp_path: 
     async with join(podresources_dir=tmp_path / "pr"):
         await cluster.run_pod("a")
         request = api.GetPodResourcesRequest(pod_name="a", pod_namespace="default")
-        found = await asyncio.to_thread(ask, socket, api.GET, request, api.GetPodResourcesResponse)
-        assert found.pod_resources.name == "a"
+        answer = await asyncio.to_thread(ask, socket, api.GET, request, api.GetPodResourcesResponse)
+        assert answer.pod_resources.name == "a"
         missing = api.GetPodResourcesRequest(pod_name="b", pod_namespace="default")
         with pytest.raises(grpc.RpcError) as refused:
             await asyncio.to_thread(ask, socket, api.GET, missing, api.GetPodResourcesResponse)

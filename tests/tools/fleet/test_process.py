@@ -72,8 +72,8 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
     async for raw in process.stderr:
         line = raw.decode()
         log.append(line)
-        if found := re.search(r'"address": "[0-9.]+:(\d+)"', line):
-            port = int(found[1])
+        if match := re.search(r'"address": "[0-9.]+:(\d+)"', line):
+            port = int(match[1])
         if "all nodes have joined" in line:
             break
     else:
@@ -153,7 +153,7 @@ async def test_control_is_for_users_that_the_api_server_allows(
     await cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
     looker, stranger = [await _token(cluster, name) for name in ("looker", "stranger")]
     async with fleet_process(server, tmp_path) as fleet:
-        for headers, method, status, told in (
+        for headers, method, status, message in (
             ({"Authorization": ""}, "GET", 401, "no bearer token"),
             ({"Authorization": "Bearer nonsense"}, "POST", 401, "does not know this token"),
             (stranger, "GET", 403, "system:serviceaccount:default:stranger may not get /simulator/nodes/node-0"),
@@ -163,9 +163,9 @@ async def test_control_is_for_users_that_the_api_server_allows(
             path = "/simulator/nodes/node-0" + ("/kubelet" if method == "POST" else "")
             body = {"running": False} if method == "POST" else None
             async with fleet._session.request(method, path, headers=headers, json=body) as response:
-                said = await response.text()
-                assert (response.status, told in said) == (status, True), said
-                assert status == 200 or _error(said)
+                text = await response.text()
+                assert (response.status, message in text) == (status, True), text
+                assert status == 200 or _error(text)
         assert json.loads((await fleet.get("/simulator/nodes/node-0"))[1])["kubelet"] == "running"
         status, text = await fleet.get("/nowhere")
         assert (status, _error(text)) == (404, "Not Found")
@@ -262,11 +262,11 @@ async def test_the_documented_line_joins_a_fleet(server: ApiServer, tmp_path: Pa
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    said, pipe = "", process.stderr
+    text, pipe = "", process.stderr
     assert pipe is not None
-    while "all nodes have joined" not in said:
-        said = (await pipe.readline()).decode()
-        assert said, f"kai fleet ended with {await process.wait()}"
+    while "all nodes have joined" not in text:
+        text = (await pipe.readline()).decode()
+        assert text, f"kai fleet ended with {await process.wait()}"
     process.send_signal(signal.SIGTERM)
     await pipe.read()
     assert await process.wait() == 0

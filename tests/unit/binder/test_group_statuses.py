@@ -42,11 +42,11 @@ def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool =
         projection.fold(event)
     if again:
         projection = Projection.restored(projection.snapshot())
-    (found,) = projection.groups.news()
-    return found.status
+    (news,) = projection.groups.news()
+    return news.status
 
 
-def told(spec: str, *, taken: bool = False, again: bool = False) -> dict[str, Any]:
+def condition_of(spec: str, *, taken: bool = False, again: bool = False) -> dict[str, Any]:
     """Its scheduling condition."""
     (condition,) = status_of(spec, taken=taken, again=again)["schedulingConditions"]
     return condition  # type: ignore[no-any-return]
@@ -70,7 +70,7 @@ def told(spec: str, *, taken: bool = False, again: bool = False) -> dict[str, An
 )
 def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
     for again in (False, True):
-        condition = told(spec, again=again)
+        condition = condition_of(spec, again=again)
         assert (condition["type"], condition["reason"]) == ("UnschedulableOnNodePool", reason)
         first = condition["reasons"][0]
         assert (first["reason"], first.get("details")) == (reason, details)
@@ -78,23 +78,27 @@ def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | Non
 
 
 def test_reasons_of_nodes() -> None:
-    condition = told("minMember: 2, queue: large, preemptibility: preemptible", taken=True)
+    condition = condition_of("minMember: 2, queue: large, preemptibility: preemptible", taken=True)
     assert [one["reason"] for one in condition["reasons"]] == ["PodSchedulingErrors"]
     assert "nvidia.com/gpu" in condition["reasons"][0]["message"]
 
 
 def test_the_delay_is_told_beside_them() -> None:
-    condition = told("minMember: 2, queue: large, preemptibility: preemptible, preemptionDelay: 1000000h", taken=True)
+    condition = condition_of(
+        "minMember: 2, queue: large, preemptibility: preemptible, preemptionDelay: 1000000h", taken=True
+    )
     assert {one["reason"] for one in condition["reasons"]} == {"PreemptionDelayNotElapsed", "PodSchedulingErrors"}
 
 
 def test_pods_that_start_one_by_one_are_told_as_well() -> None:
-    assert told("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
+    assert condition_of("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
 
 
-def test_a_required_topology_and_a_sub_group_that_is_none() -> None:
-    required = told("minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large")
-    assert "spec.topologyConstraint.requiredTopologyLevel: rack" in required["message"]
+def test_a_topology_that_is_none_and_a_sub_group_that_is_none() -> None:
+    required = condition_of(
+        "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
+    )
+    assert required["message"].endswith("spec.topologyConstraint.requiredTopologyLevel: there is no topology t")
     nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 

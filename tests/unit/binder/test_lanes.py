@@ -35,8 +35,8 @@ def test_each_decision_is_given_out_once_in_its_nodes_order(nodes: list[str], da
             node = data.draw(st.sampled_from(sorted(under_way)))
             give(lanes.done(under_way.pop(node)))
         assert len(lanes) == len(waiting) - len(left) - len(given_out) + len(under_way)
-    assert sorted(given_out, key=lambda found: found.position) == waiting
+    assert sorted(given_out, key=lambda one: one.position) == waiting
     for node in set(nodes):
-        assert [found for found in given_out if found.decision.node == node] == [
+        assert [one for one in given_out if one.decision.node == node] == [
             one for one in waiting if one.decision.node == node
         ]

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from kai_binder.projection import SNAPSHOT_SCHEMA, Observation, PodBinding, Projection
 from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     BindFailed,
@@ -14,7 +15,13 @@ from kaicore.rules.events.payloads import (
     PodObserved,
     PodPlaced,
 )
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import (
+    PREDICTED_ANNOTATION,
+    ContainerPlacement,
+    Placement,
+    Provenance,
+    ZoneAmount,
+)
 
 from tests.factory import pod
 from tests.ledger import Ledger
@@ -39,9 +46,9 @@ class Story(Ledger):
 
     def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> PodBinding:
         payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
-        found = self.tell(self.record(f"pod/uid-{name}", payload))
-        assert isinstance(found, PodBinding)
-        return found
+        binding = self.tell(self.record(f"pod/uid-{name}", payload))
+        assert isinstance(binding, PodBinding)
+        return binding
 
     def outcome(self, name: str, payload: PodBound | BindFailed, *, of: PodBinding) -> None:
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
@@ -67,7 +74,7 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story = Story()
     story.see("a")
     one, two, three = story.place("a"), story.place("b", placement=None), story.place("c")
-    assert (one.annotation, two.annotation) == (TEXT, "")
+    assert (binding_annotations(one.decision), binding_annotations(two.decision)) == ({PREDICTED_ANNOTATION: TEXT}, {})
     assert all(map(story.projection.is_open, (one, two, three)))
     story.outcome("a", bound("a"), of=one)
     story.outcome("b", failed("b"), of=two)
@@ -124,14 +131,14 @@ def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "expected"),
     [
         (None, "its group ends as a whole; cycle default/1"),
         (2, "its group ends as a whole; its Job counts that as a failure and bears 2 more; cycle default/1"),
         (-1, "its group ends as a whole; its Job counts that as a failure, bears no more and fails; cycle default/1"),
     ],
 )
-def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, said: str) -> None:
+def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, expected: str) -> None:
     story = Story()
     story.see("a")
     decided = EvictionDecided(
@@ -147,4 +154,4 @@ def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, said
     )
     story.tell(story.record("pod/uid-a", decided))
     (eviction,) = story.projection.evictions.values()
-    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {said}"
+    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {expected}"

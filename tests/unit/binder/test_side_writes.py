@@ -86,12 +86,12 @@ def test_of_several_writes_of_a_kind_about_an_object_only_the_last_is_made() -> 
 
 def test_writes_beyond_the_most_push_out_the_oldest_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_writes, "MAX_WAITING", 2)
-    told = Told()
-    waiting = SideWrites(Server(), rate=1, busy=lambda: False, observer=told)  # type: ignore[arg-type]
+    observer = Told()
+    waiting = SideWrites(Server(), rate=1, busy=lambda: False, observer=observer)  # type: ignore[arg-type]
     ended: list[str] = []
     for name in ("a", "b", "c"):
         waiting.add(nominated_node(NominatedNode(name, "default", name, "n1"), then=partial(ended.append, name)))
-    assert (len(waiting), ended, told.results) == (2, ["a"], [("nomination", "given-up")])
+    assert (len(waiting), ended, observer.results) == (2, ["a"], [("nomination", "given-up")])
 
 
 def test_a_server_that_is_away_is_asked_once_a_second_and_nothing_is_lost() -> None:
@@ -99,15 +99,15 @@ def test_a_server_that_is_away_is_asked_once_a_second_and_nothing_is_lost() -> N
     server.away = True
 
     async def write() -> None:
-        told = Told()
-        waiting = SideWrites(server, rate=10, busy=lambda: False, observer=told)  # type: ignore[arg-type]
+        observer = Told()
+        waiting = SideWrites(server, rate=10, busy=lambda: False, observer=observer)  # type: ignore[arg-type]
         waiting.add(about(0))
         running = asyncio.create_task(waiting.run())
         await asyncio.sleep(5.5)
-        assert told.results == []
+        assert observer.results == []
         server.away = False
         await asyncio.sleep(1.2)
         running.cancel()
-        assert told.results == [("annotation", "written")]
+        assert observer.results == [("annotation", "written")]
 
     run_virtually(write())

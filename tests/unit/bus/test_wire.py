@@ -15,8 +15,8 @@ from tests.unreliable import UnreliableLog, append
 async def event() -> Event:
     log = UnreliableLog()
     await append(log, "c", 1)
-    (found,) = await log.read("c")
-    return found
+    (recorded,) = await log.read("c")
+    return recorded
 
 
 def test_an_event_travels_as_it_is(event: Event) -> None:

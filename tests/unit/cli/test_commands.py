@@ -42,10 +42,10 @@ def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_lists_every_command() -> None:
-    said = kai("--help").stdout
+    output = kai("--help").stdout
     for path, _ in ALL:
         if len(path) == 1:
-            assert f" {path[0]} " in said
+            assert f" {path[0]} " in output
 
 
 def test_kai_says_the_version() -> None:
@@ -59,8 +59,8 @@ def test_kai_says_the_version() -> None:
 )
 def test_a_value_that_cannot_be_is_refused_with_its_flag(arguments: tuple[str, ...]) -> None:
     done = kai(*arguments)
-    said = done.stdout + done.stderr
-    assert (done.returncode, f'Invalid value "{arguments[-1]}" for {arguments[-2]}' in said) == (2, True), said
+    output = done.stdout + done.stderr
+    assert (done.returncode, f'Invalid value "{arguments[-1]}" for {arguments[-2]}' in output) == (2, True), output
 
 
 @pytest.mark.parametrize("module", ["main", "questions", "status", "service_logs", "fleet"])

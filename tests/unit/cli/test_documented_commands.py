@@ -49,8 +49,8 @@ def documented() -> Iterator[tuple[str, str]]:
                 fenced = not fenced
             elif fenced:
                 for part in line.split(" | "):
-                    if found := _COMMAND.match(part):
-                        yield where, re.split(r"\s+#|\s+>", found[1])[0]
+                    if match := _COMMAND.match(part):
+                        yield where, re.split(r"\s+#|\s+>", match[1])[0]
             else:
                 for inline in _INLINE.findall(line):
                     yield where, inline

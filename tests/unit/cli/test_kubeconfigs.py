@@ -28,8 +28,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_each_service_gets_its_own_kubeconfig_or_the_one_for_all(given: list[str], expected: str) -> None:
     kubeconfigs = Kubeconfigs.read(given)
-    found = [*(kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")), kubeconfigs.of_people]
-    assert " ".join(map(str, found)) == expected
+    paths = [*(kubeconfigs.of(service) for service in ("watcher", "binder", "ingest")), kubeconfigs.of_people]
+    assert " ".join(map(str, paths)) == expected
 
 
 @pytest.mark.usefixtures("here")

@@ -82,8 +82,8 @@ def test_what_is_merged_may_be_said_otherwise(tmp_path: Path) -> None:
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: &all {<<: &one {x: '1', y: '1'}, y: '2'}}\n"
         "spec: {nodeSelector: {<<: *all, y: '3'}, other: {<<: [*one, *all]}}\n"
     )
-    (found,) = read_manifests([file])
-    assert found["spec"]["nodeSelector"] == {"x": "1", "y": "3"}
+    (manifest,) = read_manifests([file])
+    assert manifest["spec"]["nodeSelector"] == {"x": "1", "y": "3"}
 
 
 def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out
         "values.yaml": "image: x\nreplicas: 2\n",
     }.items():
         (tmp_path / name).write_text(text)
-    found = read_files([tmp_path])
-    assert [one.object["kind"] for one in found.objects] == ["Pod"]
-    assert found.strangers == [f"{tmp_path}/b.yaml, document 2", f"{tmp_path}/values.yaml, document 1"]
-    assert [str(one).removeprefix(str(tmp_path))[:30] for one in found.problems] == [
+    files = read_files([tmp_path])
+    assert [one.object["kind"] for one in files.objects] == ["Pod"]
+    assert files.strangers == [f"{tmp_path}/b.yaml, document 2", f"{tmp_path}/values.yaml, document 1"]
+    assert [str(one).removeprefix(str(tmp_path))[:30] for one in files.problems] == [
         "/a.yaml, document 1: kind: mis",
         "/c.yaml: while parsing a flow ",
     ]

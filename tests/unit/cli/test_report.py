@@ -80,7 +80,7 @@ def test_a_kubelets_rejection_is_counted_as_that_and_not_as_a_placement() -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "complaint"),
     [
         ({"settled": False}, "not done after 30 s"),
         ({"groups": [ExpectedGroup("Job default/train", 12, 11)]}, "Job default/train: 11 of 12 ran"),
@@ -100,14 +100,14 @@ def test_a_kubelets_rejection_is_counted_as_that_and_not_as_a_placement() -> Non
         ({"unobserved": ["default/p"]}, "1 not observed by any exporter, such as default/p"),
     ],
 )
-def test_what_is_wrong_with_the_cluster_is_told(changes: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_with_the_cluster_is_told(changes: dict[str, Any], complaint: str) -> None:
     report = replace(GOOD, sighted=replace(CLUSTER, **changes))
     assert not report.good
-    assert f"checks that failed:\n  - {told}" in render(report)
+    assert f"checks that failed:\n  - {complaint}" in render(report)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "complaint"),
     [
         ({"audits": [True, False]}, "cluster demo-blind: the hash chain is broken"),
         (
@@ -117,10 +117,10 @@ def test_what_is_wrong_with_the_cluster_is_told(changes: dict[str, Any], told: s
         ({"replays": [ReplayReport("demo"), *GOOD.replays[1:]]}, "cluster demo: no cycle was replayed"),
     ],
 )
-def test_what_is_wrong_with_the_log_is_told(changes: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_with_the_log_is_told(changes: dict[str, Any], complaint: str) -> None:
     report = replace(GOOD, **changes)
     assert not report.good
-    assert told in render(report)
+    assert complaint in render(report)
 
 
 def test_what_ran_is_held_against_what_was_asked_for() -> None:

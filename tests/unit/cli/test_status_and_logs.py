@@ -47,8 +47,8 @@ def test_a_service_that_does_not_answer_is_named_and_status_fails(
         assert status(source=Source(data_dir=directory.root), output="json") == 1
     answer = json.loads(capsys.readouterr().out)
     assert not answer["ready"]
-    found = {service["name"]: service["status"] for service in answer["services"]}
-    assert found == {"postgres": "not ready", "nats": "not ready", "relay": "no answer"}
+    statuses = {service["name"]: service["status"] for service in answer["services"]}
+    assert statuses == {"postgres": "not ready", "nats": "not ready", "relay": "no answer"}
 
 
 def test_while_no_cluster_is_up_yet_not_all_is_ready(

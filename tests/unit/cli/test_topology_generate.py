@@ -77,12 +77,12 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def domains(path: Path) -> list[set[frozenset[str]]]:
     """Return, of each level from the widest, which nodes are together, of the only topology of manifests."""
-    found = read_topologies(read_files([path]))
-    assert found.warnings == []
-    (key,) = found.book.topologies()
-    tree = found.book.tree(key)
+    topologies = read_topologies(read_files([path]))
+    assert topologies.warnings == []
+    (key,) = topologies.book.topologies()
+    tree = topologies.book.tree(key)
     assert tree.problems == ()
-    names = sorted(found.nodes)
+    names = sorted(topologies.nodes)
     levels = []
     for of_rows in tree.columns(names).of_rows:
         together: dict[int, set[str]] = {}

@@ -56,11 +56,11 @@ def test_a_program_spells_its_flags_as_all_do(
     with pytest.raises(SystemExit) as ended:
         read_settings(settings, ["--help"])
     assert ended.value.code in (0, None)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name, field in settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
-        assert re.search(rf"^  {flag}[ ,\n]", said, re.MULTILINE), flag
-        assert ("--no-" + flag[2:] in said) == (field.annotation is bool), flag
+        assert re.search(rf"^  {flag}[ ,\n]", output, re.MULTILINE), flag
+        assert ("--no-" + flag[2:] in output) == (field.annotation is bool), flag
         assert flag not in ANOTHER_NAME
 
 
@@ -97,9 +97,9 @@ def test_kai_answers_a_misspelled_flag_likewise(
     monkeypatch.setattr("sys.argv", ["kai", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
+    message = capsys.readouterr()
     assert ended.value.code == 2
-    assert re.search("[Dd]id you mean '?--(cluster|cycles|profile)", told.out + told.err)
+    assert re.search("[Dd]id you mean '?--(cluster|cycles|profile)", message.out + message.err)
 
 
 class Switches(ServiceSettings):
@@ -112,7 +112,7 @@ def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(monkeypa
     assert read_settings(Switches, ["--install"]).install
     monkeypatch.setenv("KAI_INSTALL", "true")
     assert not read_settings(Switches, ["--no-install"]).install
-    for arguments, told in (
+    for arguments, message in (
         (
             ["--install", "true"],
             "unexpected argument: 'true'; --install takes no value: it is --install or --no-install",
@@ -122,4 +122,4 @@ def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(monkeypa
     ):
         with pytest.raises(ConfigurationError) as refused:
             read_settings(Switches, arguments)
-        assert str(refused.value) == told
+        assert str(refused.value) == message

@@ -14,10 +14,10 @@ _UNOPENABLE = re.compile(
 
 def test_no_file_cites_what_a_reader_cannot_open() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    found = []
+    citations = []
     for name in listed:
         path = ROOT / name
         if path == Path(__file__) or path.suffix not in {".py", ".md", ".yaml", ".toml", ".sql"} or not path.is_file():
             continue
-        found += [f"{name}: {match[0]}" for match in _UNOPENABLE.finditer(path.read_text())]
-    assert found == []
+        citations += [f"{name}: {match[0]}" for match in _UNOPENABLE.finditer(path.read_text())]
+    assert citations == []

@@ -34,8 +34,8 @@ def running(name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
 def budget(cluster: Workloads, allowed: int, *, name: str = "b", label: str = "app") -> None:
     """A budget for the pods with a label."""
     selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
-    found = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
-    cluster.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(found))
+    budget_seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
+    cluster.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(budget_seen))
 
 
 @pytest.mark.parametrize(("allowed", "gone"), [(0, 0), (1, 0), (2, 2)])
@@ -140,7 +140,7 @@ def test_pods_are_not_moved_where_any_are_to_be_spread(
 
 
 def test_search_ends_after_search_steps() -> None:
-    def found(steps: int) -> tuple[int, bool]:
+    def searched(steps: int) -> tuple[int, bool]:
         cluster = nodes(4)
         for number in range(4):
             # No two nodes are alike, so that each is tried.
@@ -151,10 +151,10 @@ def test_search_ends_after_search_steps() -> None:
         ended = any(reason.code == "VictimSearchEnded" for group in result.groups for reason in group.reasons)
         return len(result.evictions), ended
 
-    assert found(0) == (0, True)
-    assert found(1) == (0, True), "not in the middle of a search, either"
-    assert found(4) == (2, True)
-    assert found(1000) == (4, False)
+    assert searched(0) == (0, True)
+    assert searched(1) == (0, True), "not in the middle of a search, either"
+    assert searched(4) == (2, True)
+    assert searched(1000) == (4, False)
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,15 @@ def runs(cluster: Workloads, name: str, node: str, gpu: int, **kwargs: Any) -> P
     return cluster.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs))
 
 
-def said(cluster: Workloads, name: str) -> dict[str, Reason]:
-    found = pending_reasons(cluster.state.pods[f"uid-{name}"], cluster.state)
-    return {reason.code: reason for reason in found if reason.code in SAID}
+def reasons_for(cluster: Workloads, name: str) -> dict[str, Reason]:
+    reasons = pending_reasons(cluster.state.pods[f"uid-{name}"], cluster.state)
+    return {reason.code: reason for reason in reasons if reason.code in SAID}
 
 
 def moved(cluster: Workloads, result: CycleResult) -> set[str]:
-    found = cluster.evicted(result)
-    assert set(found.values()) <= {EvictionReason.CONSOLIDATED}
-    return set(found)
+    evicted = cluster.evicted(result)
+    assert set(evicted.values()) <= {EvictionReason.CONSOLIDATED}
+    return set(evicted)
 
 
 def halves(cluster: Workloads, **kwargs: Any) -> None:
@@ -62,7 +62,7 @@ def test_pods_without_a_controller_are_not_moved_and_that_is_said() -> None:
     cluster = nodes(2)
     halves(cluster, owner=None)
     assert not cluster.cycle().evictions
-    reasons = said(cluster, "whole")
+    reasons = reasons_for(cluster, "whole")
     assert set(reasons) == {"NoMoveWouldHelp", "PodsWithoutController"}
     assert str(reasons["PodsWithoutController"]) == (
         "pods without a controller are not moved: nothing would create them again (such as default/half-n0)"
@@ -81,7 +81,7 @@ def test_group_that_fits_nowhere_else_is_named() -> None:
         runs(cluster, f"half-{node}", node, 4, node_selector={"host": node})
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert not cluster.cycle().evictions
-    (reason,) = said(cluster, "whole").values()
+    (reason,) = reasons_for(cluster, "whole").values()
     assert str(reason) == (
         "nothing was moved for it: 2 groups in the way fit nowhere else (such as Pod default/half-n0)"
     )
@@ -93,7 +93,7 @@ def test_more_groups_than_may_be_moved_are_counted() -> None:
         runs(cluster, f"small-{number}", f"n{number // 2}", 1)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert not cluster.cycle(EngineConfig(consolidate_groups=1)).evictions
-    (reason,) = said(cluster, "whole").values()
+    (reason,) = reasons_for(cluster, "whole").values()
     assert str(reason) == "nothing was moved for it: 2 groups would have to be, 1 may be"
 
 
@@ -103,7 +103,7 @@ def test_where_there_is_not_room_enough_in_all_nothing_is_said_of_moves() -> Non
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert not cluster.cycle().evictions
     assert halves_of_one
-    assert not said(cluster, "whole")
+    assert not reasons_for(cluster, "whole")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_gain_must_exceed_the_cost(sizes: list[int], gang: bool, wanted: int
     cluster.add_pod(pod("wants", cpu=1, gpu=wanted))
     result = cluster.cycle()
     assert len(moved(cluster, result)) == (len(sizes) if moves else 0)
-    assert ("NotWorthMoving" in said(cluster, "wants")) is not moves
+    assert ("NotWorthMoving" in reasons_for(cluster, "wants")) is not moves
 
 
 def test_as_much_as_it_gains_is_too_much() -> None:
@@ -142,7 +142,7 @@ def test_as_much_as_it_gains_is_too_much() -> None:
         runs(cluster, f"bare-{number}", f"n{number + 1}", 4, owner=None)
     cluster.add_pod(pod("wants", cpu=1, gpu=8))
     assert not cluster.cycle().evictions
-    assert "NotWorthMoving" in said(cluster, "wants")
+    assert "NotWorthMoving" in reasons_for(cluster, "wants")
 
 
 def test_what_a_move_would_cost_and_gain_is_said() -> None:
@@ -151,7 +151,7 @@ def test_what_a_move_would_cost_and_gain_is_said() -> None:
     runs(cluster, "bare", "n1", 4, owner=None)
     cluster.add_pod(pod("wants", cpu=1, gpu=8))
     cluster.cycle()
-    assert str(said(cluster, "wants")["NotWorthMoving"]) == (
+    assert str(reasons_for(cluster, "wants")["NotWorthMoving"]) == (
         "nothing was moved for it: that would cost as much as 100 % of the largest node, and gain 100 %"
     )
 
@@ -188,7 +188,7 @@ def test_moved_group_is_not_moved_again_during_the_cool_down(in_gang: bool, rest
     cluster.now += 5 * MINUTE
     waits = cluster.cycle()
     assert not waits.evictions
-    assert "MovedLately" in said(cluster, "second")
+    assert "MovedLately" in reasons_for(cluster, "second")
     assert waits.due, "the next cycle is not later than that"
     cluster.now += 6 * MINUTE
     assert moved(cluster, cluster.cycle())

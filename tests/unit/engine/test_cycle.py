@@ -37,8 +37,8 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
         explanation="no zone has enough free",
         rejection="TopologyAffinityError",
     )
-    said = "1 node with no zone that fits: cpu: 2 needed, 1 free on zone node-0 (such as n1: TopologyAffinityError)"
-    assert str(reason) == said
+    texts = "1 node with no zone that fits: cpu: 2 needed, 1 free on zone node-0 (such as n1: TopologyAffinityError)"
+    assert str(reason) == texts
 
 
 def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
@@ -49,12 +49,12 @@ def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
     cluster.add_node("gpu-2", amounts(cpu=64, gpu=8))
     for name, gpus, on in (("a", 3, "gpu-1"), ("b", 2, "gpu-2"), ("huge", 99, ""), ("big", 7, "")):
         cluster.add_pod(pod(name, cpu=1, gpu=gpus, node_name=on))
-    said = [[str(reason) for reason in one.reasons] for one in cluster.cycle().pending]
-    assert ["4 nodes too small: nvidia.com/gpu: 99 needed, at most 8 in all (such as gpu-1)"] in said
+    texts = [[str(reason) for reason in one.reasons] for one in cluster.cycle().pending]
+    assert ["4 nodes too small: nvidia.com/gpu: 99 needed, at most 8 in all (such as gpu-1)"] in texts
     assert [
         "2 nodes short of nvidia.com/gpu: 7 needed, at most 6 free (such as gpu-2)",
         "2 nodes too small: nvidia.com/gpu: 7 needed, at most 4 in all (such as gpu-0)",
-    ] in said
+    ] in texts
 
 
 def test_all_three_pods_are_placed_without_numa() -> None:
@@ -102,8 +102,8 @@ def test_node_rules_name_what_is_wrong() -> None:
     cluster.record("node/f", payloads.NodeObserved(small))
     required = ((Requirement("zone", "In", ("z",)),),)
     cluster.add_pod(pod("p", cpu=2, node_selector={"pool": "x"}, node_affinity=required))
-    found = reasons_of(cluster)
-    assert {code: (reason.nodes, reason.example) for code, reason in found.items()} == {
+    reasons = reasons_of(cluster)
+    assert {code: (reason.nodes, reason.example) for code, reason in reasons.items()} == {
         "NodeNotReady": (1, "a"),
         "NodeUnschedulable": (1, "b"),
         "NodeSelectorMismatch": (1, "c"),
@@ -111,7 +111,7 @@ def test_node_rules_name_what_is_wrong() -> None:
         "UntoleratedTaint": (1, "e"),
         "NodeTooSmall": (1, "f"),
     }
-    assert found["UntoleratedTaint"].taint == "k=v:NoSchedule"
+    assert reasons["UntoleratedTaint"].taint == "k=v:NoSchedule"
     cluster.add_pod(pod("q", cpu=2, node_selector={"zone": "z"}, tolerations=(Toleration("k", "Exists"),)))
     assert [decision.node for decision in cluster.cycle().placements] == ["e"]
 

@@ -8,10 +8,10 @@ from tests.digest.families import IN_THE_GATE, expected, tell
 
 @pytest.mark.parametrize("family", IN_THE_GATE)
 def test_cycles_of_a_known_engine_version_decide_as_recorded(family: str) -> None:
-    told = [tell(family, number) for number in range(IN_THE_GATE[family])]
+    stories = [tell(family, number) for number in range(IN_THE_GATE[family])]
     before = expected().stories[family]
-    assert [f"{family}/{number}" for number, one in enumerate(told) if one.digest != before[number]] == []
-    assert sum(one.decisions for one in told) > 2 * sum(one.cycles for one in told), "next to nothing is decided"
+    assert [f"{family}/{number}" for number, one in enumerate(stories) if one.digest != before[number]] == []
+    assert sum(one.decisions for one in stories) > 2 * sum(one.cycles for one in stories), "next to nothing is decided"
 
 
 def test_digests_are_of_this_engine_version() -> None:

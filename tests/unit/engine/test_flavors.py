@@ -26,13 +26,13 @@ FLAVORS = {
 }
 
 
-def cluster_of(*quotas: FlavorQuota, known: tuple[str, ...] = tuple(FLAVORS)) -> Workloads:
+def cluster_of(*quotas: FlavorQuota, flavors: tuple[str, ...] = tuple(FLAVORS)) -> Workloads:
     """A node for each GPU, one without, and a queue of some flavors."""
     cluster = Workloads()
     for gpu in ("a100", "b200", "h100"):
         cluster.add_node(gpu, cpu=64, gpu=8, labels={"gpu": gpu})
     cluster.add_node("none", cpu=64)
-    for name in known:
+    for name in flavors:
         cluster.record(f"flavor/{name}", payloads.FlavorObserved(FLAVORS[name]))
     shares = {resource: QueueShare(quota=10**6) for quota in quotas for resource in quota.quotas}
     queue = Queue(NAME, uid="q", shares=shares, only_named=True, flavors=quotas)
@@ -95,7 +95,7 @@ def test_pods_on_nodes_of_other_flavors_are_not_evicted() -> None:
 
 
 def test_a_flavor_that_does_not_exist_is_waited_for() -> None:
-    cluster = cluster_of(quota("h100"), known=("a100",))
+    cluster = cluster_of(quota("h100"), flavors=("a100",))
     cluster.add_pod(of("p", gpu=1))
     (pending,) = cluster.cycle().pending
     assert [reason.code for reason in pending.reasons] == ["FlavorNotFound"]
@@ -104,7 +104,7 @@ def test_a_flavor_that_does_not_exist_is_waited_for() -> None:
 
 
 def test_without_any_flavors_their_names_say_nothing() -> None:
-    cluster = cluster_of(quota("h100"), known=())
+    cluster = cluster_of(quota("h100"), flavors=())
     cluster.add_pod(of("p", gpu=1))
     assert cluster.placed(cluster.cycle()) == {"p": "a100"}
 

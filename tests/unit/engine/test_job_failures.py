@@ -60,9 +60,9 @@ def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: i
     result = cluster.cycle()
     assert set(cluster.evicted(result)) == ({"train-0"} if moves else set())
     if not moves:
-        found = pending_reasons(cluster.state.pods["uid-whole"], cluster.state)
-        (said,) = [reason for reason in found if reason.code == "JobWouldFail"]
-        assert str(said) == (
+        reasons = pending_reasons(cluster.state.pods["uid-whole"], cluster.state)
+        (annotations,) = [reason for reason in reasons if reason.code == "JobWouldFail"]
+        assert str(annotations) == (
             "2 groups stay, for their Jobs count evictions as failures and bear no more (such as Job.batch "
             "default/other): a podFailurePolicy that ignores DisruptionTarget would let them be moved"
         )
@@ -72,8 +72,8 @@ def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: i
 def test_failures_of_an_index_are_told_by_its_pods(failed: int, moves: bool) -> None:
     cluster = nodes(2)
     train, other = job(cluster, spec={"backoffLimitPerIndex": 2}), job(cluster, "other", spec={"backoffLimit": 0})
-    said = {"batch.kubernetes.io/job-index-failure-count": str(failed)}
-    cluster.add_pod(runs("train-0", "n0", 4, train, annotations=said))
+    annotations = {"batch.kubernetes.io/job-index-failure-count": str(failed)}
+    cluster.add_pod(runs("train-0", "n0", 4, train, annotations=annotations))
     cluster.add_pod(runs("other-0", "n1", 4, other))
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert bool(cluster.cycle().evictions) is moves

@@ -181,12 +181,12 @@ def _ignoring_affinity(constraint: SpreadConstraint) -> SpreadConstraint:
 
 def test_spread_counts_nodes_that_the_pod_may_go_to_unless_told_otherwise() -> None:
     def cluster(rules: PodRules) -> Cluster:
-        found = zones(a="a1", b="b1", c="c1")
-        running(found, "w", "a1")
-        running(found, "v", "b1")
+        scene = zones(a="a1", b="b1", c="c1")
+        running(scene, "w", "a1")
+        running(scene, "v", "b1")
         not_c = ((Requirement(ZONE, "NotIn", ("c",)),),)
-        found.add_pod(pod("p", cpu=1, labels=WEB, rules=rules, node_affinity=not_c))
-        return found
+        scene.add_pod(pod("p", cpu=1, labels=WEB, rules=rules, node_affinity=not_c))
+        return scene
 
     assert placed(cluster(spread())) == {"p": "a1"}
     assert placed(cluster(spread(honor_affinity=False))) == {}
@@ -194,13 +194,13 @@ def test_spread_counts_nodes_that_the_pod_may_go_to_unless_told_otherwise() -> N
 
 def test_spread_counts_tainted_nodes_unless_told_otherwise() -> None:
     def cluster(rules: PodRules) -> Cluster:
-        found = zones(a="a1", b="b1")
+        scene = zones(a="a1", b="b1")
         tainted = node("c1", cpu=8, labels={ZONE: "c"}, taints=(Taint("k", "NoSchedule"),))
-        found.record("node/c1", payloads.NodeObserved(tainted))
-        running(found, "w", "a1")
-        running(found, "v", "b1")
-        found.add_pod(pod("p", cpu=1, labels=WEB, rules=rules))
-        return found
+        scene.record("node/c1", payloads.NodeObserved(tainted))
+        running(scene, "w", "a1")
+        running(scene, "v", "b1")
+        scene.add_pod(pod("p", cpu=1, labels=WEB, rules=rules))
+        return scene
 
     assert placed(cluster(spread())) == {}
     assert placed(cluster(spread(honor_taints=True))) == {"p": "a1"}
@@ -368,9 +368,9 @@ def test_statement_takes_marks_back_with_the_charges() -> None:
     victim = running(cluster, "victim", "a1", rules=PodRules(host_ports=(HostPort(80),)))
     cluster.add_pod(pod("p", cpu=1, labels=WEB, rules=away("web")))
     state = cluster.state
-    columns, known = state.columns.copy(), state.class_of(state.pods["uid-p"])
+    columns, pod_class = state.columns.copy(), state.class_of(state.pods["uid-p"])
     statement, every = Statement(columns), np.ones(len(columns.present), np.bool_)
-    rules = ConstraintEvaluator(known, columns, fitting=every, tolerated=every)
+    rules = ConstraintEvaluator(pod_class, columns, fitting=every, tolerated=every)
 
     def allowed() -> str:
         return " ".join(name for name, row in sorted(columns.rows.items()) if not rules.refuses(row))
@@ -382,7 +382,7 @@ def test_statement_takes_marks_back_with_the_charges() -> None:
     statement.evict(pod_charge)
     assert allowed() == "a1 a2 b1"
     evicted = statement.savepoint()
-    statement.place(PodCharge("uid-p", columns.rows["b1"], known.requests, marks=known.marks))
+    statement.place(PodCharge("uid-p", columns.rows["b1"], pod_class.requests, marks=pod_class.marks))
     assert allowed() == "a1 a2"
     assert statement.stays_put(pod_charge)
     assert allowed() == ""

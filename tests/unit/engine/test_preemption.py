@@ -209,8 +209,8 @@ def test_preemption_delay_of_a_pod_on_its_own() -> None:
     cluster = gpus(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.full(low)
-    said = {"kai.scheduler/preemption-delay": "1m"}
-    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, created_at=cluster.now // 1_000_000, annotations=said))
+    annotations = {"kai.scheduler/preemption-delay": "1m"}
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, created_at=cluster.now // 1_000_000, annotations=annotations))
     assert not cluster.cycle().evictions
     cluster.now += 61_000_000
     assert cluster.cycle().evictions

@@ -9,6 +9,9 @@ from kaicore.rules.engine.decisions import CycleResult, GroupDecision
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.model.group import PodSet, TopologyConstraint
+from kaicore.rules.model.group_source import GroupTemplate
+from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.provisioning import (
     ACCEPTED,
     BOOKING_EXPIRED,
@@ -247,6 +250,25 @@ def test_events_that_come_twice_late_or_about_other_requests_change_nothing() ->
     assert cluster.state.provisioning.standing == {GANG: standing}
     assert cluster.state.revision == revision
     cluster.kept()
+
+
+def test_a_gang_that_requires_a_rack_waits_until_the_new_nodes_make_one() -> None:
+    cluster = Requests(hashes=True)
+    racks = TopologyDefinition(KUEUE_TOPOLOGY, "racks", "u-racks", "1", (TopologyLevel("rack", ("rack",)),))
+    cluster.record("topology/racks", payloads.TopologyDefinitionObserved(racks))
+    cluster.add_node("n1", cpu=4, labels={"rack": "r1"})
+    constraint = TopologyConstraint(topology="racks", required="rack")
+    template = GroupTemplate(sets=(PodSet(min_pods=2, topology=constraint),))
+    cluster.gang("gang", 2, cpu=3, group={"templates": (template,)})
+    decision = cluster.requested(cluster.cycle(ON))
+    cluster.add_node("n2", cpu=4, labels={"rack": "r2"})
+    cluster.fares(decision, met(PROVISIONED))
+    result = cluster.cycle(ON)
+    assert not result.placements
+    assert [reason.code for reason in reasons(result)][:2] == ["WaitsForProvisioning", "TopologyHasNoRoom"]
+    cluster.add_node("n3", cpu=4, labels={"rack": "r2"})
+    assert set(cluster.placed(cluster.cycle(ON)).values()) == {"n2", "n3"}
+    cluster.checked()
 
 
 def test_a_request_goes_with_its_group() -> None:

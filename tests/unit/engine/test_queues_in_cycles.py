@@ -96,7 +96,9 @@ def test_a_limit_is_not_promised_twice() -> None:
     cluster.add_pod(of("b0", "b", 4, created_at=10, priority=-1))
     second = cluster.cycle()
     assert not second.evictions
-    assert "OverLimit" in {one.code for alone in second.pending for told in alone.alone for one in told.reasons}
+    assert "OverLimit" in {
+        one.code for alone in second.pending for explained in alone.alone for one in explained.reasons
+    }
     cluster.go(first)
     assert set(cluster.placed(cluster.cycle())) == {"a0"}
 

@@ -345,9 +345,11 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_group_that_waits_says_when_it_would_become_schedulable(make: Callable[[], Workloads], said: list[str]) -> None:
-    assert [str(reason) for reason in helps(make(), "new")] == said
+@pytest.mark.parametrize(("make", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_group_that_waits_says_when_it_would_become_schedulable(
+    make: Callable[[], Workloads], expected: list[str]
+) -> None:
+    assert [str(reason) for reason in helps(make(), "new")] == expected
 
 
 def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:

@@ -160,8 +160,8 @@ def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> Non
     assert eviction.cost == EvictionCost(rank=2, pods=1, size=5000, minutes=60)
     assert eviction.runner_up_cost is not None
     assert eviction.runner_up_cost.pods == 1
-    told = story_of([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
-    assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in told
+    story = story_of([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
+    assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in story
 
 
 def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> None:

@@ -55,7 +55,7 @@ def why(cluster: Workloads, one: Pod) -> list[Reason]:
     return pending_reasons(cluster.state.pods[one.uid], cluster.state)
 
 
-def said(cluster: Workloads, one: Pod) -> list[str]:
+def texts(cluster: Workloads, one: Pod) -> list[str]:
     """The same in words, less what nodes say."""
     return [str(reason) for reason in why(cluster, one) if reason.code != "InsufficientResource"]
 
@@ -64,7 +64,7 @@ def test_no_queue() -> None:
     cluster = full(queues=(queue("a"),))
     one = cluster.add_pod(pod("one", cpu=1, gpu=8))
     assert not cluster.cycle().groups
-    assert said(cluster, one) == ["names no queue, and there is no default one"]
+    assert texts(cluster, one) == ["names no queue, and there is no default one"]
 
 
 def test_never_preempts() -> None:
@@ -80,7 +80,7 @@ def test_no_victims() -> None:
     other = cluster.add_pod(pod("other", cpu=63, gpu=8, priority=9))
     firm = cluster.add_pod(pod("firm", cpu=2, gpu=0, priority=10, node_name="n0", phase="Running"))
     cluster.cycle()
-    assert said(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
+    assert texts(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
     assert "NodeTooSmall" in {reason.code for reason in why(cluster, one)}, "and no victims are looked for"
     assert not why(cluster, firm)
 
@@ -97,7 +97,7 @@ def test_disruption_budgets(allowed: int, words: str) -> None:
     cluster.record("pdb/default/b", budget(allowed))
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9))
     assert not cluster.cycle().evictions
-    assert words in said(cluster, one)
+    assert words in texts(cluster, one)
 
 
 def test_pods_under_several_budgets() -> None:
@@ -106,7 +106,7 @@ def test_pods_under_several_budgets() -> None:
         cluster.record(f"pdb/default/{name}", budget(1, name))
     one = cluster.add_pod(pod("one", cpu=1, gpu=4, priority=9))
     assert not cluster.cycle().evictions, "the API server would refuse"
-    assert said(cluster, one)[1:] == [
+    assert texts(cluster, one)[1:] == [
         "no pod under several PodDisruptionBudgets can be evicted: 2 pods that could make way, by default/b, default/c"
     ]
 

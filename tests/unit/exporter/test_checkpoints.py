@@ -58,9 +58,9 @@ def test_init_containers_are_reported_with_what_no_container_took_over(node: Nod
         {"uid-a": {"first": "4-7", "second": "4-5", "main": "4"}, "uid-gone": {"main": "8"}},
         gpus={("uid-a", "first"): {1: ["g1", "g2"]}, ("uid-a", "main"): {1: ["g1"]}},
     )
-    told = node.poll(pod("a", container("main", cpus=[4], gpus={"g1": [1]})))["a"]
-    assert (told.uid, told.checked) == ("uid-a", True)
-    assert told.init_containers == (
+    shown = node.poll(pod("a", container("main", cpus=[4], gpus={"g1": [1]})))["a"]
+    assert (shown.uid, shown.checked) == ("uid-a", True)
+    assert shown.init_containers == (
         ContainerHoldings("first", (ZoneHolding("node-1", {"cpu": 3000, GPU: 1}),)),
         kept("second", "node-1"),
     )
@@ -72,8 +72,8 @@ def test_a_pod_without_init_containers_is_known_to_have_none(node: Node) -> None
 
 
 def test_nothing_is_added_without_files(node: Node) -> None:
-    told = node.poll(pod("a", cpus=[4]))["a"]
-    assert (told.uid, told.init_containers, told.checked) == ("", None, False)
+    shown = node.poll(pod("a", cpus=[4]))["a"]
+    assert (shown.uid, shown.init_containers, shown.checked) == ("", None, False)
 
 
 def test_a_pod_made_anew_under_its_name_with_the_same_cpus_has_another_uid(node: Node) -> None:
@@ -88,16 +88,16 @@ def test_a_pod_with_nothing_but_memory_is_told_apart_if_one_only_is_like_it(node
     lone = {"main": [("memory", 2 * GIB, (0,))]}
     write_state_files(node.directory, {}, memory={"uid-a": blocks, "uid-b": blocks, "uid-c": lone}, static_memory=True)
     one = container(memory=[("memory", GIB, (0,))])
-    told = node.poll(pod("a", one), pod("b", one), pod("c", memory=[("memory", 2 * GIB, (0,))]))
-    assert {name: item.uid for name, item in told.items()} == {"a": "", "b": "", "c": "uid-c"}
+    shown = node.poll(pod("a", one), pod("b", one), pod("c", memory=[("memory", 2 * GIB, (0,))]))
+    assert {name: item.uid for name, item in shown.items()} == {"a": "", "b": "", "c": "uid-c"}
 
 
 def test_a_pod_is_told_at_the_second_look_where_the_files_say_otherwise(node: Node) -> None:
     write_state_files(node.directory, {"uid-a": {"main": "4-5"}})
     assert node.poll(pod("a", cpus=[4])) == {}
     assert node.poll(pod("a", cpus=[4]))["a"].uid == ""
-    told = node.poll(pod("a", cpus=[4, 5]))["a"]
-    assert told.uid == "uid-a"
+    shown = node.poll(pod("a", cpus=[4, 5]))["a"]
+    assert shown.uid == "uid-a"
 
 
 def test_an_admission_that_has_not_come_to_the_memory_is_not_checked(node: Node) -> None:
@@ -118,7 +118,7 @@ V1 = b'{"policyName":"static","defaultCpuSet":"0","entries":{"container1":"4-6"}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (CPU_STATE, b'{"policyName":"static","defa', "Input data was truncated"),
         (CPU_STATE, V1, "$.entries"),
@@ -128,7 +128,7 @@ V1 = b'{"policyName":"static","defaultCpuSet":"0","entries":{"container1":"4-6"}
     ],
 )
 def test_a_file_that_is_not_right_is_named_with_field_and_value(
-    node: Node, name: str, content: bytes, said: str
+    node: Node, name: str, content: bytes, message: str
 ) -> None:
     cpus: Cpus = {"uid-a": {"main": "4"}}
     write_state_files(node.directory, cpus)
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_right_is_named_with_field_and_value(
         with pytest.raises(InvalidObject) as problem:
             node.checkpoints.read()
         assert str(problem.value).startswith(f"Node n1: {node.directory / name}: ")
-        assert said in str(problem.value)
+        assert message in str(problem.value)
     write_state_files(node.directory, cpus)
     assert node.checkpoints.read() is not None
 

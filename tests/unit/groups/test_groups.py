@@ -150,8 +150,8 @@ def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, 
     world.apply(objects)
     entry = world.state.pods["uid-p"]
     assert (entry.group, entry.pod_set, entry.group_problem) == (group, pod_set, None)
-    found = world.state.groups[group]
-    assert shape(found.sets) == tree
+    made = world.state.groups[group]
+    assert shape(made.sets) == tree
     assert world.state.group_table.pods_of(group) == {"uid-p"}
 
 
@@ -266,6 +266,6 @@ def test_volcanos_sub_groups_arise_from_labels(world: World) -> None:
     ):
         world.apply(pod(name, annotations="scheduling.k8s.io/group-name: g", labels=labels))
     world.apply(pod("c", annotations="scheduling.k8s.io/group-name: g"))
-    found = world.group_of("a")
-    assert shape(found.sets) == "(- part(part.0>=2 part.1>=2)/2)/all>=4"
+    group = world.group_of("a")
+    assert shape(group.sets) == "(- part(part.0>=2 part.1>=2)/2)/all>=4"
     assert [world.state.pods[f"uid-{name}"].pod_set for name in "abc"] == ["part.0", "part.1", "-"]

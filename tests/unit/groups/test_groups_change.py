@@ -73,8 +73,8 @@ def test_who_pays_who_goes_first_and_who_may_be_preempted(
 ) -> None:
     world.apply(CLASSES)
     world.apply(objects)
-    found = world.group_of("p")
-    assert (found.queue, found.priority, found.preemptible) == (queue, priority, preemptible)
+    group = world.group_of("p")
+    assert (group.queue, group.priority, group.preemptible) == (queue, priority, preemptible)
 
 
 def test_a_priority_class_may_come_late_and_change(world: World) -> None:
@@ -89,18 +89,18 @@ def test_a_priority_class_may_come_late_and_change(world: World) -> None:
 def everything() -> list[str]:
     """Objects of all kinds, each a text of its own, pods and objects named alike in many ways."""
     gang = 'gang.scheduling.koordinator.sh/name: g{}, gang.scheduling.koordinator.sh/min-available: "{}"'
-    found = [*GANG_EXAMPLES.split("---\n"), *CLASSES.split("---\n"), KAI_GROUP.split("---\n")[0].replace("SPEC", "")]
-    found.append(JOB_OF.replace("LABELS", "kai.scheduler/queue: a").removesuffix("---\n"))
+    texts = [*GANG_EXAMPLES.split("---\n"), *CLASSES.split("---\n"), KAI_GROUP.split("---\n")[0].replace("SPEC", "")]
+    texts.append(JOB_OF.replace("LABELS", "kai.scheduler/queue: a").removesuffix("---\n"))
     for number in range(8):
         name, spec = f"p{number}", "nodeName: n1" if number < 4 else ""
-        found += [
+        texts += [
             pod(name, labels=f"pod-group.scheduling.sigs.k8s.io: gang-example{number % 2 + 1}", spec=spec),
             pod(name, annotations=gang.format(number % 2, number), spec=spec),
             pod(name, annotations="pod-group-name: g", spec=spec),
             pod(name, owner="batch/v1/Job/j", spec=spec or f"priority: {number}"),
             pod(name, spec=spec),
         ]
-    return found
+    return texts
 
 
 @pytest.mark.parametrize("seed", range(8))

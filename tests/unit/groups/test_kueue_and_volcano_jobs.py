@@ -35,8 +35,8 @@ MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
     ],
 )
 def test_a_job_with_a_queue_of_kueue_starts_as_a_whole(text: str, tree: str) -> None:
-    found = source(text)
-    assert shape(found.templates[0].sets) == tree
+    parsed = source(text)
+    assert shape(parsed.templates[0].sets) == tree
 
 
 def test_a_jobs_queue_is_the_local_queue_of_its_namespace() -> None:
@@ -79,10 +79,10 @@ def test_pods_of_a_volcano_job_that_have_ended_well_count_by_its_status() -> Non
 
 
 def test_queue_priority_and_preemptability_of_a_volcano_job() -> None:
-    found = source(
+    parsed = source(
         volcano(f"queue: research, priorityClassName: high, {TASKS}", 'annotations: {volcano.sh/preemptable: "false"}')
     )
-    assert (found.queue, found.priority_class, found.preemptible) == ("research", "high", False)
+    assert (parsed.queue, parsed.priority_class, parsed.preemptible) == ("research", "high", False)
     assert source(volcano(TASKS, 'labels: {volcano.sh/preemptable: "true"}')).preemptible is True
 
 
@@ -114,7 +114,8 @@ def test_policies_of_a_volcano_job_say_whether_it_can_lose_a_pod(spec: str, whol
     [
         (f"networkTopology: {{mode: hard, highestTierAllowed: 1}}, {TASKS}", "spec.networkTopology.highestTierAllowed"),
         (
-            "tasks: [{replicas: 2, partitionPolicy: {networkTopology: {highestTierAllowed: 1}}}]",
+            "tasks: [{replicas: 2, partitionPolicy: {totalPartitions: 1, partitionSize: 2,"
+            " networkTopology: {highestTierAllowed: 1}}}]",
             "spec.tasks[0].partitionPolicy.networkTopology.highestTierAllowed",
         ),
     ],

@@ -47,10 +47,10 @@ spec:
 
 @pytest.mark.parametrize("text", [OF_1_36, OF_1_37, OF_1_37.replace("v1beta1", "v1alpha3")])
 def test_a_pod_group_says_the_same_in_every_version(text: str) -> None:
-    found = source(text)
-    (root,) = found.templates[0].sets
-    assert (found.kind, root.min_pods, found.ends_whole) == (NATIVE_POD_GROUP, 4, True)
-    assert (found.priority_class, found.priority) == ("high", 1000)
+    parsed = source(text)
+    (root,) = parsed.templates[0].sets
+    assert (parsed.kind, root.min_pods, parsed.ends_whole) == (NATIVE_POD_GROUP, 4, True)
+    assert (parsed.priority_class, parsed.priority) == ("high", 1000)
     assert root.topology is not None
     assert (root.topology.required, root.topology.field) == (
         "topology.kubernetes.io/zone",
@@ -85,9 +85,9 @@ spec:
 
 @pytest.mark.parametrize("text", [WORKLOAD_OF_1_35, WORKLOAD_OF_1_36, WORKLOAD_OF_1_36.replace("v1alpha2", "v1beta1")])
 def test_a_workload_has_its_groups_or_the_templates_of_them(text: str) -> None:
-    found = source(text)
-    assert found.kind == WORKLOAD
-    assert {one.name: shape(one.sets) for one in found.templates} == {"workers": ">=4", "driver": ""}
+    parsed = source(text)
+    assert parsed.kind == WORKLOAD
+    assert {one.name: shape(one.sets) for one in parsed.templates} == {"workers": ">=4", "driver": ""}
 
 
 @pytest.mark.parametrize(

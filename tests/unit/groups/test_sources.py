@@ -111,23 +111,23 @@ def test_the_tree_of_a_source(spec: str, tree: str) -> None:
 def test_jobs_that_start_one_after_the_other_are_groups_of_their_own() -> None:
     jobs = "replicatedJobs: [{name: a, template: {spec: {}}}, {name: b, replicas: 2, template: {spec: {}}, DEPENDS}]"
     depends = jobs.replace("DEPENDS", "dependsOn: [{name: a, status: Ready}]")
-    found = source(JOBSET + f"{{{depends}}}").templates
-    assert [(one.name, shape(one.sets)) for one in found] == [("", "(a>=1)/all"), ("b", ">=2")]
+    templates = source(JOBSET + f"{{{depends}}}").templates
+    assert [(one.name, shape(one.sets)) for one in templates] == [("", "(a>=1)/all"), ("b", ">=2")]
     in_order = jobs.replace(", DEPENDS", "")
-    found = source(JOBSET + f"{{startupPolicy: {{startupPolicyOrder: InOrder}}, {in_order}}}").templates
-    assert [(one.name, shape(one.sets)) for one in found] == [("", ""), ("a", ">=1"), ("b", ">=2")]
+    templates = source(JOBSET + f"{{startupPolicy: {{startupPolicyOrder: InOrder}}, {in_order}}}").templates
+    assert [(one.name, shape(one.sets)) for one in templates] == [("", ""), ("a", ">=1"), ("b", ">=2")]
 
 
 def test_what_else_a_kai_pod_group_says() -> None:
-    found = source(
+    parsed = source(
         KAI + "{minMember: 1, queue: team-a, priorityClassName: train, preemptibility: non-preemptible,"
         " stalenessGracePeriod: 5m, preemptionDelay: 1h30m, schedulingBackoff: -1, markUnschedulable: true,"
         " topologyConstraint: {topology: dc, requiredTopologyLevel: block, preferredTopologyLevel: rack}}"
     )
-    assert (found.queue, found.priority_class, found.preemptible, found.kai) == ("team-a", "train", False, True)
-    assert (found.staleness_grace_us, found.preemption_delay_us) == (300_000_000, 5_400_000_000)
-    assert found.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
-    assert found.templates[0].sets[0].topology == TopologyConstraint(
+    assert (parsed.queue, parsed.priority_class, parsed.preemptible, parsed.kai) == ("team-a", "train", False, True)
+    assert (parsed.staleness_grace_us, parsed.preemption_delay_us) == (300_000_000, 5_400_000_000)
+    assert parsed.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
+    assert parsed.templates[0].sets[0].topology == TopologyConstraint(
         "dc", "block", "rack", "spec.topologyConstraint.requiredTopologyLevel"
     )
 
@@ -153,10 +153,10 @@ metadata:
     gang.scheduling.koordinator.sh/total-number: "3"
 spec: {minMember: 1, scheduleTimeoutSeconds: 60}
 """
-    found = source(text.replace("MATCH", "only-waiting"))
-    assert found.together == ("default/gang-example1", "default/gang-example2")
-    assert found.match_policy is MatchPolicy.ONLY_WAITING
-    assert found.kept == {"mode": "NonStrict", "total-number": "3", "scheduleTimeoutSeconds": "60"}
+    parsed = source(text.replace("MATCH", "only-waiting"))
+    assert parsed.together == ("default/gang-example1", "default/gang-example2")
+    assert parsed.match_policy is MatchPolicy.ONLY_WAITING
+    assert parsed.kept == {"mode": "NonStrict", "total-number": "3", "scheduleTimeoutSeconds": "60"}
     # What is said wrongly is as if it were not said.
     assert source(text.replace("MATCH", "sometimes")).match_policy is MatchPolicy.ONCE_SATISFIED
     assert source(text.replace('\'["default/gang-example1"', "'[gang-example1")).together == ()

@@ -21,8 +21,8 @@ DONE, FAILED = PodState("", "Succeeded", True), PodState("", "Failed", True)
 
 def document(origin: str, *pods: PodState, sets: tuple[PodSet, ...] = GANG, why: str = "") -> dict[str, Any]:
     group = Group(key=f"{origin}/default/g", namespace="default", name="g", origin=origin, sets=sets)
-    found = census(pods)
-    return status_document(group, found, verdict(group, found, why=why), since=SINCE)
+    counted = census(pods)
+    return status_document(group, counted, verdict(group, counted, why=why), since=SINCE)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ TREE = (PodSet(), PodSet("ps", min_pods=1), PodSet("worker", min_pods=2))
 
 
 @pytest.mark.parametrize(
-    ("sets", "pods", "why", "told", "message"),
+    ("sets", "pods", "why", "expected", "message"),
     [
         (GANG, (), "", ("False", "NotEnoughPods"), "0 pods are there, 2 must start together"),
         (
@@ -92,13 +92,13 @@ TREE = (PodSet(), PodSet("ps", min_pods=1), PodSet("worker", min_pods=2))
     ],
 )
 def test_the_condition(
-    sets: tuple[PodSet, ...], pods: tuple[PodState, ...], why: str, told: tuple[str, str], message: str
+    sets: tuple[PodSet, ...], pods: tuple[PodState, ...], why: str, expected: tuple[str, str], message: str
 ) -> None:
     (condition,) = document(NATIVE_POD_GROUP, *pods, sets=sets, why=why)["conditions"]
     assert condition == {
         "type": "PodGroupScheduled",
-        "status": told[0],
-        "reason": told[1],
+        "status": expected[0],
+        "reason": expected[1],
         "message": message,
         "lastTransitionTime": SINCE,
     }

@@ -49,10 +49,10 @@ class Story(Cluster):
     def meant(self, name: str, *, node: str = "n1", uid: str = "", observed_at: int = 2**60) -> str:
         """Uid of the pod that is meant, or why none is."""
         try:
-            found = self.projection.resolve("default", name, node=node, uid=uid, observed_at=observed_at)
+            known_pod = self.projection.resolve("default", name, node=node, uid=uid, observed_at=observed_at)
         except Unresolved as error:
             return error.miss
-        return found.uid
+        return known_pod.uid
 
 
 @pytest.fixture
@@ -199,14 +199,14 @@ def test_a_clock_that_is_a_little_behind_is_forgiven_where_nothing_can_be_confus
 
 def test_zones_are_checked_where_the_node_has_told_them(story: Story) -> None:
     story.add_pod(on_node("a"))
-    known = story.projection.pods["uid-a"]
-    story.projection.check_zones(known, ["node-7"])
+    pod_a = story.projection.pods["uid-a"]
+    story.projection.check_zones(pod_a, ["node-7"])
     story.add_node("n1", amounts(cpu=4), amounts(cpu=4))
-    story.projection.check_zones(known, ["node-1"])
+    story.projection.check_zones(pod_a, ["node-1"])
     with pytest.raises(Unresolved, match="Pod default/a: zone: Node n1 has node-0, node-1: 'node-7'"):
-        story.projection.check_zones(known, ["node-1", "node-7"])
+        story.projection.check_zones(pod_a, ["node-1", "node-7"])
     story.record("nrt/n1", payloads.TopologyDeleted("n1"))
-    story.projection.check_zones(known, ["node-7"])
+    story.projection.check_zones(pod_a, ["node-7"])
 
 
 def test_the_last_observation_is_known(story: Story) -> None:

@@ -40,10 +40,10 @@ def test_who_is_silent() -> None:
 
 
 def test_a_line_is_said_once_in_ten_minutes() -> None:
-    said = SaidBefore()
+    said_before = SaidBefore()
     times = [0, 1, 600, 601, 602]
-    assert [said.first_time("x", now=time * 1_000_000) for time in times] == [True, False, True, False, False]
-    assert said.first_time("y", now=0)
+    assert [said_before.first_time("x", now=time * 1_000_000) for time in times] == [True, False, True, False, False]
+    assert said_before.first_time("y", now=0)
     for thing in range(10_000):
-        said.first_time(thing, now=602_000_000)
-    assert said.first_time("x", now=603_000_000), "the oldest are forgotten"
+        said_before.first_time(thing, now=602_000_000)
+    assert said_before.first_time("x", now=603_000_000), "the oldest are forgotten"

@@ -55,8 +55,8 @@ async def test_requests_carry_what_they_must() -> None:
         ("DELETE", "/api/v1/x", b""),
     ]
     headers = [headers for _, _, headers, _ in requests]
-    assert {found["Authorization"] for found in headers} == {"Bearer t"}
-    assert [found.get("Content-Type") for found in headers[2:4]] == ["application/json", "application/merge-patch+json"]
+    assert {one["Authorization"] for one in headers} == {"Bearer t"}
+    assert [one.get("Content-Type") for one in headers[2:4]] == ["application/json", "application/merge-patch+json"]
 
 
 @pytest.mark.parametrize(

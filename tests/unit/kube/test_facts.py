@@ -189,10 +189,10 @@ def test_a_fact_that_charges_a_node_is_another_event_than_one_that_does_not() ->
 def test_what_is_refused_changes_nothing() -> None:
     facts = Facts("c")
     facts.translate(TOPOLOGY, topology(), now=NOW)
-    before = dict(facts.known["NodeResourceTopology"])
+    before = dict(facts.by_kind["NodeResourceTopology"])
     with pytest.raises(InvalidObject):
         facts.translate(TOPOLOGY, ObjectRefused(InvalidObject("x", "y", "z", "bad")), now=NOW)
-    assert facts.known["NodeResourceTopology"] == before
+    assert facts.by_kind["NodeResourceTopology"] == before
     assert facts.translate(TOPOLOGY, topology(version="3"), now=NOW) is None
 
 
@@ -209,7 +209,7 @@ def test_recalling_the_log_gives_what_was_known() -> None:
         facts.translate(POD, ObjectGone(ObjectKey("default", "a"), "uid-a", ""), now=NOW),
         facts.translate(POD, pod(name="a", uid="successor"), now=NOW),
     ]
-    assert facts_after(*units).known == facts.known
+    assert facts_after(*units).by_kind == facts.by_kind
 
 
 def test_a_late_end_of_a_predecessor_does_not_make_a_watcher_forget_the_successor() -> None:

@@ -125,8 +125,8 @@ def test_what_is_no_object_at_all(read: Callable[[bytes], Any], data: bytes) -> 
 
 def test_the_identity_of_a_broken_object() -> None:
     broken = wire.pod("p", version="8") | {"spec": 7}
-    found = identity(wire.encode(broken))
-    assert found is not None
-    assert (found.namespace, found.name, found.uid, found.resource_version) == ("default", "p", "uid-p", "8")
+    named = identity(wire.encode(broken))
+    assert named is not None
+    assert (named.namespace, named.name, named.uid, named.resource_version) == ("default", "p", "uid-p", "8")
     assert identity(b'{"metadata":{"name":"p"}}') is None
     assert identity(b'{"metadata":[]}') is None

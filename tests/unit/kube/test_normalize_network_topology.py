@@ -51,8 +51,8 @@ def hyper_node(spec: str) -> str:
 
 
 def test_levels_of_kai_have_aliases_and_the_hostname_is_the_node_itself() -> None:
-    found = read(topology(f"[{{nodeLabel: b, alias: block}}, {{nodeLabel: r}}, {{nodeLabel: {HOSTNAME}}}]"))
-    assert found.levels == (
+    model = read(topology(f"[{{nodeLabel: b, alias: block}}, {{nodeLabel: r}}, {{nodeLabel: {HOSTNAME}}}]"))
+    assert model.levels == (
         TopologyLevel("b", ("b",), ("block",)),
         TopologyLevel("r", ("r",)),
         TopologyLevel(HOSTNAME),
@@ -61,8 +61,8 @@ def test_levels_of_kai_have_aliases_and_the_hostname_is_the_node_itself() -> Non
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1beta2"])
 def test_levels_of_kueue_are_read_in_every_version(version: str) -> None:
-    found = read(topology("[{nodeLabel: b}, {nodeLabel: r}]", f"kueue.x-k8s.io/{version}"))
-    assert [level.name for level in found.levels] == ["b", "r"]
+    model = read(topology("[{nodeLabel: b}, {nodeLabel: r}]", f"kueue.x-k8s.io/{version}"))
+    assert [level.name for level in model.levels] == ["b", "r"]
 
 
 @pytest.mark.parametrize("api_version", ["kai.scheduler/v1alpha1", "kueue.x-k8s.io/v1beta1"])
@@ -83,27 +83,27 @@ def test_levels_that_make_no_tree_are_refused(api_version: str, levels: str, pro
 
 def test_an_alias_that_names_another_level_is_left_out() -> None:
     lost: list[InvalidObject] = []
-    found = read(
+    model = read(
         topology("[{nodeLabel: a, alias: b}, {nodeLabel: b, alias: c}, {nodeLabel: d, alias: c}]"), lost.append
     )
-    assert [level.aliases for level in found.levels] == [(), ("c",), ()]
+    assert [level.aliases for level in model.levels] == [(), ("c",), ()]
     assert [error.field for error in lost] == ["spec.levels[0].alias", "spec.levels[2].alias"]
 
 
 def test_layers_of_koordinator_are_ordered_by_their_parents() -> None:
-    found = read(
+    model = read(
         layers(
             "[{topologyLayer: NodeTopologyLayer, parentTopologyLayer: BlockLayer},"
             " {topologyLayer: SpineLayer, labelKey: [spine]},"
             " {topologyLayer: BlockLayer, labelKey: [block, old-block], parentTopologyLayer: SpineLayer}]"
         )
     )
-    assert found.levels == (
+    assert model.levels == (
         TopologyLevel("SpineLayer", ("spine",)),
         TopologyLevel("BlockLayer", ("block", "old-block")),
         TopologyLevel("NodeTopologyLayer"),
     )
-    assert found.fills_lowest
+    assert model.fills_lowest
 
 
 @pytest.mark.parametrize(
@@ -135,22 +135,22 @@ def test_layers_that_make_no_chain_are_refused(given: str, problem: str) -> None
 
 def test_a_layer_above_no_node_is_left_out() -> None:
     lost: list[InvalidObject] = []
-    found = read(layers("[{topologyLayer: NodeTopologyLayer}, {topologyLayer: A, labelKey: [a]}]"), lost.append)
-    assert [level.name for level in found.levels] == ["NodeTopologyLayer"]
+    model = read(layers("[{topologyLayer: NodeTopologyLayer}, {topologyLayer: A, labelKey: [a]}]"), lost.append)
+    assert [level.name for level in model.levels] == ["NodeTopologyLayer"]
     assert [error.value for error in lost] == ["A"]
 
 
 @pytest.mark.parametrize("tier", ["2", "'2'"])
 def test_a_hyper_node_with_members_of_every_sort(tier: str) -> None:
-    found = read(
+    model = read(
         hyper_node(f"""{{tier: {tier}, tierName: spine, members: [
             {{type: HyperNode, selector: {{exactMatch: {{name: s0}}}}}},
             {{type: Node, selector: {{exactMatch: {{name: n1}}}}}},
             {{type: Node, selector: {{regexMatch: {{pattern: "^n[0-9]+$"}}}}}},
             {{type: Node, selector: {{labelMatch: {{matchLabels: {{leaf: a}}}}}}}}]}}""")
     )
-    assert (found.tier, found.tier_name) == (2, "spine")
-    assert found.members == (
+    assert (model.tier, model.tier_name) == (2, "spine")
+    assert model.members == (
         HyperNodeMember(hyper_node="s0"),
         HyperNodeMember(node="n1"),
         HyperNodeMember(pattern="^n[0-9]+$"),
@@ -185,8 +185,8 @@ def test_a_tier_that_is_no_number_is_refused(tier: str) -> None:
 def test_a_member_that_makes_no_sense_is_left_out_and_the_others_stay(member: str, problem: str) -> None:
     lost: list[InvalidObject] = []
     good = "{type: Node, selector: {exactMatch: {name: n1}}}"
-    found = read(hyper_node(f"{{tier: 1, members: [{member}, {good}]}}"), lost.append)
-    assert found.members == (HyperNodeMember(node="n1"),)
+    model = read(hyper_node(f"{{tier: 1, members: [{member}, {good}]}}"), lost.append)
+    assert model.members == (HyperNodeMember(node="n1"),)
     assert [error.subject for error in lost] == ["HyperNode h"]
     with pytest.raises(InvalidObject, match=problem):
         raise lost[0]

@@ -181,14 +181,6 @@ def test_a_selector_that_selects_nothing_is_not_taken_for_no_selector() -> None:
         ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "resource claims"),
         ({"annotations": {"gpu-fraction": "0.5"}}, "a share of a GPU (gpu-fraction)"),
         ({"annotations": {"gpu-memory": "2000"}}, "a share of a GPU (gpu-memory)"),
-        (
-            {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
-            "required topology (kueue.x-k8s.io/podset-required-topology)",
-        ),
-        (
-            {"annotations": {"volcano.sh/network-topology-mode": "hard"}},
-            "required topology (volcano.sh/network-topology-mode)",
-        ),
     ],
 )
 def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> None:
@@ -198,12 +190,13 @@ def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> N
 @pytest.mark.parametrize(
     "spec",
     [
-        {"annotations": {"volcano.sh/network-topology-mode": "soft"}},
-        {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}},
+        # What is said of a topology is for groups.
+        {"annotations": {"volcano.sh/network-topology-mode": "hard"}},
+        {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "x"}}]},
     ],
 )
-def test_what_is_only_preferred_or_harmless_is_not(spec: dict[str, Any]) -> None:
+def test_what_can_be_honoured_or_is_harmless_is_not(spec: dict[str, Any]) -> None:
     assert normalized(wire.pod(**spec)).unsupported == ()
 
 

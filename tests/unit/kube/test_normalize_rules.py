@@ -33,9 +33,9 @@ def rules(**spec: Any) -> PodRules | None:
 
 
 def affinity_of(term: dict[str, Any], **more: Any) -> PodSelector:
-    found = rules(affinity={"podAffinity": {REQUIRED: [{"topologyKey": ZONE, **term}]}}, **more)
-    assert found is not None
-    return found.affinity[0].selector
+    pod_rules = rules(affinity={"podAffinity": {REQUIRED: [{"topologyKey": ZONE, **term}]}}, **more)
+    assert pod_rules is not None
+    return pod_rules.affinity[0].selector
 
 
 def test_nothing_asked_is_nothing() -> None:
@@ -82,7 +82,7 @@ def test_label_keys_are_merged_as_the_api_server_merges_them_and_only_once() -> 
 def test_all_kinds_of_preferences_and_terms() -> None:
     term = {"topologyKey": ZONE, "labelSelector": SELECTOR}
     named = PodTerm(ZONE, PodSelector(("ml",), None, (APP,)))
-    found = rules(
+    pod_rules = rules(
         affinity={
             "nodeAffinity": {
                 PREFERRED: [
@@ -94,7 +94,7 @@ def test_all_kinds_of_preferences_and_terms() -> None:
             "podAntiAffinity": {REQUIRED: [term], PREFERRED: [{"weight": 20, "podAffinityTerm": term}]},
         }
     )
-    assert found == PodRules(
+    assert pod_rules == PodRules(
         anti_affinity=(named,),
         preferred_pods=(PreferredPods(10, named), PreferredPods(-20, named)),
         preferred_nodes=(PreferredNodes(5, (Requirement("disk", "Exists"),)),),
@@ -111,9 +111,9 @@ def test_spread_with_its_defaults_and_without() -> None:
         "nodeTaintsPolicy": "Honor",
         "matchLabelKeys": ["hash"],
     }
-    found = rules(topologySpreadConstraints=[given, other], labels={"hash": "7"})
-    assert found is not None
-    assert found.spread == (
+    pod_rules = rules(topologySpreadConstraints=[given, other], labels={"hash": "7"})
+    assert pod_rules is not None
+    assert pod_rules.spread == (
         SpreadConstraint(1, ZONE, PodSelector(("ml",), None, (APP,), living=True)),
         SpreadConstraint(
             1,
@@ -128,15 +128,15 @@ def test_spread_with_its_defaults_and_without() -> None:
 
 
 def test_host_ports_of_containers_and_sidecars() -> None:
-    found = rules(
+    pod_rules = rules(
         initContainers=[
             {"name": "i", "ports": [{"hostPort": 1}]},
             {"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 2, "protocol": "UDP"}]},
         ],
         containers=[{"name": "c", "ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}, {"containerPort": 9}]}],
     )
-    assert found is not None
-    assert found.host_ports == (HostPort(2, "UDP"), HostPort(80, "TCP", "10.0.0.1"))
+    assert pod_rules is not None
+    assert pod_rules.host_ports == (HostPort(2, "UDP"), HostPort(80, "TCP", "10.0.0.1"))
 
 
 def test_claims_by_name_those_of_ephemeral_volumes_included() -> None:
@@ -195,11 +195,11 @@ def on_nodes(operator: str, *values: str, kind: str = "matchExpressions", prefer
     ],
 )
 def test_a_pod_whose_constraints_are_impossible_is_told_of_and_waits(spec: dict[str, Any], problem: str) -> None:
-    found = PODS.decode(wire.encode(wire.pod(namespace="ml", **spec)))
+    wire_pod = PODS.decode(wire.encode(wire.pod(namespace="ml", **spec)))
     with pytest.raises(InvalidObject) as caught:
-        read_constraints(found)
+        read_constraints(wire_pod)
     assert problem in str(caught.value)
-    pod = normalize_pod(found)
+    pod = normalize_pod(wire_pod)
     assert problem in pod.malformed
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=8))

@@ -41,8 +41,8 @@ def test_claims() -> None:
     )
     assert (bound.volume, bound.bound, bound.selected_node) == ("v", True, "n1")
     picky = {**spec, "volumeMode": "Block", "selector": {"matchLabels": {"disk": "nvme"}}}
-    found = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec=picky)))
-    assert (found.volume_mode, found.selector) == ("Block", (Requirement("disk", "In", ("nvme",)),))
+    claim = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec=picky)))
+    assert (claim.volume_mode, claim.selector) == ("Block", (Requirement("disk", "In", ("nvme",)),))
     half = normalize_claim(CLAIMS.decode(encoded("c", namespace="ml", spec={**spec, "volumeName": "v"})))
     assert (half.volume, half.bound) == ("v", False)
 
@@ -92,8 +92,8 @@ def test_storage_classes() -> None:
 
 
 def test_namespaces_and_budgets() -> None:
-    found = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
-    assert found == Namespace("uid-ml", "ml", "1", {"team": "x"})
+    namespace = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
+    assert namespace == Namespace("uid-ml", "ml", "1", {"team": "x"})
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
     assert normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec=spec, status=status))) == (

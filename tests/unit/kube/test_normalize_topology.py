@@ -91,8 +91,8 @@ def test_missing_figures_follow_from_the_others() -> None:
 @pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2"])
 @pytest.mark.parametrize("name", LEGACY_POLICIES)
 def test_the_deprecated_policies(name: str, version: str) -> None:
-    found = normalized(wire.topology(topologyPolicies=[name], attributes=[]), version)
-    assert (found.policy, found.scope) == LEGACY_POLICIES[name]
+    nrt = normalized(wire.topology(topologyPolicies=[name], attributes=[]), version)
+    assert (nrt.policy, nrt.scope) == LEGACY_POLICIES[name]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_deprecated_policies(name: str, version: str) -> None:
     ],
 )
 def test_attributes_override_one_by_one(attributes_: dict[str, str], policy: str, scope: str) -> None:
-    found = normalized(wire.topology(topologyPolicies=["SingleNUMANodePodLevel"], attributes=attributes(**attributes_)))
-    assert (found.policy, found.scope) == (policy, scope)
+    nrt = normalized(wire.topology(topologyPolicies=["SingleNUMANodePodLevel"], attributes=attributes(**attributes_)))
+    assert (nrt.policy, nrt.scope) == (policy, scope)
 
 
 def test_of_attributes_of_one_name_the_first_counts() -> None:
@@ -145,8 +145,8 @@ def test_an_unknown_deprecated_policy_is_not_asked_where_attributes_say_all() ->
     ],
 )
 def test_fingerprints(more: dict[str, Any], fingerprint: str, method: str) -> None:
-    found = normalized(wire.topology(**more))
-    assert (found.fingerprint, found.fingerprint_method) == (fingerprint, method)
+    nrt = normalized(wire.topology(**more))
+    assert (nrt.fingerprint, nrt.fingerprint_method) == (fingerprint, method)
 
 
 def test_no_numa_zones_is_no_error() -> None:

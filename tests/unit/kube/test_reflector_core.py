@@ -28,8 +28,8 @@ MOST_S = Backoff().most_s
 DOWN = ClusterUnavailable("connection refused")
 
 
-def core(**known: str) -> ReflectorCore[NodeObject]:
-    return ReflectorCore(NODES, known={ObjectKey("", name): uid for name, uid in known.items()})
+def core(**uids: str) -> ReflectorCore[NodeObject]:
+    return ReflectorCore(NODES, known_uids={ObjectKey("", name): uid for name, uid in uids.items()})
 
 
 def page(*items: Any, version: str = "10", token: str = "") -> bytes:
@@ -48,13 +48,13 @@ def error(code: int, **more: Any) -> bytes:
     return line("ERROR", {"kind": "Status", "code": code, "message": "no", **more})
 
 
-def told(changes: list[Change[NodeObject]]) -> list[str]:
+def in_short(changes: list[Change[NodeObject]]) -> list[str]:
     """Changes in short: `n1@5` for seen, `-n1@5` for gone, `?uid@5` for refused."""
     short = []
     for change in changes:
         match change:
-            case ObjectSeen(found):
-                short.append(f"{found.metadata.name}@{found.metadata.resource_version}")
+            case ObjectSeen(wire_node):
+                short.append(f"{wire_node.metadata.name}@{wire_node.metadata.resource_version}")
             case ObjectGone(key, _, version, missed):
                 short.append(f"-{key.name}@{version}{' missed' if missed else ''}")
             case ObjectRefused(_, uid, version):
@@ -71,9 +71,9 @@ def watching(*names: str, version: str = "10") -> ReflectorCore[NodeObject]:
 def test_a_list_in_pages_then_a_watch() -> None:
     one = core()
     assert one.request == ListPage()
-    assert told(one.take_page(page(wire.node("a", version="3"), token="t"))) == ["a@3"]
+    assert in_short(one.take_page(page(wire.node("a", version="3"), token="t"))) == ["a@3"]
     assert (one.request, one.synced) == (ListPage("t"), False)
-    assert told(one.take_page(page(wire.node("b", version="4"), version="12"))) == ["b@4"]
+    assert in_short(one.take_page(page(wire.node("b", version="4"), version="12"))) == ["b@4"]
     # The first page's version: what happens while further pages are read is watched again.
     assert (one.request, one.synced) == (Watch("10"), True)
 
@@ -83,11 +83,11 @@ def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
     changes = one.take_lines(
         [line("ADDED", wire.node("b", version="11")), line("MODIFIED", wire.node("a", version="13"))]
     )
-    assert told(changes) == ["b@11", "a@13"]
+    assert in_short(changes) == ["b@11", "a@13"]
     assert one.request == Watch("13")
-    assert told(one.take_lines([bookmark("20")])) == []
+    assert in_short(one.take_lines([bookmark("20")])) == []
     assert one.request == Watch("20")
-    assert told(one.take_lines([line("DELETED", wire.node("a", version="21"))])) == ["-a@21"]
+    assert in_short(one.take_lines([line("DELETED", wire.node("a", version="21"))])) == ["-a@21"]
     assert one.request == Watch("21")
     one.failed(DOWN)
     assert one.request == Watch("21")
@@ -97,39 +97,39 @@ def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
 def test_events_that_come_twice_or_late_are_dropped() -> None:
     one = watching("a")
     newer, older = line("MODIFIED", wire.node("a", version="13")), line("MODIFIED", wire.node("a", version="12"))
-    assert told(one.take_lines([newer, newer, older])) == ["a@13"]
+    assert in_short(one.take_lines([newer, newer, older])) == ["a@13"]
     gone = line("DELETED", wire.node("a", version="14"))
-    assert told(one.take_lines([gone, gone, older, newer])) == ["-a@14"]
-    assert one.known == {}
+    assert in_short(one.take_lines([gone, gone, older, newer])) == ["-a@14"]
+    assert one.objects == {}
 
 
 def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
     one = watching("a")
     changes = one.take_lines([line("MODIFIED", wire.node("a", version=v)) for v in ("x9", "x9", "x8")])
-    assert told(changes) == ["a@x9", "a@x8"]
+    assert in_short(changes) == ["a@x9", "a@x8"]
 
 
 def test_another_object_of_the_same_name() -> None:
     one = watching("a")
     successor = wire.node("a", uid="other", version="15")
-    assert told(one.take_lines([line("ADDED", successor)])) == ["-a@5 missed", "a@15"]
+    assert in_short(one.take_lines([line("ADDED", successor)])) == ["-a@5 missed", "a@15"]
     late = line("DELETED", wire.node("a", version="14"))
-    assert told(one.take_lines([late, line("MODIFIED", wire.node("a", version="13"))])) == []
-    assert one.known[ObjectKey("", "a")].uid == "other"
+    assert in_short(one.take_lines([late, line("MODIFIED", wire.node("a", version="13"))])) == []
+    assert one.objects[ObjectKey("", "a")].uid == "other"
 
 
 def test_what_a_list_does_not_show_any_more_is_gone() -> None:
     one = core(a="uid-a", b="uid-b", c="older")
-    assert told(one.take_page(page(wire.node("a"), token="t"))) == ["a@1"]
+    assert in_short(one.take_page(page(wire.node("a"), token="t"))) == ["a@1"]
     # The one that had the name is gone first, so that a reader that goes by names does not lose its successor.
-    assert told(one.take_page(page(wire.node("c", version="4")))) == ["-c@ missed", "c@4", "-b@ missed"]
+    assert in_short(one.take_page(page(wire.node("c", version="4")))) == ["-c@ missed", "c@4", "-b@ missed"]
 
 
 def test_expiry_begins_a_list_anew_and_finds_what_was_missed() -> None:
     one = watching("a", "b")
     one.failed(EXPIRED)
     assert (one.request, one.relisting) == (ListPage(), Relist.EXPIRED)
-    assert told(one.take_page(page(wire.node("a", version="5"), wire.node("c", version="30"), version="40"))) == [
+    assert in_short(one.take_page(page(wire.node("a", version="5"), wire.node("c", version="30"), version="40"))) == [
         "c@30",
         "-b@5 missed",
     ]
@@ -139,30 +139,30 @@ def test_expiry_begins_a_list_anew_and_finds_what_was_missed() -> None:
 def test_expiry_within_a_watch_and_within_a_list() -> None:
     one = watching("a")
     changes = one.take_lines([line("ADDED", wire.node("b", version="11")), error(410), line("ADDED", wire.node("c"))])
-    assert told(changes) == ["b@11"]
+    assert in_short(changes) == ["b@11"]
     assert (one.watching, one.request) == (False, ListPage())
     one.take_page(page(wire.node("a", version="5"), token="t"))
     one.failed(EXPIRED)
     assert one.request == ListPage()
     # The half list counts for nothing: b is there.
-    assert told(one.take_page(page(wire.node("b", version="11")))) == ["-a@5 missed"]
+    assert in_short(one.take_page(page(wire.node("b", version="11")))) == ["-a@5 missed"]
 
 
 def test_a_list_is_believed_even_if_it_goes_back() -> None:
     one = watching("a", version="100")
     one.failed(EXPIRED)
     restored = wire.node("a", version="2")
-    assert told(one.take_page(page(restored, version="3"))) == ["a@2"]
+    assert in_short(one.take_page(page(restored, version="3"))) == ["a@2"]
     assert one.request == Watch("3")
-    assert told(one.take_lines([line("MODIFIED", wire.node("a", version="4"))])) == ["a@4"]
+    assert in_short(one.take_lines([line("MODIFIED", wire.node("a", version="4"))])) == ["a@4"]
 
 
 def test_an_object_that_comes_back_by_a_list_is_there_again() -> None:
     one = watching("a")
     one.take_lines([line("DELETED", wire.node("a", version="14"))])
     one.failed(EXPIRED)
-    assert told(one.take_page(page(wire.node("a", version="9")))) == ["a@9"]
-    assert told(one.take_lines([line("MODIFIED", wire.node("a", version="15"))])) == ["a@15"]
+    assert in_short(one.take_page(page(wire.node("a", version="9")))) == ["a@9"]
+    assert in_short(one.take_lines([line("MODIFIED", wire.node("a", version="15"))])) == ["a@15"]
 
 
 def test_a_watch_that_keeps_failing_gives_way_to_a_list() -> None:
@@ -224,18 +224,20 @@ def test_an_object_that_cannot_be_decoded_is_refused_and_stays_known() -> None:
     one = watching("a")
     broken = wire.node("a", version="11") | {"spec": 7}
     changes = one.take_lines([line("MODIFIED", broken), line("MODIFIED", broken)])
-    assert told(changes) == ["?uid-a@11"]
+    assert in_short(changes) == ["?uid-a@11"]
     one.failed(EXPIRED)
-    assert told(one.take_page(page(broken, wire.node("b", version="12")))) == ["b@12"]
-    assert told(one.take_lines([line("DELETED", broken | {"metadata": wire.metadata("a", version="14")})])) == ["-a@14"]
+    assert in_short(one.take_page(page(broken, wire.node("b", version="12")))) == ["b@12"]
+    assert in_short(one.take_lines([line("DELETED", broken | {"metadata": wire.metadata("a", version="14")})])) == [
+        "-a@14"
+    ]
 
 
 def test_a_list_with_something_nameless_in_it_proves_no_deletion() -> None:
     one = core(a="uid-a")
-    assert told(one.take_page(page({"metadata": {"name": "x"}}, 7, wire.node("b")))) == ["?@", "?@", "b@1"]
-    assert ObjectKey("", "a") in one.known
+    assert in_short(one.take_page(page({"metadata": {"name": "x"}}, 7, wire.node("b")))) == ["?@", "?@", "b@1"]
+    assert ObjectKey("", "a") in one.objects
     one.failed(EXPIRED)
-    assert told(one.take_page(page(wire.node("b")))) == ["-a@ missed"]
+    assert in_short(one.take_page(page(wire.node("b")))) == ["-a@ missed"]
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":7}'])
@@ -249,13 +251,13 @@ def test_what_is_no_list(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"type":"ERROR","object":"no"}', b'{"type":"ADDED"}'])
 def test_what_is_no_watch_event_breaks_the_watch(data: bytes) -> None:
     one = watching("a")
-    assert told(one.take_lines([line("ADDED", wire.node("b", version="11")), data])) == ["b@11"]
+    assert in_short(one.take_lines([line("ADDED", wire.node("b", version="11")), data])) == ["b@11"]
     assert not one.watching
     assert one.request == Watch("11")
 
 
 def test_event_types_that_are_not_known_are_passed_over() -> None:
     one = watching("a")
-    assert told(one.take_lines([line("RENAMED", wire.node("a", version="11"))])) == []
-    assert told(one.take_lines([line("BOOKMARK", "?"), bookmark("")])) == []
+    assert in_short(one.take_lines([line("RENAMED", wire.node("a", version="11"))])) == []
+    assert in_short(one.take_lines([line("BOOKMARK", "?"), bookmark("")])) == []
     assert one.request == Watch("10")

@@ -157,18 +157,18 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("annotations", "said"), MALFORMED.values(), ids=MALFORMED)
-def test_who_asks_for_nonsense_waits(annotations: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(("annotations", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_who_asks_for_nonsense_waits(annotations: dict[str, str], message: str) -> None:
     named = {f"kai.scheduler/{name}": value for name, value in annotations.items()}
     one = pod("p", cpu=1, gpu=1, annotations=named)
     (problem,) = malformed_annotations(one)
     assert str(problem).startswith("Pod default/p: metadata.annotations[kai.scheduler/")
-    assert said in str(problem)
+    assert message in str(problem)
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=8, gpu=2))
     reason = reason_of(cluster, one)
     assert reason.code == "Malformed"
-    assert said in str(reason)
+    assert message in str(reason)
 
 
 def test_a_malformed_wish_to_be_healed_is_none() -> None:

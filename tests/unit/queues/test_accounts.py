@@ -23,8 +23,8 @@ def ask(gpus: int) -> Demand:
 
 
 def refusals(of: QueueAccounts, name: str, gpus: int, *, preemptible: bool = True) -> list[tuple[str, str, int]]:
-    found = of.refusals(number(of.tree, name), ask(gpus), preemptible=preemptible)
-    return [(reason.code, reason.queue, reason.excess) for reason in found]
+    refused = of.refusals(number(of.tree, name), ask(gpus), preemptible=preemptible)
+    return [(reason.code, reason.queue, reason.excess) for reason in refused]
 
 
 DEPARTMENTS = (
@@ -143,8 +143,8 @@ def test_refusals_in_words() -> None:
 )
 def test_which_queue_work_belongs_to(queues: list[Queue], name: str, expected: str) -> None:
     of = tree(*queues)
-    found = of.resolve(name, namespace="ml")
-    assert (found.code if isinstance(found, Reason) else of.queues[found].name) == expected
+    owner = of.resolve(name, namespace="ml")
+    assert (owner.code if isinstance(owner, Reason) else of.queues[owner].name) == expected
 
 
 def test_a_broken_hierarchy_says_what_is_broken() -> None:
@@ -289,8 +289,8 @@ def test_min_runtimes_are_those_of_the_side_where_queues_part(victim: str, recla
         queue("e"),
         queue("e1", "e", reclaim_min_runtime_us=1),
     )
-    found = of.reclaim_min_runtime_us(number(of, victim), number(of, reclaimer), default=5)
-    assert found == expected
+    least_us = of.reclaim_min_runtime_us(number(of, victim), number(of, reclaimer), default=5)
+    assert least_us == expected
     assert of.preempt_min_runtime_us(number(of, "d1"), default=5) == 7
     assert of.preempt_min_runtime_us(number(of, "d2"), default=5) == 5
 

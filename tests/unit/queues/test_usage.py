@@ -18,10 +18,10 @@ def parts(
 ) -> dict[str, int]:
     """Thousandths of 10 GPUs that each used, so many hours after the start."""
     now = START + hours * HOUR_US
-    found = (reader or UsageReader()).parts(
+    by_queue = (reader or UsageReader()).parts(
         histories, config, totals={"gpu": 10}, since_us=START, recorded_us=now, now_us=now
     )
-    return {name[0]: amounts.get("gpu", 0) * 1000 // USAGE_SCALE for name, amounts in found.items()}
+    return {name[0]: amounts.get("gpu", 0) * 1000 // USAGE_SCALE for name, amounts in by_queue.items()}
 
 
 def history(*changes: tuple[int, int]) -> UseHistory:

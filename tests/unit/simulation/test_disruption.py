@@ -61,11 +61,11 @@ def test_no_more_go_over_all_cycles_than_the_budget_has_room_for(limit: str, go:
 
 def test_what_the_status_says_stands_until_something_changes(tmp_path: Path) -> None:
     text = victims("v1", "v2") + high("h1", "h2")
-    found, _ = after(text + budget("minAvailable: 1", status="{disruptionsAllowed: 0}"), tmp_path)
-    assert all("ProtectedByDisruptionBudget" in what for what in found.values())
-    found, pods = after(text + budget("minAvailable: 1", status="{disruptionsAllowed: 1}"), tmp_path)
+    outcomes, _ = after(text + budget("minAvailable: 1", status="{disruptionsAllowed: 0}"), tmp_path)
+    assert all("ProtectedByDisruptionBudget" in what for what in outcomes.values())
+    outcomes, pods = after(text + budget("minAvailable: 1", status="{disruptionsAllowed: 1}"), tmp_path)
     assert sorted(one["phase"] for one in pods if one["name"][0] == "v") == ["Bound", "Evicted", "Pending"]
-    assert sorted(what.split()[0] for what in found.values())[0] == "Pending"
+    assert sorted(what.split()[0] for what in outcomes.values())[0] == "Pending"
 
 
 def test_a_successor_that_found_a_place_counts_again(tmp_path: Path) -> None:
@@ -75,20 +75,20 @@ def test_a_successor_that_found_a_place_counts_again(tmp_path: Path) -> None:
     nodes = victims("v1", "v2")
     for number in (1, 2):
         nodes = nodes.replace(f"{{name: n-v{number}}}", f"{{name: n-v{number}, labels: {{x: '{number}'}}}}", 1)
-    found, pods = after(nodes + spare + highs + budget("minAvailable: 1"), tmp_path)
-    assert found == {"h1": "n-v1 node-0", "h2": "n-v2 node-0"}
+    outcomes, pods = after(nodes + spare + highs + budget("minAvailable: 1"), tmp_path)
+    assert outcomes == {"h1": "n-v1 node-0", "h2": "n-v2 node-0"}
     assert sum(one["phase"] == "Evicted" for one in pods) == 2
 
 
 def test_pods_that_are_not_ready_are_not_healthy(tmp_path: Path) -> None:
-    found, _ = after(victims("v1", "v2", ready="False") + high("h1") + budget("minAvailable: 1"), tmp_path)
-    assert "ProtectedByDisruptionBudget" in found["h1"]
+    outcomes, _ = after(victims("v1", "v2", ready="False") + high("h1") + budget("minAvailable: 1"), tmp_path)
+    assert "ProtectedByDisruptionBudget" in outcomes["h1"]
 
 
 def test_a_disruption_that_was_granted_is_counted_once(tmp_path: Path) -> None:
     status = "{disruptionsAllowed: 1, disruptedPods: {gone: '2026-01-01T00:00:00Z'}}"
-    found, _ = after(victims("v1", "v2") + high("h1") + budget("minAvailable: 1", status=status), tmp_path)
-    assert found["h1"].startswith("n-v")
+    outcomes, _ = after(victims("v1", "v2") + high("h1") + budget("minAvailable: 1", status=status), tmp_path)
+    assert outcomes["h1"].startswith("n-v")
 
 
 @pytest.mark.parametrize(

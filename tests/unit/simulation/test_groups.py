@@ -103,9 +103,9 @@ def test_what_owners_make_is_what_their_groups_ask_for(
     assert not warnings
     assert {entry.group_problem for entry in state.pods.values()} == {None}
     members = Counter(entry.group for entry in state.pods.values())
-    assert {key: (shape(found.sets), members[key]) for key, found in state.groups.items()} == groups
-    for key, found in state.groups.items():
-        assert satisfied(found.sets, Counter(one.pod_set for one in state.pods.values() if one.group == key))
+    assert {key: (shape(one.sets), members[key]) for key, one in state.groups.items()} == groups
+    for key, one in state.groups.items():
+        assert satisfied(one.sets, Counter(one.pod_set for one in state.pods.values() if one.group == key))
 
 
 def test_pods_of_pod_groups(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_native_gangs_of_every_version_start_as_a_whole_or_not_at_all(
 ) -> None:
     group, spec = GANGS[version]
     text = node(gpus=gpus, zones=1) + group + "".join(pod(name, spec=spec) for name in ("a", "b", "c"))
-    found = brief(document_of(world_of(text, tmp_path)))
-    assert sum(where.startswith("n1") for where in found.values()) == placed
+    placements = brief(document_of(world_of(text, tmp_path)))
+    assert sum(where.startswith("n1") for where in placements.values()) == placed
 
 
 WANTS_A_GPU = "template: {spec: {containers: [{name: c, resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}}]}}"
@@ -189,8 +189,8 @@ JOBS = {
 def test_jobs_that_are_a_whole_start_as_one_or_not_at_all(tmp_path: Path, job: str, gpus: int, placed: int) -> None:
     world = world_of(node(gpus=gpus, zones=1) + JOBS[job], tmp_path)
     assert world.warnings == []
-    found = brief(document_of(world))
-    assert sum(where.startswith("n1") for where in found.values()) == placed
+    placements = brief(document_of(world))
+    assert sum(where.startswith("n1") for where in placements.values()) == placed
 
 
 _GUIDE = (
@@ -206,7 +206,7 @@ def test_the_documented_manifests_are_gangs_of_two(tmp_path: Path, number: int) 
     nodes = node(gpus=4, cpus=32)
     state, warnings = begun(nodes + "---\n" + DOCUMENTED[number], tmp_path)
     assert warnings == []
-    (found,) = [one for one in state.groups.values() if state.group_table.pods_of(one.key)]
-    assert min_pods(found.sets) == len(state.group_table.pods_of(found.key)) == 2
+    (group,) = [one for one in state.groups.values() if state.group_table.pods_of(one.key)]
+    assert min_pods(group.sets) == len(state.group_table.pods_of(group.key)) == 2
     placed = brief(document_of(world_of(nodes + "---\n" + DOCUMENTED[number], tmp_path)))
     assert all(where.startswith("n1 ") for where in placed.values())

@@ -31,9 +31,9 @@ def test_a_bad_attribute_and_a_bad_zone_leave_the_others_to_align_pods(tmp_path:
         "attributes[topologyManagerScope]: must be one of container, pod: 'everywhere'; it is left out",
         "zones[1].name: must be node-<NUMA id>: 'numa1'; it is left out",
     ]
-    found = brief(document_of(world, kubelets=None))
-    assert found["a"] == "n1 node-0"
-    assert found["b"].startswith("Pending")
+    placements = brief(document_of(world, kubelets=None))
+    assert placements["a"] == "n1 node-0"
+    assert placements["b"].startswith("Pending")
 
 
 def test_kubelets_are_made_of_a_topology_that_is_spoiled_in_parts(tmp_path: Path) -> None:

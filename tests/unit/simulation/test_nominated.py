@@ -10,13 +10,13 @@ LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
 
 
 @pytest.mark.parametrize(
-    ("metadata", "found"),
+    ("metadata", "expected"),
     [
         pytest.param(LEAVING, {"first": "Nominated", "thief": "Pending"}, id="while its victims are leaving"),
         pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when no pod is"),
     ],
 )
-def test_room_that_another_scheduler_keeps(tmp_path: Path, metadata: str, found: dict[str, str]) -> None:
+def test_room_that_another_scheduler_keeps(tmp_path: Path, metadata: str, expected: dict[str, str]) -> None:
     on = "nodeName: n1, schedulerName: kai-ledger"
     text = (
         node(zones=1)
@@ -24,5 +24,5 @@ def test_room_that_another_scheduler_keeps(tmp_path: Path, metadata: str, found:
         + pod("first", gpus=4, status="{nominatedNodeName: n1}")
         + pod("thief", gpus=2)
     )
-    told = brief(document_of(world_of(text, tmp_path)))
-    assert {name: told[name].split()[0] for name in found} == found
+    placements = brief(document_of(world_of(text, tmp_path)))
+    assert {name: placements[name].split()[0] for name in expected} == expected

@@ -1,4 +1,4 @@
-"""What a group requires of a topology is not honoured yet, so it waits and says so; what it prefers is only noted."""
+"""A group that names a topology or a level that there is not waits and says so, whether it requires or prefers it."""
 
 from pathlib import Path
 
@@ -98,16 +98,17 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         ),
     ],
 )
-def test_what_is_required_makes_it_wait(
+def test_what_is_required_of_no_topology_makes_it_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
-    (found,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
-    assert found["node"] is None
-    (reason,) = found["reasons"]
-    assert reason["code"] == "Unsupported"
-    assert f"required topology ({field}: {level}) of " in reason["message"]
-    assert reason["message"].endswith(" default/g")
+    (shown,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
+    assert shown["node"] is None
+    (reason,) = shown["reasons"]
+    assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound")
+    assert " default/g: " in reason["message"]
+    assert field in reason["message"]
+    assert reason["code"] == "TopologyNotFound" or level in reason["message"]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +120,9 @@ def test_what_is_required_makes_it_wait(
         (pytorch_job("kai.scheduler/topology: dc, kai.scheduler/topology-preferred-placement: rack"), None),
     ],
 )
-def test_what_is_preferred_does_not(tmp_path: Path, group: str, metadata: str | None) -> None:
-    (found,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
-    assert found.startswith("n1")
+def test_what_is_preferred_of_no_topology_does_too(tmp_path: Path, group: str, metadata: str | None) -> None:
+    (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
+    assert shown in ("Pending TopologyNotFound", "Pending TopologyLevelNotFound")
 
 
 def test_what_runs_and_could_not_start_again_is_not_moved(tmp_path: Path) -> None:

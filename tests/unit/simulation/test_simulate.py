@@ -241,8 +241,8 @@ def test_settings_count(tmp_path: Path) -> None:
 def test_scheduler_of_another_name_takes_what_names_none(tmp_path: Path) -> None:
     text = node() + pod("a") + pod("b", spec=OURS)
     config = EngineConfig(scheduler_name="mine")
-    found = brief(document_of(world_of(text, tmp_path, config), config))
-    assert found == {"a": "n1 node-0", "b": "Pending OtherScheduler"}
+    placements = brief(document_of(world_of(text, tmp_path, config), config))
+    assert placements == {"a": "n1 node-0", "b": "Pending OtherScheduler"}
 
 
 @pytest.mark.parametrize(("cycles", "expected"), [(0, "Pending NoCycle"), (1, "n1 node-0"), (None, "n1 node-0")])
@@ -307,8 +307,8 @@ def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) ->
 def test_what_is_left_out_is_said_once(tmp_path: Path, text: str, warning: str) -> None:
     world = world_of(text, tmp_path)
     document_of(world)
-    (found,) = world.warnings
-    assert warning in found
+    (warned,) = world.warnings
+    assert warning in warned
 
 
 @pytest.mark.parametrize(
@@ -337,10 +337,10 @@ def test_what_is_left_out_is_said_once(tmp_path: Path, text: str, warning: str) 
     ],
 )
 def test_what_is_malformed_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
-    found = world_of(text, tmp_path).problems
-    assert len(found) == 1
-    assert problem in str(found[0])
-    assert "m.yaml, document " in str(found[0])
+    problems = world_of(text, tmp_path).problems
+    assert len(problems) == 1
+    assert problem in str(problems[0])
+    assert "m.yaml, document " in str(problems[0])
 
 
 def test_two_of_one_name_are_one_too_many(tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ def using(resources: str) -> str:
     ],
 )
 def test_what_an_api_server_would_refuse_is_named(tmp_path: Path, text: str, problem: str) -> None:
-    (found,) = world_of(text, tmp_path).problems
-    assert problem in str(found)
-    assert str(found).startswith(f"{tmp_path}/m.yaml, document ")
+    (named,) = world_of(text, tmp_path).problems
+    assert problem in str(named)
+    assert str(named).startswith(f"{tmp_path}/m.yaml, document ")
 
 
 def test_unknown_fields_are_reported_once_for_a_kind(tmp_path: Path) -> None:

@@ -77,22 +77,22 @@ def run(text: str, folder: Path, config: EngineConfig | None = None, **kwargs: A
 
 
 def test_a_stale_gang_ends_when_its_grace_is_over(tmp_path: Path) -> None:
-    found, seconds, cycles = run(STALE, tmp_path)
-    assert found == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
+    outcomes, seconds, cycles = run(STALE, tmp_path)
+    assert outcomes == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
     assert (seconds, cycles) == (90, 2)
     allocate = EngineConfig(actions=(Action.ALLOCATE,))
     assert run(STALE, tmp_path, allocate)[1:] == (1, 1), "no pod waits for what nothing comes of"
 
 
 def test_a_preemption_delay_is_waited_for(tmp_path: Path) -> None:
-    found, seconds, _ = run(DELAYED, tmp_path)
-    assert found["high"] == "n1 node-0"
+    outcomes, seconds, _ = run(DELAYED, tmp_path)
+    assert outcomes["high"] == "n1 node-0"
     assert 30 <= seconds <= 32
 
 
 def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
-    found, seconds, _ = run(PROTECTED, tmp_path)
-    assert found["owed"] == "n1 node-0"
+    outcomes, seconds, _ = run(PROTECTED, tmp_path)
+    assert outcomes["owed"] == "n1 node-0"
     assert 3600 <= seconds <= 3603
 
 
@@ -102,15 +102,15 @@ def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
 )
 def test_who_is_not_to_wait_is_told_until_when_it_would_be(text: str, name: str, code: str, tmp_path: Path) -> None:
     document = document_of(world_of(text, tmp_path))
-    (found,) = [one for one in document["pods"] if one["name"] == name]
-    (said,) = [reason["message"] for reason in found["reasons"] if reason["code"] == code]
-    assert "2026-01-01T0" in said
+    (shown,) = [one for one in document["pods"] if one["name"] == name]
+    (message,) = [reason["message"] for reason in shown["reasons"] if reason["code"] == code]
+    assert "2026-01-01T0" in message
     assert document["seconds"] == document["cycles"]
 
 
 def test_kept_room_is_given_up_once_and_not_for_ever(tmp_path: Path) -> None:
-    found, seconds, cycles = run(TERMINATING, tmp_path)
-    assert found["new"].startswith("Nominated")
+    outcomes, seconds, cycles = run(TERMINATING, tmp_path)
+    assert outcomes["new"].startswith("Nominated")
     assert 600 <= seconds <= 605
     assert cycles < 6
 
@@ -123,13 +123,13 @@ def test_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_so_many_cycles_are_run_whether_or_not_anything_changes(tmp_path: Path) -> None:
     assert run(STALE, tmp_path, wait=False)[1:] == (1, 1)
-    found, seconds, cycles = run(STALE, tmp_path, wait=False, cycles=89)
-    assert (found, seconds, cycles) == ({"a0": "n1", "a1": "n1"}, 89, 89)
+    outcomes, seconds, cycles = run(STALE, tmp_path, wait=False, cycles=89)
+    assert (outcomes, seconds, cycles) == ({"a0": "n1", "a1": "n1"}, 89, 89)
     assert run(STALE, tmp_path, wait=False, cycles=90)[0] == {"a0": "Evicted StaleGang", "a1": "Evicted StaleGang"}
 
 
 def test_cycles_count_also_where_time_is_waited_for(tmp_path: Path) -> None:
-    found, seconds, cycles = run(STALE, tmp_path, cycles=1)
-    assert set(found.values()) == {"n1"}
+    outcomes, seconds, cycles = run(STALE, tmp_path, cycles=1)
+    assert set(outcomes.values()) == {"n1"}
     assert (seconds, cycles) == (1, 1)
     assert run(STALE, tmp_path, cycles=50) == run(STALE, tmp_path)

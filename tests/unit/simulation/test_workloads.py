@@ -14,20 +14,20 @@ POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}
 def owner(text: str, name: str = "x") -> dict[str, Any]:
     """An owner in namespace ml; POD stands for a pod template."""
     template = f"{{metadata: {{labels: {{app: demo}}}}, spec: {POD_SPEC}}}"
-    found: dict[str, Any] = yaml.safe_load(text.replace("POD", template))
-    found["metadata"] = {"name": name, "namespace": "ml", "uid": "u-1", **(found.get("metadata") or {})}
-    return found
+    document: dict[str, Any] = yaml.safe_load(text.replace("POD", template))
+    document["metadata"] = {"name": name, "namespace": "ml", "uid": "u-1", **(document.get("metadata") or {})}
+    return document
 
 
 def pods(text: str, nodes: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     return [made.object for made in expand(owner(text), nodes_for=lambda _: list(nodes))]
 
 
-def names(found: list[dict[str, Any]]) -> list[str]:
+def names(objects: list[dict[str, Any]]) -> list[str]:
     """Names, generated letters as dots."""
     return [
         pod["metadata"]["generateName"] + "....." if pod["metadata"].get("generateName") else pod["metadata"]["name"]
-        for pod in found
+        for pod in objects
     ]
 
 
@@ -94,11 +94,11 @@ RAY = "{headGroupSpec: {template: POD}, workerGroupSpecs: [{groupName: gpu, repl
     ],
 )
 def test_pods_of_owners(text: str, expected: list[str]) -> None:
-    found = pods(text, nodes=("n1", "n2"))
-    assert names(found) == expected
-    assert len({pod["metadata"]["name"] for pod in found}) == len(found)
-    assert len({pod["metadata"]["uid"] for pod in found}) == len(found)
-    for pod in found:
+    made = pods(text, nodes=("n1", "n2"))
+    assert names(made) == expected
+    assert len({pod["metadata"]["name"] for pod in made}) == len(made)
+    assert len({pod["metadata"]["uid"] for pod in made}) == len(made)
+    for pod in made:
         assert (pod["kind"], pod["metadata"]["namespace"], pod["metadata"]["labels"]["app"]) == ("Pod", "ml", "demo")
         (reference,) = pod["metadata"]["ownerReferences"]
         assert reference["controller"] is True
@@ -115,8 +115,8 @@ def labels(pod: dict[str, Any], prefix: str) -> dict[str, str]:
 
 
 def reference(pod: dict[str, Any]) -> tuple[str, str]:
-    found = pod["metadata"]["ownerReferences"][0]
-    return found["kind"], found["name"]
+    owner_reference = pod["metadata"]["ownerReferences"][0]
+    return owner_reference["kind"], owner_reference["name"]
 
 
 def test_an_indexed_pod_says_its_index_in_label_annotation_and_hostname() -> None:
@@ -130,9 +130,9 @@ def test_an_indexed_pod_says_its_index_in_label_annotation_and_hostname() -> Non
 def test_pods_of_a_jobset_say_where_in_it_they_are() -> None:
     pod = pods(JOBSET % "{name: a, template: {spec: {template: POD}}}, "
                "{name: w, replicas: 2, template: {spec: {template: POD}}}")[2]  # fmt: skip
-    found = labels(pod, "jobset.sigs.k8s.io/")
-    assert found.pop("job-key") == hashlib.sha1(b"ml/x-w-1").hexdigest()
-    assert found == {
+    indexes = labels(pod, "jobset.sigs.k8s.io/")
+    assert indexes.pop("job-key") == hashlib.sha1(b"ml/x-w-1").hexdigest()
+    assert indexes == {
         "jobset-name": "x",
         "jobset-uid": "u-1",
         "replicatedjob-name": "w",
@@ -154,11 +154,11 @@ def test_leaders_and_workers_of_a_group_share_its_key() -> None:
     assert leader["spec"]["containers"][0]["name"] == "head"
     assert reference(leader) == ("StatefulSet", "x")
     assert {reference(worker) for worker in workers} == {("StatefulSet", "x-0")}
-    found = [labels(pod, "leaderworkerset.sigs.k8s.io/") for pod in (leader, *workers)]
-    assert len({item["group-key"] for item in found}) == 1
-    assert [item["worker-index"] for item in found] == ["0", "1", "2", "3", "4"]
+    group_labels = [labels(pod, "leaderworkerset.sigs.k8s.io/") for pod in (leader, *workers)]
+    assert len({item["group-key"] for item in group_labels}) == 1
+    assert [item["worker-index"] for item in group_labels] == ["0", "1", "2", "3", "4"]
     # Of five pods in twos the leader is one too many, and joins the first.
-    assert [item["subgroup-index"] for item in found] == ["0", "0", "0", "1", "1"]
+    assert [item["subgroup-index"] for item in group_labels] == ["0", "0", "0", "1", "1"]
     assert workers[0]["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] == "x-0"
     assert leader["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/size"] == "5"
 
@@ -179,11 +179,11 @@ def test_masters_lead_training_jobs() -> None:
 
 
 def test_a_ray_job_is_a_cluster_and_a_submitter() -> None:
-    found = pods(f"apiVersion: ray.io/v1\nkind: RayJob\nspec: {{rayClusterSpec: {RAY}, submitterPodTemplate: POD}}")
-    assert [labels(pod, "ray.io/").get("node-type") for pod in found] == ["head", "worker", "worker", None]
-    assert reference(found[0])[0] == "RayCluster"
-    assert reference(found[-1]) == ("Job", "x")
-    assert [container["name"] for container in found[1]["spec"]["initContainers"]] == ["wait-gcs-ready"]
+    made = pods(f"apiVersion: ray.io/v1\nkind: RayJob\nspec: {{rayClusterSpec: {RAY}, submitterPodTemplate: POD}}")
+    assert [labels(pod, "ray.io/").get("node-type") for pod in made] == ["head", "worker", "worker", None]
+    assert reference(made[0])[0] == "RayCluster"
+    assert reference(made[-1]) == ("Job", "x")
+    assert [container["name"] for container in made[1]["spec"]["initContainers"]] == ["wait-gcs-ready"]
 
 
 def test_exclusive_placement_is_asked_for_as_the_webhooks_do() -> None:
@@ -270,6 +270,28 @@ def test_uids_are_made_of_what_they_are_made_for() -> None:
 )
 def test_pods_of_a_volcano_job(text: str, expected: list[str]) -> None:
     assert names(pods(text)) == expected
+
+
+def test_a_pod_of_a_partition_says_so() -> None:
+    policy = "partitionPolicy: {totalPartitions: 2, partitionSize: 2}"
+    found = pods(VOLCANO % f"tasks: [{{name: w, replicas: 4, template: POD, {policy}}}]")
+    assert [pod["metadata"]["labels"]["volcano.sh/partition-id"] for pod in found] == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize("group", ["topology.volcano.sh", "training.volcano.sh"])
+@pytest.mark.parametrize("field", ["template", "templateSpec"])
+def test_pods_of_a_hyper_job_are_those_of_its_jobs(group: str, field: str) -> None:
+    text = (
+        f"apiVersion: {group}/v1alpha1\nkind: HyperJob\nspec: {{replicatedJobs: [{{name: a, replicas: 2,"
+        f" {field}: {{tasks: [{{name: w, replicas: 2, template: POD}}]}}}}]}}"
+    )
+    between: list[dict[str, Any]] = []
+    found = expand(owner(text), nodes_for=lambda _: [], between=between.append)
+    assert names([made.object for made in found]) == [f"x-a-{job}-w-{index}" for job in (0, 1) for index in (0, 1)]
+    assert {made.spec_field for made in found} == {f"spec.replicatedJobs[0].{field}.tasks[0].template.spec"}
+    jobs = [job["metadata"] for job in between]
+    assert [job["labels"]["volcano.sh/hyperjob-replicatedjob-index"] for job in jobs] == ["0", "1"]
+    assert {job["ownerReferences"][0]["uid"] for job in jobs} == {"u-1"}
 
 
 def test_a_pod_of_a_volcano_job_is_named_labelled_and_annotated_as_its_controller_does() -> None:

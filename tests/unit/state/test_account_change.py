@@ -47,8 +47,8 @@ SPLIT = placement(("node-0", {"cpu": 2000}), ("node-1", {"cpu": 2000}))
 def test_an_observation_charges_the_node_when_the_account_changes(
     predicted: Placement | None, before: Placement | None, observed: Placement, *, charges: bool
 ) -> None:
-    found = observation_charges(NODE, POD, predicted=predicted, before=before, observed=observed)
-    assert found is charges
+    charged = observation_charges(NODE, POD, predicted=predicted, before=before, observed=observed)
+    assert charged is charges
 
 
 def test_what_init_containers_keep_is_foreseen_anew_from_all_that_the_node_holds_so_it_counts_as_changed() -> None:

@@ -40,8 +40,8 @@ class Node(Cluster):
         self.now += seconds * SECOND
 
     def reasons(self, one: Pod) -> list[str]:
-        told = self.state.reasons.by_class[self.state.pods[one.uid].class_key].values()
-        return [reason.code for item in told for reason in item.reasons]
+        shown = self.state.reasons.by_class[self.state.pods[one.uid].class_key].values()
+        return [reason.code for item in shown for reason in item.reasons]
 
 
 def beside_an_unobserved_pod(*, observing: bool = True) -> tuple[Node, Pod, Pod]:
@@ -55,10 +55,10 @@ def test_a_pod_waits_where_an_unobserved_one_may_have_taken_its_zone() -> None:
     node, unobserved, late = beside_an_unobserved_pod()
     assert not node.is_placed(late)
     assert node.reasons(late) == ["NotObservedYet"]
-    (told,) = [
+    (shown,) = [
         reason for item in node.state.reasons.by_class.values() for one in item.values() for reason in one.reasons
     ]
-    assert "just starting or ending" in str(told)
+    assert "just starting or ending" in str(shown)
     stirred = node.state.revision
     node.observe(unobserved, "node-1")
     assert node.state.revision > stirred, "a cycle is due"
@@ -113,6 +113,24 @@ def test_no_pod_is_evicted_for_one_that_only_waits_for_an_observation() -> None:
     assert node.cycle().evictions == ()
 
 
+def test_a_pod_waits_where_one_that_kept_clear_of_its_reserved_room_may_be() -> None:
+    """The kubelet knows nothing of the room that is reserved: `other` goes to the first zone, and `init` beside it."""
+    node = Node()
+    node.runs(node.old, seconds=61)
+    node.come(pod("side", cpu=6))
+    first = pod("first", container("init", ContainerKind.INIT, cpu=1), container(cpu=6, gpu=1), priority=1)
+    node.come(first)
+    assert first.uid in node.state.waiting, "its room is reserved"
+    side = node.state.pods["uid-side"].pod
+    node.delete_pod(side)
+    node.delete_pod(node.old)
+    node.add_pod(pod("other", cpu=7, priority=2))
+    node.cycle()
+    assert node.state.pods["uid-other"].node == "n1"
+    assert not node.is_placed(first)
+    assert node.reasons(first) == ["NotObservedYet"]
+
+
 def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:
     def admits(labels: dict[str, str]) -> bool:
         cluster = Cluster()
@@ -128,9 +146,9 @@ def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reporte
             cluster.cycle()
         return one.uid not in cluster.state.waiting
 
-    told = "feature.node.kubernetes.io/cpu-hardware_multithreading"
+    shown = "feature.node.kubernetes.io/cpu-hardware_multithreading"
     # With two to a core `init` lends the other half of the core of `old`, `side` leaves it alone, and `main`, which has
     # to have what is lent, cannot go to the second zone.
-    assert admits({told: "false"})
-    assert not admits({told: "true"})
+    assert admits({shown: "false"})
+    assert not admits({shown: "true"})
     assert not admits({})

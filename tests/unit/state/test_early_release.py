@@ -50,8 +50,8 @@ class Node(Cluster):
 
     def used(self) -> list[int]:
         zones = self.state.columns.zones
-        found: list[int] = zones.used[self.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
-        return found
+        by_zone: list[int] = zones.used[self.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
+        return by_zone
 
     def causes(self) -> dict[str, int]:
         return self.state.counters.misses.get("n1", {})

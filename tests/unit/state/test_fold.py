@@ -151,8 +151,8 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
     assert cluster.cycle().placements == (), "the zones are one memory group"
 
 
-@pytest.mark.parametrize("told", ["predicted", "observed"])
-def test_our_own_annotation_read_back_keeps_the_group_of_zones(told: str) -> None:
+@pytest.mark.parametrize("annotation", ["predicted", "observed"])
+def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) -> None:
     zone = amounts(cpu=8, memory=32)
     cluster = Cluster()
     cluster.add_node("n1", zone, zone, policy="restricted")
@@ -160,7 +160,7 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(told: str) -> Non
     cluster.cycle()
     held = cluster.state.pods["uid-p"].predicted
     assert held is not None
-    if told == "observed":
+    if annotation == "observed":
         cpus = (ZoneAmount("node-0", {"cpu": 8000}), ZoneAmount("node-1", {"cpu": 2000}))
         span = SpanAmount(("node-0", "node-1"), {"memory": 33 * GI})
         held = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=cpus, spans=(span,)),))

@@ -292,5 +292,5 @@ def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.Data
 
 
 def _some(fleet: Fleet, stage: Stage) -> Any:
-    found = [fleet.state.pods[uid] for uid in sorted(fleet.state.pods)]
-    return next((entry for entry in found if entry.stage is stage and not entry.repairing), None)
+    entries = [fleet.state.pods[uid] for uid in sorted(fleet.state.pods)]
+    return next((entry for entry in entries if entry.stage is stage and not entry.repairing), None)

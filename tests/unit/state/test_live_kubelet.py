@@ -34,8 +34,8 @@ def with_init_containers(event: Event, checkpoints: Checkpoints) -> Event:
         containers=(*payload.placement.containers, *init),
         init=tuple(item.container for item in init),
     )
-    told = msgspec.structs.replace(payload, placement=placement)
-    return msgspec.structs.replace(event, body=msgspec.Raw(encode_payload(told)))
+    reported = msgspec.structs.replace(payload, placement=placement)
+    return msgspec.structs.replace(event, body=msgspec.Raw(encode_payload(reported)))
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["predicted again", "from cpu_manager_state"])
@@ -57,8 +57,8 @@ def test_accounts_at_the_denials_are_the_kubelets(*, files: bool) -> None:
                         charged[ZONES[zone]] += amount if resource == "cpu" else 0
                     assert charged == cpus_by_zone(frozenset().union(*given.values())), entry.pod.name
                     compared += 1
-        told = files and event.type == "PlacementObserved"
-        state.fold(with_init_containers(event, checkpoints) if told else event)
+        reported = files and event.type == "PlacementObserved"
+        state.fold(with_init_containers(event, checkpoints) if reported else event)
     assert denials == ["b-nic-74", "b-g2-33", "b-g2-62", "b-cpu-28"]
     assert compared == 6 + 4 + 5 + 4
 

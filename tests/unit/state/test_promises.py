@@ -39,18 +39,18 @@ def report(cluster: Cluster) -> PromiseReport:
 
 
 def test_decisions_that_keep_to_the_account_are_in_order() -> None:
-    found = report(cluster_of("a", "b"))
-    assert found.ok
-    assert (found.decisions, found.counts) == (2, {})
+    in_order = report(cluster_of("a", "b"))
+    assert in_order.ok
+    assert (in_order.decisions, in_order.counts) == (2, {})
 
 
 def test_a_zone_that_the_log_knew_to_be_full_is_named_with_all_that_it_takes_to_look_it_up() -> None:
     cluster = cluster_of("a")
     cluster.add_pod(pod("late", cpu=3, memory=1))
     position = place(cluster, "late", "node-0", 3)
-    found = report(cluster)
-    (twice,) = found.twice
-    assert not found.ok
+    full_zone = report(cluster)
+    (twice,) = full_zone.twice
+    assert not full_zone.ok
     assert (twice.position, twice.pod, twice.node, twice.zone, twice.resource, twice.used, twice.allocatable) == (
         position,
         "default/late",
@@ -82,9 +82,9 @@ def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order()
     position = cluster.record("pod/uid-b", observed, subject="default/b").position
     cluster.add_pod(pod("c", cpu=2, memory=1))
     assert len(cluster.cycle().placements) == 1
-    found = report(cluster)
-    assert found.ok
-    (brought,) = found.brought
+    told_apart = report(cluster)
+    assert told_apart.ok
+    (brought,) = told_apart.brought
     assert (brought.origin, brought.position, brought.pod, brought.zone) == (
         Origin.OBSERVED,
         position,
@@ -98,9 +98,9 @@ def test_a_decision_for_a_zone_that_was_over_already_is_none_to_excuse() -> None
     cluster.record("pod/uid-b", payloads.PlacementObserved("uid-b", "default", "b", "n1", on_zone("node-0", 3)))
     cluster.add_pod(pod("late", cpu=1, memory=1))
     place(cluster, "late", "node-0", 1)
-    found = report(cluster)
-    assert [(item.pod, item.zone) for item in found.twice] == [("default/late", "node-0")]
-    assert found.counts == {Origin.OBSERVED: 1, Origin.PROMISED: 1}
+    over_already = report(cluster)
+    assert [(item.pod, item.zone) for item in over_already.twice] == [("default/late", "node-0")]
+    assert over_already.counts == {Origin.OBSERVED: 1, Origin.PROMISED: 1}
 
 
 def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
@@ -108,9 +108,9 @@ def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
     cluster.add_pod(pod("foreign", cpu=4, scheduler_name="other", node_name="n1"))
     smaller = topology("n1", amounts(cpu=2, memory=32), amounts(cpu=4, memory=32))
     cluster.record("nrt/n1", payloads.TopologyObserved(smaller))
-    found = report(cluster)
-    assert found.ok
-    assert [(item.origin, item.pod, item.zone) for item in found.brought] == [
+    told_apart = report(cluster)
+    assert told_apart.ok
+    assert [(item.origin, item.pod, item.zone) for item in told_apart.brought] == [
         (Origin.FOREIGN, "default/foreign", ""),
         (Origin.SHRUNK, "", "node-0"),
     ]

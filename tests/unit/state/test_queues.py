@@ -117,8 +117,8 @@ def test_past_use_counts_against_a_queue(cluster: Cluster) -> None:
 
 def test_queues_are_reported_when_they_changed_and_not_too_often(cluster: Cluster) -> None:
     def reports() -> list[list[payloads.QueueFigures]]:
-        found = [event for event in cluster.events if event.type == "QueuesReported"]
-        return [list(cluster.decoded(event).queues) for event in found]
+        events = [event for event in cluster.events if event.type == "QueuesReported"]
+        return [list(cluster.decoded(event).queues) for event in events]
 
     observe(cluster, queue("d"), queue("a", "d", quota=2), queue("b", "d"))
     cluster.add_pod(of_queue("p", "a", gpu=3))
@@ -203,7 +203,7 @@ def test_accounts_are_those_of_the_pods_that_are_there(steps: list[tuple[str, in
 
 
 def counted_slowly(cluster: Cluster) -> dict[UsageKey, tuple[Amounts, Amounts, Amounts]]:
-    found: dict[UsageKey, tuple[Amounts, Amounts, Amounts]] = {}
+    totals: dict[UsageKey, tuple[Amounts, Amounts, Amounts]] = {}
     for entry in cluster.state.pods.values():
         one = entry.pod
         running = bool(entry.node) and entry.charged and one.deletion_at is None
@@ -211,14 +211,14 @@ def counted_slowly(cluster: Cluster) -> dict[UsageKey, tuple[Amounts, Amounts, A
             continue
         name = one.labels.get("kai.scheduler/queue", "")
         account = UsageKey(one.scheduler_name, name, "" if name else one.namespace)
-        sums = found.setdefault(account, ({}, {}, {}))
+        sums = totals.setdefault(account, ({}, {}, {}))
         wanted = [0] if running else [2]
         if running and one.priority >= 100 and name:
             wanted.append(1)
         for index in wanted:
             for resource, amount in entry.requests.items():
                 sums[index][resource] = sums[index].get(resource, 0) + amount
-    return found
+    return totals
 
 
 def test_a_what_if_weighs_the_same_history_otherwise(cluster: Cluster) -> None:

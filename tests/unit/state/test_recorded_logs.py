@@ -32,7 +32,7 @@ def test_replay_of_an_altered_decision_finds_it() -> None:
     altered = msgspec.Raw(msgspec.json.encode({**body, "node": "elsewhere"}))
     events[place] = msgspec.structs.replace(events[place], body=altered)
     differences = replayed(events)[3]
-    assert any(f"{body['name']}: recorded elsewhere, replayed {body['node']}" in found for found in differences)
+    assert any(f"{body['name']}: recorded elsewhere, replayed {body['node']}" in named for named in differences)
 
 
 def test_replay_of_decisions_in_another_order_finds_it() -> None:

@@ -7,7 +7,7 @@ from tests.factory import pod
 from tests.workloads import Workloads
 
 
-def told(cluster: Workloads) -> dict[str, list[str]]:
+def texts(cluster: Workloads) -> dict[str, list[str]]:
     """The codes of when pods would become schedulable, by pod."""
     answers = StateRemedies(cluster.state, EngineConfig())
     return {entry.pod.name: [reason.code for reason in answers.of(entry)] for entry in cluster.state.pods.values()}
@@ -22,7 +22,7 @@ def test_pods_of_a_kind_are_told_the_same() -> None:
     cluster.add_pod(pod("theirs", cpu=4, scheduler_name="default-scheduler"))
     cluster.cycle()
     both = ["FitsIf", "FitsAfter"]
-    assert told(cluster) == {"runs": [], "theirs": [], "new-0": both, "new-1": both, "new-2": both}
+    assert texts(cluster) == {"runs": [], "theirs": [], "new-0": both, "new-1": both, "new-2": both}
 
 
 def test_who_is_not_to_start_next_is_told_nothing() -> None:
@@ -31,7 +31,7 @@ def test_who_is_not_to_start_next_is_told_nothing() -> None:
     cluster.gang("g", 1, least=1, cpu=9)
     cluster.members("g", [1], cpu=10)
     cluster.cycle()
-    assert told(cluster) == {"g-0": ["FitsIf"], "g-1": []}
+    assert texts(cluster) == {"g-0": ["FitsIf"], "g-1": []}
 
 
 def test_so_many_kinds_and_no_more() -> None:
@@ -40,4 +40,4 @@ def test_so_many_kinds_and_no_more() -> None:
     for number in range(MOST_SHAPES + 5):
         cluster.add_pod(pod(f"p{number}", cpu=1, memory=2 + number))
     cluster.cycle()
-    assert sum(map(bool, told(cluster).values())) == MOST_SHAPES
+    assert sum(map(bool, texts(cluster).values())) == MOST_SHAPES

@@ -23,13 +23,13 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 def candidates(build: Callable[[Cluster], None], *claims: str) -> str:
     """All nodes to which a pod that uses claims may go, each asked on a cluster of its own."""
-    found = []
+    placements = []
     for name in ("a1", "a2", "b1", "x"):
         cluster = storage()
         build(cluster)
         using(cluster, *claims, node_affinity=((Requirement("metadata.name", "In", (name,), field=True),),))
-        found += [decision.node for decision in cluster.cycle().placements]
-    return " ".join(found)
+        placements += [decision.node for decision in cluster.cycle().placements]
+    return " ".join(placements)
 
 
 def bound(cluster: Cluster, **more: Any) -> None:

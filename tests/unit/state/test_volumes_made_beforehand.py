@@ -26,8 +26,8 @@ def local(cluster: Cluster, name: str, *hosts: str, capacity: int = 10, **more: 
     """A volume of the class that provisions nothing; of these nodes, or of all."""
     if hosts:
         more["node_affinity"] = ((Requirement("host", "In", hosts),),)
-    known = {"storage_class": "local", "phase": "Available", "access_modes": RWO}
-    volume(cluster, name, capacity=capacity, **{**known, **more})
+    bound_later = {"storage_class": "local", "phase": "Available", "access_modes": RWO}
+    volume(cluster, name, capacity=capacity, **{**bound_later, **more})
 
 
 def locals_of_a2(cluster: Cluster, **sizes: int) -> None:
@@ -48,8 +48,8 @@ def wanting(cluster: Cluster, name: str = "c", *, storage_class: str = "local", 
 
 def placed(cluster: Cluster) -> dict[str, tuple[str, dict[str, str], tuple[str, ...]]]:
     """Where the log says that pods go, the volumes that they get and the claims that are to be provisioned."""
-    found = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
-    return {one.name: (one.node, one.volumes, one.claims) for one in found if isinstance(one, payloads.PodPlaced)}
+    decisions = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
+    return {one.name: (one.node, one.volumes, one.claims) for one in decisions if isinstance(one, payloads.PodPlaced)}
 
 
 #: What is there besides a claim of 10 bytes, and the volume that it gets.
@@ -82,11 +82,11 @@ def test_which_volume_a_claim_gets(build: Callable[[Cluster], None], name: str |
     wanting(cluster)
     using(cluster, "c")
     cluster.cycle()
-    found = placed(cluster)
-    assert [volumes for _, volumes, _ in found.values()] == ([] if name is None else [{"c": name}])
+    chosen = placed(cluster)
+    assert [volumes for _, volumes, _ in chosen.values()] == ([] if name is None else [{"c": name}])
     if name is not None:
         affinity = cluster.state.constraints.volumes.volumes[name].node_affinity
-        assert affinity is None or affinity[0][0].operator == "Exists" or found["p"][0] == "a2"
+        assert affinity is None or affinity[0][0].operator == "Exists" or chosen["p"][0] == "a2"
 
 
 def test_labels_are_selected() -> None:
@@ -180,7 +180,7 @@ def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
     assert sorted(decision.node for decision in result.placements) == ["a1", "a2", "b1"]
     (pending,) = result.pending
     assert {reason.code for reason in pending.reasons} == {"NoVolumeLeft"}
-    assert sorted(volume for _, found, _ in placed(cluster).values() for volume in found.values()) == [
+    assert sorted(volume for _, volumes, _ in placed(cluster).values() for volume in volumes.values()) == [
         "of-a1",
         "of-a2",
         "of-b1",
@@ -254,8 +254,8 @@ def test_a_decision_of_before_gave_no_volume() -> None:
     document = {key: value for key, value in msgspec.json.decode(event.body).items() if key != "volumes"}
     older = msgspec.structs.replace(event, schema=1, body=msgspec.json.encode(document))
     assert decode_payload(older) == msgspec.structs.replace(decode_payload(event), volumes={})
-    told = story_of([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
-    assert told[-1].text.endswith("placed it on a2, claim c gets volume v")
+    story = story_of([event for event in cluster.events if event.stream == f"pod/{one.uid}"])
+    assert story[-1].text.endswith("placed it on a2, claim c gets volume v")
 
 
 @pytest.mark.parametrize("storage_class", ["local", "late"])
@@ -274,5 +274,5 @@ def test_claim_of_two_pods_nominated_together_gets_its_volume_when_they_start(st
     failed = payloads.BindFailed(large.uid, "default", "large", nominated[0].node, 0, "VolumeNotBound")
     cluster.record(f"pod/{large.uid}", failed)
     cluster.cycle()
-    found = placed(cluster)
-    assert found["urgent"][1:] == found["small"][1:] == ({"c": "v1"}, ())
+    volumes = placed(cluster)
+    assert volumes["urgent"][1:] == volumes["small"][1:] == ({"c": "v1"}, ())

@@ -74,8 +74,8 @@ def test_koordinators_node_without_a_label_of_the_lowest_layer_has_a_domain_of_i
 def test_of_several_labels_of_a_level_the_first_that_is_set_tells_the_domain() -> None:
     level = TopologyLevel("rack", ("new", "old"))
     paths = LabelPaths(TopologyDefinition(CLUSTER_NETWORK_TOPOLOGY, "default", "u", "1", (level,)))
-    assert paths.path("n", {"old": "a", "new": "b"}) == ("b",)
-    assert paths.path("n", {"old": "a", "new": ""}) == ("a",)
+    assert paths.path("n", {"old": "a", "new": "b"}) == ("b", "n")
+    assert paths.path("n", {"old": "a", "new": ""}) == ("a", "n")
 
 
 _LABELS = st.dictionaries(st.sampled_from(["block", "rack"]), st.sampled_from(["", "x", "y", "z"]))

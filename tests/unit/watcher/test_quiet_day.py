@@ -35,16 +35,16 @@ class SilentCluster(SilentServer):
 
 async def status_of(app: Asgi, path: str) -> tuple[int, str]:
     """What an application answers."""
-    said: list[MutableMapping[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
-        said.append(message)
+        sent.append(message)
 
     async def receive() -> None:
         return None
 
     await app({"type": "http", "method": "GET", "path": path}, receive, send)
-    return said[0]["status"], said[1]["body"].decode()
+    return sent[0]["status"], sent[1]["body"].decode()
 
 
 async def quiet(server: SilentCluster, seconds: float = DAY_S) -> list[tuple[int, str]]:

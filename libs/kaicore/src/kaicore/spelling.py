@@ -12,8 +12,8 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
     Of very many words only those with the same beginning are compared, and of these the first.
     """
-    known = sorted(words)
-    if len(known) > _MOST:
-        known = [other for other in known if other.startswith(word[:3])][:_MOST]
-    close = difflib.get_close_matches(word, known, n=1)
+    candidates = sorted(words)
+    if len(candidates) > _MOST:
+        candidates = [other for other in candidates if other.startswith(word[:3])][:_MOST]
+    close = difflib.get_close_matches(word, candidates, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -8,7 +8,8 @@ from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import ROWS, Selection, inapplicable_filters
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.spelling import spelled, time_text
-from kaicore.errors import UnknownEvent, UnknownSubject
+from kaicore.analysis.inquiry.topology_answers import TopologyQuestion
+from kaicore.errors import InvalidObject, UnknownEvent, UnknownSubject
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -77,6 +78,19 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     async def why_pod(cluster: str, namespace: str, name: str) -> Response:
         return await why(cluster, "Pod", name, namespace)
+
+    @router.get("/v1/clusters/{cluster}/topologies")
+    async def topologies(
+        cluster: str, *, topology: str = "", slots: str = "", pod: str = "", segments: str = "", nodes: bool = False
+    ) -> Response:
+        await known(cluster)
+        wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
+        try:
+            return _json(await inquiry.topologies(cluster, wanted))
+        except InvalidObject as error:
+            raise HTTPException(400, str(error)) from error
+        except UnknownSubject as error:
+            raise HTTPException(404, str(error)) from error
 
     @router.get("/v1/clusters/{cluster}/{kind}")
     async def listing(

@@ -11,9 +11,8 @@ from typing import Any
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import PodObject
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.payloads import BindFailed, PodBound
-from kaicore.rules.model.placement import PREDICTED_ANNOTATION
-from kaicore.rules.model.provisioning import CONSUMED_CLASS_ANNOTATION, CONSUMED_REQUEST_ANNOTATION
 
 from kai_binder.projection import PodBinding
 
@@ -164,15 +163,12 @@ def binding_document(binding: PodBinding) -> dict[str, Any]:
     """Return the binding.
 
     Its uid is a precondition: a pod of the same name that came after the decision is not bound. Its annotations are
-    merged into the pod's, so that the prediction is on the pod as soon as the kubelet sees it.
+    merged into the pod's, so that the prediction, and its place in the topology, are on the pod as soon as the kubelet
+    sees it.
     """
     placed = binding.decision
     metadata: dict[str, Any] = {"name": placed.name, "namespace": placed.namespace, "uid": placed.uid}
-    annotations = {PREDICTED_ANNOTATION: binding.annotation} if binding.annotation else {}
-    if placed.provisioning_request:
-        annotations[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
-        annotations[CONSUMED_CLASS_ANNOTATION] = placed.provisioning_class
-    if annotations:
+    if annotations := binding_annotations(placed):
         metadata["annotations"] = annotations
     return {
         "apiVersion": "v1",

@@ -228,7 +228,7 @@ class Binder:
     async def _recall(self) -> Projection:
         head = (await self._log.head(self._cluster)).position
         empty_groups = self._options.empty_groups
-        found = await newest(
+        remembered = await newest(
             self._log,
             self._cluster,
             name=SNAPSHOT_NAME,
@@ -236,7 +236,7 @@ class Binder:
             read=partial(Projection.restored, empty_groups=empty_groups),
             upto=head,
         )
-        projection = found or Projection(empty_groups=empty_groups)
+        projection = remembered or Projection(empty_groups=empty_groups)
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where

@@ -70,12 +70,12 @@ class _Member(msgspec.Struct):
 
 
 class _LastStatus(msgspec.Struct):
-    """What was last told of a group, and since when it has, or has not, what it asks for."""
+    """The digest of a group's last written status, and since when the group has, or has not, what it asks for."""
 
     scheduled: bool
     since: int
-    told: bytes = b""
-    #: The uid of the object that this is told of: another object of the same name begins anew.
+    digest: bytes = b""
+    #: The uid of the object that this is of: another object of the same name begins anew.
     uid: str = ""
     #: Whether a native PodGroup has ever had what it asks for.
     once: bool = False
@@ -157,14 +157,14 @@ class GroupStatuses:
                 self._standings.pop(key, None)
             elif self._is_ours(key):
                 status = self._status(key, group)
-                if status.digest != self._standings[key].told:
+                if status.digest != self._standings[key].digest:
                     yield status
 
     def mark_written(self, status: GroupStatus) -> None:
         """Take note that a status was written, or never will be."""
         standing = self._standings.get(status.key)
         if standing is not None:
-            standing.told = status.digest
+            standing.digest = status.digest
 
     # Inside.
 
@@ -191,8 +191,8 @@ class GroupStatuses:
         standing = self._standings.get(key)
         # Those of older snapshots do not name their object's uid.
         if standing is None or standing.uid not in ("", group.uid):
-            told = standing.told if standing is not None else b""
-            standing = self._standings[key] = _LastStatus(scheduling.scheduled, self._now, told)
+            digest = standing.digest if standing is not None else b""
+            standing = self._standings[key] = _LastStatus(scheduling.scheduled, self._now, digest)
         standing.uid = group.uid
         if standing.scheduled != scheduling.scheduled:
             standing.scheduled = scheduling.scheduled

@@ -24,7 +24,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-11"
+SNAPSHOT_SCHEMA = "binder-12"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -78,12 +78,6 @@ class PodBinding(msgspec.Struct, frozen=True):
     def stream(self) -> str:
         """Of its outcome."""
         return f"pod/{self.decision.uid}"
-
-    @property
-    def annotation(self) -> str:
-        """The predicted zones as an annotation's text; empty when nothing of the pod is aligned."""
-        placement = self.decision.placement
-        return encode_annotation(placement) if placement is not None else ""
 
 
 class PodEviction(msgspec.Struct, frozen=True):

@@ -96,7 +96,7 @@ def pod_condition(pod: WaitingPod, waiting: WaitingPods) -> SideWrite:
         if condition is None or not waiting.is_new(condition):
             return None
         written[:] = [condition]
-        told = {
+        waits = {
             "type": "PodScheduled",
             "status": "False",
             "reason": condition.reason,
@@ -104,7 +104,7 @@ def pod_condition(pod: WaitingPod, waiting: WaitingPods) -> SideWrite:
             "lastProbeTime": None,
             "lastTransitionTime": _time(condition.since),
         }
-        return {"metadata": {"uid": pod.uid}, "status": {"conditions": [told]}}
+        return {"metadata": {"uid": pod.uid}, "status": {"conditions": [waits]}}
 
     def then() -> None:
         for condition in written:
@@ -181,8 +181,8 @@ def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:
     places = []
     for version in resource.versions:
         served = f"/apis/{resource.group}/{version}/namespaces/{status.namespace}/{resource.plural}/{status.name}"
-        told = native_conditions(status.status, version) if status.kind == NATIVE_POD_GROUP else status.status
-        places += [(f"{served}/status", {"status": told}), (served, {"status": told})]
+        written = native_conditions(status.status, version) if status.kind == NATIVE_POD_GROUP else status.status
+        places += [(f"{served}/status", {"status": written}), (served, {"status": written})]
     (path, body), *others = places
     return SideWrite("group-status", status.uid, "PATCH", path, body, then, tuple(others))
 

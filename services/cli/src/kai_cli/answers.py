@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 from kaicore.analysis.inquiry.answers import ClusterRow, Listing, Selection, Why
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
 from kai_cli.source import Source
@@ -44,6 +45,10 @@ class Answers(Protocol):
         """Explain something; raise UnknownSubject where the log has never heard of it."""
         ...
 
+    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         ...
@@ -72,9 +77,11 @@ class ApiAnswers:
 
     async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
         """Return rows of a kind."""
-        fields = msgspec.to_builtins(wanted)
-        flags = {name: "true" if value is True else value for name, value in fields.items() if value}
-        return await self._get(Listing, "clusters", cluster, kind, **flags)
+        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted))
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted))
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
         """Explain something."""
@@ -91,6 +98,11 @@ class ApiAnswers:
         return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
 
 
+def _flags(wanted: Selection | TopologyQuestion) -> dict[str, object]:
+    fields = msgspec.to_builtins(wanted)
+    return {name: "true" if value is True else value for name, value in fields.items() if value}
+
+
 def _read(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{url.partition('/v1/')[0]}: is no address of an API: http://HOST:PORT")
@@ -99,11 +111,11 @@ def _read(url: str) -> bytes:
             body: bytes = response.read()
             return body
     except urllib.error.HTTPError as error:
-        said = error.read()
+        content = error.read()
         try:
-            detail = msgspec.json.decode(said, type=_Problem).error
+            detail = msgspec.json.decode(content, type=_Problem).error
         except msgspec.DecodeError:
-            detail = said.decode(errors="replace").strip()
+            detail = content.decode(errors="replace").strip()
         if error.code == 404:
             raise UnknownSubject(detail) from error
         if error.code in _BAD_QUESTION:

@@ -54,5 +54,5 @@ async def listed_pods(client: KubeClient) -> list[ListedPod]:
 def has_caught_up(state: ClusterState, listed: Iterable[ListedPod]) -> bool:
     """Tell whether a state has each pod where and as the API server has it, and none besides."""
     there = {pod.uid: (pod.node, pod.phase) for pod in listed}
-    told = {uid: (entry.pod.node_name, entry.pod.phase) for uid, entry in state.pods.items() if not entry.gone}
-    return told == there
+    recorded = {uid: (entry.pod.node_name, entry.pod.phase) for uid, entry in state.pods.items() if not entry.gone}
+    return recorded == there

@@ -176,7 +176,7 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
 async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
     """Fold the log, tell of progress, and return when all Jobs are done, nothing happens any more and all is folded."""
     loop = asyncio.get_running_loop()
-    began = told = last_event = loop.time()
+    began = shown_at = last_event = loop.time()
     state = ClusterState(name)
     feed = EventFeed(log, None, name)
     try:
@@ -186,9 +186,9 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
                     events = await feed.next_batch(timeout_s=0.25)
                     state.fold_all(events)
                     last_event = loop.time() if events else last_event
-                if loop.time() - told >= _PROGRESS_S:
-                    told = loop.time()
-                    tell(_progress(state, seconds=told - began))
+                if loop.time() - shown_at >= _PROGRESS_S:
+                    shown_at = loop.time()
+                    tell(_progress(state, seconds=shown_at - began))
                 quiet = loop.time() - last_event >= _QUIET_S
                 if quiet and not state.waiting - _explained(state) and await _is_over(client, state):
                     tell(_progress(state, seconds=loop.time() - began))

@@ -138,12 +138,12 @@ def dump(
         kubeconfig: another API server instead.
         output: json or yaml.
     """
-    found, warnings = asyncio.run(_dump(service_kubeconfig(data_dir, cluster, kubeconfig)))
+    items, warnings = asyncio.run(_dump(service_kubeconfig(data_dir, cluster, kubeconfig)))
     for warning in warnings:
         sys.stderr.write(f"kai: warning: {warning}\n")
-    if not found:
+    if not items:
         raise ConfigurationError("nothing could be listed that matters to scheduling")
-    document = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": found}
+    document = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
     if output == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:

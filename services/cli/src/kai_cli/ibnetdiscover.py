@@ -46,7 +46,7 @@ def parse_fabric(text: str) -> Fabric:
     return fabric
 
 
-def tiers(fabric: Fabric, known: Iterable[str]) -> list[dict[str, str]]:
+def tiers(fabric: Fabric, node_names: Iterable[str]) -> list[dict[str, str]]:
     """Return, from the nodes up, the domain of each node in each tier.
 
     Nodes are in one domain of the lowest tier if they share a leaf switch, directly or over others: a node whose
@@ -55,15 +55,15 @@ def tiers(fabric: Fabric, known: Iterable[str]) -> list[dict[str, str]]:
 
     Args:
         fabric: its switches.
-        known: names of the nodes that matter; none for all that the fabric has.
+        node_names: names of the nodes that matter; none for all that the fabric has.
     """
-    wanted = set(known)
+    wanted = set(node_names)
     below = {switch: {node for node in nodes if not wanted or node in wanted} for switch, nodes in fabric.nodes.items()}
     groups = _joined([({switch}, nodes) for switch, nodes in below.items() if nodes])
-    found: list[dict[str, str]] = []
+    labels_by_tier: list[dict[str, str]] = []
     seen = {switch for switches, _ in groups for switch in switches}
     while groups:
-        found.append({node: _name(fabric, switches) for switches, nodes in groups for node in nodes})
+        labels_by_tier.append({node: _name(fabric, switches) for switches, nodes in groups for node in nodes})
         above = [
             ({up for switch in switches for up in fabric.switches.get(switch, ())} - seen, nodes)
             for switches, nodes in groups
@@ -73,7 +73,7 @@ def tiers(fabric: Fabric, known: Iterable[str]) -> list[dict[str, str]]:
         seen |= {switch for switches, _ in above for switch in switches}
         # A domain without a switch above is by itself in the next tier too.
         groups = _joined([(up or own, nodes) for (up, nodes), (own, _) in zip(above, groups, strict=True)])
-    return found
+    return labels_by_tier
 
 
 def _joined(parts: list[tuple[set[str], set[str]]]) -> list[tuple[set[str], set[str]]]:

@@ -61,13 +61,13 @@ class Loader:
         self._groups: set[str] = set()
 
     async def create(
-        self, manifests: list[Manifest], *, told: Callable[[int, int], None] = lambda _, __: None
+        self, manifests: list[Manifest], *, on_progress: Callable[[int, int], None] = lambda _, __: None
     ) -> Loaded:
         """Create objects; those that are there already stay as they are.
 
         Args:
             manifests: of the objects.
-            told: is told how many were tried, and how many there are.
+            on_progress: is told how many were tried, and how many there are.
 
         Raises:
             ClusterUnavailable: the server does not answer, repeatedly.
@@ -83,7 +83,7 @@ class Loader:
         async def one(manifest: Manifest) -> None:
             async with limit:
                 await self._create(manifest, loaded)
-            told(loaded.tried, len(manifests))
+            on_progress(loaded.tried, len(manifests))
 
         async with asyncio.TaskGroup() as tasks:
             for manifest in manifests:
@@ -153,7 +153,7 @@ async def _load(files: list[Path], config: Path) -> int:
     try:
         async with KubeClient(configured_access(str(config))) as client:
             with Progress("creating objects") as progress:
-                loaded = await Loader(client).create(manifests, told=progress)
+                loaded = await Loader(client).create(manifests, on_progress=progress)
     except ExceptionGroup as errors:
         first = next(error for error in errors.exceptions if isinstance(error, KaiError))
         raise first from errors

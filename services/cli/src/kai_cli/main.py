@@ -106,11 +106,11 @@ app.command(
     group=_FILES,
     help="Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.",
 )
-topology = App(name="topology", help="Network topologies: which nodes are close to each other.", group=_FILES)
+topology = App(name="topology", help="Network topologies: which nodes are close, and what is free there.", group=_ASK)
 topology.command(
     "kai_cli.topology:show",
     name="show",
-    help="Draw the trees that the topologies of manifests make of their nodes, with what each domain has.",
+    help="Draw the trees of a cluster's topologies: what each domain uses and has free, and what still fits there.",
 )
 topology.command(
     "kai_cli.topology_generate:generate",
@@ -138,12 +138,19 @@ app.command(
 )
 
 
+def _is_told(arguments: list[str]) -> bool:
+    """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
+    return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
+
+
 def main() -> None:
     """Run a command: exit 0 when all is well, 1 when the answer is bad, 2 when the question is."""
     arguments = sys.argv[1:]
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
+    if arguments[:1] == ["topology"] and not _is_told(arguments[1:]):
+        arguments.insert(1, "show")
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)
     except ConfigurationError as error:

@@ -54,12 +54,12 @@ def read_manifests(paths: list[Path]) -> list[Manifest]:
     reading = read_files(paths)
     if reading.strangers:
         raise ConfigurationError(f"{reading.strangers[0]}: not a Kubernetes object")
-    found = _faultless(reading)
-    for where, manifest in found:
+    faultless = _faultless(reading)
+    for where, manifest in faultless:
         metadata = manifest.get("metadata")
         if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
             raise InvalidObject(f"{where}, {manifest['kind']}", "metadata.name", metadata, "missing")
-    return [one.object for one in found]
+    return [one.object for one in faultless]
 
 
 def read_located(paths: list[Path]) -> list[Located]:
@@ -240,13 +240,13 @@ def _path_to(wanted: yaml.Node, node: yaml.Node) -> list[str]:
     """Return the steps that lead from a node to one inside it; none if it is not there."""
     todo: list[tuple[yaml.Node, list[str]]] = [(node, [])]
     while todo:
-        found, path = todo.pop()
-        if found is wanted:
+        below, path = todo.pop()
+        if below is wanted:
             return path
-        if isinstance(found, yaml.MappingNode):
-            todo += [(value, [*path, str(key.value)]) for key, value in found.value]
-        elif isinstance(found, yaml.SequenceNode):
-            todo += [(value, [*path, f"[{index}]"]) for index, value in enumerate(found.value)]
+        if isinstance(below, yaml.MappingNode):
+            todo += [(value, [*path, str(key.value)]) for key, value in below.value]
+        elif isinstance(below, yaml.SequenceNode):
+            todo += [(value, [*path, f"[{index}]"]) for index, value in enumerate(below.value)]
     return []
 
 
@@ -268,6 +268,6 @@ def take_in(reading: Reading, document: Any, where: str) -> None:
         reading.problems.append(InvalidObject(where, "items", items, "not a list"))
         return
     # An API server's lists say once what their items are.
-    told = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
+    item_type = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
     for number, item in enumerate(items):
-        take_in(reading, {**told, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")
+        take_in(reading, {**item_type, **item} if isinstance(item, dict) else item, f"{where}, items[{number}]")

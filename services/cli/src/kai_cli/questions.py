@@ -67,21 +67,21 @@ def why(
 
 
 async def _why(source: Source, subject: Subject, output: Output) -> int:
-    found: list[Why] = []
+    stories: list[Why] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
         for cluster in clusters:
             try:
-                found.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name))
+                stories.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name))
             except UnknownSubject as error:
                 unknown = error
-    if not found:
+    if not stories:
         raise unknown or UnknownSubject("the log is empty")
     if output != "table":
-        print_answers(found, output)
+        print_answers(stories, output)
         return 0
-    for item in found:
-        if len(found) > 1:
+    for item in stories:
+        if len(stories) > 1:
             print(f"cluster {item.cluster}:")
         print(why_text(item))
     return 0

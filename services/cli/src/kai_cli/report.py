@@ -146,8 +146,8 @@ class Report:
             failed.append(f"not done after {sighted.seconds:.0f} s")
         for group in sighted.groups:
             if not group.as_expected:
-                told = f"{group.ran} of {group.wanted} ran" if group.wanted else "ran, and could not"
-                failed.append(f"{group.name}: {told}")
+                outcome = f"{group.ran} of {group.wanted} ran" if group.wanted else "ran, and could not"
+                failed.append(f"{group.name}: {outcome}")
         failed += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
         failed += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
         failed += [

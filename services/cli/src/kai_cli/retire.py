@@ -60,6 +60,6 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
 
 async def _told(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:
     count = seal.position - seal.first_position + 1
-    said = f"cluster {seal.cluster}: {count} events, {seal.first_position} to {seal.position}, hash {seal.hash.hex()}"
+    line = f"cluster {seal.cluster}: {count} events, {seal.first_position} to {seal.position}, hash {seal.hash.hex()}"
     kept = [] if dry_run else await log.kept_snapshots(seal.cluster, name=STATE_SNAPSHOT)
-    return f"{said}; what reads it starts at {kept[-1].position}" if kept else said
+    return f"{line}; what reads it starts at {kept[-1].position}" if kept else line

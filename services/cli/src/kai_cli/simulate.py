@@ -70,15 +70,15 @@ def simulate_command(
     )
     model = find_kubelets(profile) if kubelet or profile is not None else None
     reading = read_files(list(files))
-    found = reading.objects
+    objects = reading.objects
     if model is not None and profile is not None:
-        found += [Located(f"profile {profile}", item) for item in model.objects()]
-    world = read_world(found, scheduler_name=settings.scheduler_name)
+        objects += [Located(f"profile {profile}", item) for item in model.objects()]
+    world = read_world(objects, scheduler_name=settings.scheduler_name)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))
     with Progress("simulating cycles") as progress:
         kubelets = model if kubelet else None
-        outcome = asyncio.run(simulate(world, settings, kubelets=kubelets, cycles=cycles, wait=wait, told=progress))
+        outcome = asyncio.run(simulate(world, settings, kubelets=kubelets, cycles=cycles, wait=wait, on_cycle=progress))
     strangers = [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
     for warning in [*strangers, *world.warnings]:
         sys.stderr.write(f"kai: warning: {warning}\n")
@@ -121,13 +121,13 @@ def _settings(
     numa: bool | None,
 ) -> EngineConfig:
     """Return a shard's settings with what the flags say instead."""
-    said = {
+    given = {
         "scheduler_name": scheduler_name,
         "placement_strategy": strategy,
         "ignore_list": None if ignore is None else tuple(ignore),
         "numa": numa,
     }
-    return msgspec.structs.replace(config, **{name: value for name, value in said.items() if value is not None})
+    return msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
 
 
 def _write(outcome: Outcome, output: str) -> None:

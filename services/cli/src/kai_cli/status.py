@@ -121,10 +121,10 @@ def _server(name: str, url: str) -> ServiceStatus:
     try:
         socket.create_connection((host, port), timeout=_ANSWER_S).close()
     except OSError as error:
-        found, details = ("no answer", str(error)) if host else ("not ready", "starting")
+        status, details = ("no answer", str(error)) if host else ("not ready", "starting")
     else:
-        found, details = "ready", ""
-    return ServiceStatus(name=name, status=found, address=f"{host}:{port}" if host else "", lag={}, details=details)
+        status, details = "ready", ""
+    return ServiceStatus(name=name, status=status, address=f"{host}:{port}" if host else "", lag={}, details=details)
 
 
 def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
@@ -134,9 +134,9 @@ def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
     _, metrics = _read(f"{address}/metrics")
     # Ingest serves one cluster, and does not say which: the one that it is called after.
     lag = {
-        cluster: max(0, heads[cluster] - int(float(found["position"])))
-        for found in _POSITION.finditer(metrics)
-        if (cluster := found["cluster"] or name.removesuffix("-ingest")) in heads
+        cluster: max(0, heads[cluster] - int(float(match["position"])))
+        for match in _POSITION.finditer(metrics)
+        if (cluster := match["cluster"] or name.removesuffix("-ingest")) in heads
     }
     unmet = [line.removeprefix("[-]") for line in report.splitlines() if line.startswith("[-]")]
     return ServiceStatus(

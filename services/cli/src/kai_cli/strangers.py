@@ -41,9 +41,9 @@ async def _any(answers: Answers, clusters: Sequence[str], kind: str, wanted: Sel
 async def _check(answers: Answers, clusters: Sequence[str], kind: str, name: str, among: Selection) -> None:
     if await _any(answers, clusters, kind, Selection(namespace=among.namespace, name=name, limit=1)):
         return
-    known = {_name(row) for cluster in clusters for row in (await answers.listing(cluster, kind, among)).rows}
+    names = {_name(row) for cluster in clusters for row in (await answers.listing(cluster, kind, among)).rows}
     where = f" in namespace {among.namespace!r}" if among.namespace else ""
-    raise UnknownSubject(f"{kind[:-1]} {name!r} not found{where}{did_you_mean(name, known)}")
+    raise UnknownSubject(f"{kind[:-1]} {name!r} not found{where}{did_you_mean(name, names)}")
 
 
 def _name(row: Row | ClusterRow) -> str:

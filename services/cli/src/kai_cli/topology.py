@@ -1,42 +1,105 @@
-"""`kai topology`: the trees that a cluster's topologies make of its nodes."""
+"""`kai topology`: the trees that a cluster's topologies make of its nodes, and what is free in them."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from kaicore.errors import ConfigurationError
+from cyclopts.validators import Number
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
-from kai_cli.manifests import read_files
+from kai_cli.answers import open_answers
 from kai_cli.printing import print_data
-from kai_cli.topology_objects import read_topologies
-from kai_cli.topology_view import draw, view_of
+from kai_cli.source import Source, SourceFlags
+from kai_cli.topology_svg import picture
+from kai_cli.topology_view import MOST_ROWS, Narrowing, draw, narrowed
+
+Output = Literal["tree", "json", "yaml", "svg"]
 
 
-def show(
+def show(  # long: one flag for each way to look
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    topology: str = "",
+    level: str = "",
+    domain: str = "",
     nodes: bool = False,
-    output: Annotated[Literal["tree", "json", "yaml"], Parameter(name=["--output", "-o"])] = "tree",
+    slots: str = "",
+    pod: Path | None = None,
+    segments: str = "",
+    limit: Annotated[int, Parameter(validator=Number(gte=0))] = MOST_ROWS,
+    source: SourceFlags | None = None,
+    output: Annotated[Output, Parameter(name=["--output", "-o"])] = "tree",
 ) -> int:
-    """Draw the trees that the topologies of manifests make of their nodes, with what each domain has.
+    """Draw the trees of a cluster's topologies: what each domain uses and has free, and what still fits there.
 
     Args:
-        files: YAML or JSON, folders of them, or - for standard input, such as what `kai dump` writes.
+        files: ask these manifests instead of a cluster: YAML or JSON, folders, or - for standard input, such as what
+            `kai dump` writes.
+        topology: only the topologies of this name.
+        level: draw down to this level, by its name or alias; by default as far as there are few enough domains.
+        domain: only this domain and what is in it, such as block-1/rack-3.
         nodes: draw the single nodes too.
-        output: tree, json or yaml.
+        slots: count the pods that fit, each of which asks for this: gpu=8,cpu=16.
+        pod: count the pods that fit like the one of this manifest: its selector, affinity and tolerations count.
+        segments: count the disjoint segments of so many idle nodes: 4,18; by default of powers of two.
+        limit: how many domains to draw at most where no level is named; 0 for all.
+        source: where to ask.
+        output: tree, json, yaml, or svg for a picture.
     """
-    if not files:
-        raise ConfigurationError("show what? Name files or folders, or - for standard input")
-    found = read_topologies(read_files(list(files)))
-    for warning in found.warnings:
-        sys.stderr.write(f"kai: warning: {warning}\n")
-    keys = found.book.topologies()
-    if not keys:
-        raise ConfigurationError(f"no topology in {', '.join(map(str, files))}")
-    views = [view_of(key, found.book.tree(key), found.nodes) for key in keys]
+    narrowing = Narrowing(level=level, domain=domain, nodes=nodes or output == "svg", limit=limit)
+    wanted = TopologyQuestion(
+        topology=topology,
+        slots=slots,
+        pod=_pod(pod),
+        segments=segments,
+        nodes=narrowing.asks_for_nodes,
+    )
+    try:
+        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or Source(), wanted))
+    except InvalidObject as error:
+        raise ConfigurationError(str(error)) from error
+    if not any(answer.topologies for answer in answers):
+        if files:
+            raise ConfigurationError(f"no topology in {', '.join(map(str, files))}")
+        where = ", ".join(answer.cluster for answer in answers)
+        raise UnknownSubject(f"no topology in cluster {where}; `kai topology generate` writes one")
+    answers = narrowed(answers, narrowing)
     if output == "tree":
-        sys.stdout.write("\n".join(draw(view, nodes=nodes) for view in views))
+        sys.stdout.write("\n".join(draw(answer, narrowing) for answer in answers))
+    elif output == "svg":
+        sys.stdout.write(picture(answers))
     else:
-        print_data({"topologies": views}, output)
-    return 1 if any(view.problems for view in views) else 0
+        print_data(answers[0] if len(answers) == 1 else answers, output)
+    return 1 if any(one.problems for answer in answers for one in answer.topologies) else 0
+
+
+async def _ask(source: Source, wanted: TopologyQuestion) -> list[TopologiesAnswer]:
+    topologies: list[TopologiesAnswer] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source) as (answers, clusters):
+        for cluster in clusters:
+            try:
+                topologies.append(await answers.topologies(cluster, wanted))
+            except UnknownSubject as error:
+                unknown = error
+    if not topologies:
+        raise unknown or UnknownSubject("the log is empty")
+    return topologies
+
+
+def _of_files(files: list[Path], wanted: TopologyQuestion) -> list[TopologiesAnswer]:
+    # Neither files nor figures are of use to a question that an API answers.
+    from kai_cli.topology_files import answer_of_files  # noqa: PLC0415
+
+    return [answer_of_files(files, wanted)]
+
+
+def _pod(file: Path | None) -> str:
+    if file is None:
+        return ""
+    from kai_cli.topology_files import pod_of_file  # noqa: PLC0415
+
+    return pod_of_file(file)

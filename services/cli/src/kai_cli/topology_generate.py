@@ -65,10 +65,10 @@ def generate(  # long: one flag for each way in
         described = Described(name, preset_levels(preset, nodes), nodes)
     else:
         described = Described(name, named_levels(labels or "", nodes), nodes)
-    found = manifests(described, kind)
-    if not found:
+    documents = manifests(described, kind)
+    if not documents:
         raise ConfigurationError("HyperNodes are made from nodes, and no node has the labels: give --file, or --live")
-    yaml.safe_dump_all(found, sys.stdout, sort_keys=False)
+    yaml.safe_dump_all(documents, sys.stdout, sort_keys=False)
     return 0
 
 
@@ -100,14 +100,14 @@ def _from_fabric(file: Path, nodes: Labels, name: str) -> Described:
         fabric = parse_fabric(file.read_text("utf-8", errors="replace"))
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror or error}") from error
-    found = tiers(fabric, nodes)
-    if not found:
+    labels_by_tier = tiers(fabric, nodes)
+    if not labels_by_tier:
         raise ConfigurationError(
             f"{file}: no switch with a node of the cluster" if nodes else f"{file}: no switch with a node"
         )
     added: dict[str, dict[str, str]] = {}
-    for tier, domains in enumerate(found):
+    for tier, domains in enumerate(labels_by_tier):
         for node, domain in domains.items():
             added.setdefault(node, {})[f"{TOPOGRAPH_TIER}{tier}"] = domain
     labelled = {node: {**nodes.get(node, {}), **own} for node, own in added.items()}
-    return Described(name, tier_levels(reversed(range(len(found)))), labelled, added)
+    return Described(name, tier_levels(reversed(range(len(labels_by_tier)))), labelled, added)

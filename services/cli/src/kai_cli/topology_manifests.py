@@ -108,7 +108,7 @@ def _volcano(described: Described) -> list[Manifest]:
     names = sorted(described.nodes)
     columns = tree.columns(names)
     called = _HyperNodeNames()
-    found: list[Manifest] = []
+    hyper_nodes: list[Manifest] = []
     for depth in reversed(range(len(levels))):
         for number, path in enumerate(columns.domains[depth]):
             within: list[Path] = []
@@ -124,10 +124,10 @@ def _volcano(described: Described) -> list[Manifest]:
                 members.append({"type": "Node", "selector": {"labelMatch": _selector(labels, path)}})
             spec: Manifest = {"tier": len(levels) - depth, "tierName": labels[depth], "members": members}
             metadata = {"name": called.of(path)}
-            found.append(
+            hyper_nodes.append(
                 {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": metadata, "spec": spec}
             )
-    return found
+    return hyper_nodes
 
 
 def _selector(labels: Sequence[str], path: Path) -> Manifest:

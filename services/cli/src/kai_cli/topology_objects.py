@@ -1,14 +1,17 @@
-"""Topologies and nodes of manifests."""
+"""Topologies, nodes and pods of manifests."""
 
 from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.analysis.simulation import Located
+from kaicore.analysis.simulation.admission import admitted_node
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.normalize_node import normalize_node
-from kaicore.kube.resources import NODES
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.resources import NODES, PODS
 from kaicore.kube.topology_kinds import topology_kind
 from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.book import TopologyBook
 
 from kai_cli.manifests import Reading
@@ -18,15 +21,16 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 @dataclass(slots=True)
 class Topologies:
-    """What manifests say: topologies and nodes, everything else is passed over; `warnings` says what was left out."""
+    """What manifests say: topologies, nodes, and the pods on them; `warnings` says what was left out of that."""
 
     book: TopologyBook = field(default_factory=TopologyBook)
     nodes: dict[str, Node] = field(default_factory=dict)
+    pods: list[Pod] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def read_topologies(reading: Reading) -> Topologies:
-    """Read the topologies and nodes of manifests.
+    """Read the topologies, nodes and placed pods of manifests; everything else is passed over.
 
     Raises:
         ConfigurationError: some of them make no sense; names each, with file and document.
@@ -48,15 +52,20 @@ def _take_in(topologies: Topologies, item: Located) -> None:
     api_version, name = item.object["apiVersion"], item.object["kind"]
     body = _encoder.encode(item.object)
     if (api_version, name) == ("v1", NODES.kind):
-        node = normalize_node(NODES.decode(body))
+        node = normalize_node(NODES.decode(_encoder.encode(admitted_node(item.object))))
         topologies.nodes[node.name] = node
         topologies.book.node_seen(node.name, node.labels)
+        return
+    if (api_version, name) == ("v1", PODS.kind):
+        pod = normalize_pod(PODS.decode(body))
+        if pod.node_name and not pod.finished:
+            topologies.pods.append(pod)
         return
     kind = topology_kind(api_version, name)
     if kind is None:
         return
     if api_version.rpartition("/")[2] not in kind.resource.versions:
-        known = ", ".join(kind.resource.versions)
-        raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {known}")
+        versions = ", ".join(kind.resource.versions)
+        raise InvalidObject(kind.name, "apiVersion", api_version, f"its version is none of {versions}")
     model = kind.normalize(kind.decode(body), lambda error: topologies.warnings.append(f"{item.where}: {error}"))
     topologies.book.take(kind.observed(model))

@@ -56,12 +56,12 @@ def preset_levels(preset: Preset, nodes: Mapping[str, Mapping[str, str]]) -> tup
         return _PRESETS[preset]
     seen = {label for labels in nodes.values() for label in labels}
     tiers = sorted({int(match[1]) for label in seen if (match := _TIER.fullmatch(label))}, reverse=True)
-    found = tier_levels(tiers) or tuple(level for level in _TOPOGRAPH_BEFORE_1 if level.label in seen)
-    if not found:
+    levels = tier_levels(tiers) or tuple(level for level in _TOPOGRAPH_BEFORE_1 if level.label in seen)
+    if not levels:
         raise ConfigurationError(
             "--preset topograph: its tiers are read from nodes, and no node has a label of topograph"
         )
-    return found
+    return levels
 
 
 def tier_levels(tiers: Iterable[int]) -> tuple[LabelLevel, ...]:

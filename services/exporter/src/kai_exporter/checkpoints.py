@@ -57,7 +57,7 @@ class Allocations:
             for container, held in containers.items()
             for item in held.exclusive
         }
-        found: dict[_State, str] = {}
+        uid_by_state: dict[_State, str] = {}
         plain: dict[_State, PodAllocations] = {}
         for key, containers in shown.items():
             items = [(name, item) for name, held in containers.items() for item in held.exclusive]
@@ -68,17 +68,17 @@ class Allocations:
             owners = {owner.get(item) for item in items}
             uid = owners.pop()
             if uid is not None and not owners and self._agrees(uid, containers):
-                found[key] = uid
-        self._by_memory(plain, found)
-        return found
+                uid_by_state[key] = uid
+        self._by_memory(plain, uid_by_state)
+        return uid_by_state
 
-    def _by_memory(self, shown: Mapping[_State, PodAllocations], found: dict[_State, str]) -> None:
+    def _by_memory(self, shown: Mapping[_State, PodAllocations], uid_by_state: dict[_State, str]) -> None:
         """Pods with nothing but memory: where just one pod and one uid are alike they belong together."""
-        left = self.pods.keys() - set(found.values())
+        left = self.pods.keys() - set(uid_by_state.values())
         alike = {key: [uid for uid in left if self._agrees(uid, pod)] for key, pod in shown.items()}
         for key, uids in alike.items():
             if len(uids) == 1 and sum(uids[0] in others for others in alike.values()) == 1:
-                found[key] = uids[0]
+                uid_by_state[key] = uids[0]
 
     def _agrees(self, uid: str, shown: PodAllocations) -> bool:
         pod = self.pods[uid]
@@ -138,8 +138,8 @@ class Checkpoints:
         return Allocations(pods, state.policy == _STATIC_MEMORY)
 
     def _state(self, decode: Callable[[bytes], _State], name: str, content: bytes) -> _State:
-        known, decoded = self._states.get(name, (b"", None))
-        if known == content:
+        last_content, decoded = self._states.get(name, (b"", None))
+        if last_content == content:
             return cast("_State", decoded)
         try:
             state = decode(content)

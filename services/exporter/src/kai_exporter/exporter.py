@@ -213,7 +213,7 @@ class Exporter:
         if node.checkpoints is None:
             return None
         try:
-            found = node.checkpoints.read()
+            allocations = node.checkpoints.read()
         except InvalidObject as error:
             self._metrics.file_problems.inc()
             if node.file_trouble != str(error):
@@ -223,7 +223,7 @@ class Exporter:
         if node.file_trouble:
             self._log.info("state files are used again", node=node.name)
             node.file_trouble = ""
-        return found
+        return allocations
 
     async def run(self) -> None:
         """Send reports until cancelled."""

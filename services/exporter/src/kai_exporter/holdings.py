@@ -116,7 +116,7 @@ def init_holdings(
     """
     cpus = {cpu for held in shown.values() for cpu in held.cpus}
     devices = {device for held in shown.values() for device in held.devices}
-    found = []
+    holdings = []
     for name in sorted(every.keys() - shown.keys()):
         held = every[name]
         kept = Allocation(
@@ -126,8 +126,8 @@ def init_holdings(
         )
         cpus |= held.cpus
         devices |= held.devices.keys()
-        found.append(_container_holdings(name, kept, numa_node_of_cpu))
-    return tuple(found)
+        holdings.append(_container_holdings(name, kept, numa_node_of_cpu))
+    return tuple(holdings)
 
 
 def _container_holdings(name: str, held: Allocation, numa_node_of_cpu: Mapping[int, int]) -> ContainerHoldings:

@@ -40,7 +40,7 @@ class _Listed:
         shown: the same, put in order.
         version: raised with each change.
         settled: False while it was seen empty only once.
-        told: ingest has accepted this version.
+        accepted: ingest has accepted this version.
         changed_at: when this version was first seen, seconds.
         retry_at: when it may be sent again, seconds.
         retries: how often in a row ingest could not place it.
@@ -52,7 +52,7 @@ class _Listed:
     version: int
     settled: bool
     changed_at: float
-    told: bool = False
+    accepted: bool = False
     retry_at: float = 0.0
     retries: int = 0
 
@@ -128,7 +128,7 @@ class NodePods:
     @property
     def untold(self) -> int:
         """How many pods ingest has still to accept."""
-        return sum(not pod.told for pod in self._pods.values())
+        return sum(not pod.accepted for pod in self._pods.values())
 
     @property
     def withheld(self) -> int:
@@ -169,18 +169,18 @@ class NodePods:
         messages = pod_messages(answer, subject=subject)
         news = {message: decode_pod(message, subject=subject) for message in messages if message not in self._key_of}
         before, self._pods = self._pods, {}
-        known, self._key_of = self._key_of, {}
+        key_of, self._key_of = self._key_of, {}
         withheld, self._withheld = self._withheld, {}
         self._answer, self._observed_at, self._unsettled, self._quiet = answer, observed_at, False, False
         self._allocations = allocations
         problems: list[InvalidObject] = []
-        pods = {message: (before[key].pod, before[key].shown) for message, key in known.items()}
+        pods = {message: (before[key].pod, before[key].shown) for message, key in key_of.items()}
         pods |= {message: (pod, shown_by(pod.containers)) for message, pod in news.items()}
         listed, twice = _by_name(messages, pods)
         uids = allocations.uids({key: shown for key, (_, _, shown) in listed.items()}) if allocations else {}
         for key, (message, pod, shown) in listed.items():
             try:
-                found = self._listed(
+                as_listed = self._listed(
                     pod, shown, uid=uids.get(key, ""), before=before.get(key), now=now, cpus=numa_node_of_cpu
                 )
             except UnknownCpus as error:
@@ -188,8 +188,8 @@ class NodePods:
                 if withheld.get(key) != ids:
                     problems.append(self._unknown_cpus(key, error))
                 continue
-            self._pods[key] = found
-            self._unsettled |= not found.settled
+            self._pods[key] = as_listed
+            self._unsettled |= not as_listed.settled
             self._key_of[message] = key
         for key in sorted(twice):
             self._withheld[key] = ()
@@ -245,7 +245,7 @@ class NodePods:
         """Tell whether there is something to tell ingest now; `now` as in `take`."""
         if self._answer is None or self._quiet or now < self._not_before:
             return False
-        if self._full or any(pod.settled and not pod.told and pod.retry_at <= now for pod in self._pods.values()):
+        if self._full or any(pod.settled and not pod.accepted and pod.retry_at <= now for pod in self._pods.values()):
             return True
         self._quiet = not self.untold
         return False
@@ -257,7 +257,7 @@ class NodePods:
         chosen = {
             key: pod
             for key, pod in self._pods.items()
-            if pod.settled and (self._full or (not pod.told and pod.retry_at <= now))
+            if pod.settled and (self._full or (not pod.accepted and pod.retry_at <= now))
         }
         self._sequence += 1
         return Outgoing(
@@ -293,11 +293,11 @@ class NodePods:
             if pod is None or pod.version != version:
                 continue
             if key in unknown:
-                pod.told = self._quiet = False
+                pod.accepted = self._quiet = False
                 pod.retries += 1
                 pod.retry_at = now + backoff(pod.retries, first=self.poll_s, most=self.drift_s)
                 continue
-            if not pod.told and key not in refused:
+            if not pod.accepted and key not in refused:
                 waited.append(now - pod.changed_at)
-            pod.told, pod.retries = True, 0
+            pod.accepted, pod.retries = True, 0
         return waited

@@ -26,11 +26,11 @@ class StateFiles:
 
     def worth_asking(self) -> bool:
         """Tell whether to ask now; always so where there are no such files."""
-        found = [_version(path) for path in self._paths]
-        if not any(found):
+        versions = [_version(path) for path in self._paths]
+        if not any(versions):
             return True
-        if found != self._seen:
-            self._seen = found
+        if versions != self._seen:
+            self._seen = versions
             self._ask = _ASK_TIMES
         self._ask = max(self._ask - 1, -1)
         return self._ask >= 0

@@ -94,7 +94,7 @@ class Ingest:
             LogError: the log does not answer, or contradicts itself.
         """
         head = (await self._log.head(self._cluster)).position
-        found = await newest(
+        remembered = await newest(
             self._log,
             self._cluster,
             name=SNAPSHOT,
@@ -102,8 +102,8 @@ class Ingest:
             read=lambda snapshot: Projection.load(snapshot.body, position=snapshot.position),
             upto=head,
         )
-        if found is not None:
-            self.projection = found
+        if remembered is not None:
+            self.projection = remembered
         while True:
             events = await self._log.read(
                 self._cluster,
@@ -218,13 +218,13 @@ class Ingest:
         pods = [self.projection.pods[uid] for uid in sorted(self.projection.annotated)]
         async with self._alone({pod.node for pod in pods}):
             self.projection.annotated.difference_update(pod.uid for pod in pods)
-            found = [news for pod in pods if (news := self._judge_annotation(pod))]
+            judged = [news for pod in pods if (news := self._judge_annotation(pod))]
             try:
-                await self._append(found, "annotation")
+                await self._append(judged, "annotation")
             except LogError as error:
-                self._logger.warning("annotations not recorded yet", pods=len(found), error=str(error))
+                self._logger.warning("annotations not recorded yet", pods=len(judged), error=str(error))
                 there = self.projection.pods.keys()
-                self.projection.annotated.update(news.pod.uid for news in found if news.pod.uid in there)
+                self.projection.annotated.update(news.pod.uid for news in judged if news.pod.uid in there)
 
     def _judge_annotation(self, pod: KnownPod) -> News | None:
         if not (pod.live and pod.on_node and pod.annotation) or (pod.record is not None and pod.record.exporter):

@@ -91,42 +91,49 @@ class Judge:
         if key in seen:
             raise InvalidObject(f"report of Node {report.node}", "pods", "/".join(key), "this pod is named twice")
         seen.add(key)
-        known = self._projection.resolve(
+        known_pod = self._projection.resolve(
             pod.namespace, pod.name, node=report.node, uid=pod.uid, observed_at=report.observed_at
         )
         placement = reported_placement(pod)
-        self._projection.check_zones(known, zones_of(placement))
-        cause = self._contradicts(known, placement)
+        self._projection.check_zones(known_pod, zones_of(placement))
+        cause = self._contradicts(known_pod, placement)
         if cause is None:
-            self._reads.settled(known.uid)
+            self._reads.settled(known_pod.uid)
             lasts = True
         else:
-            lasts = self._reads.again(known.uid, content_digest(placement), at=report.observed_at)
-        news = not self._says_nothing_new(known, placement)
-        if cause is not None and news and not lasts and falls_short(known.predicted or _NOTHING_PREDICTED, placement):
+            lasts = self._reads.again(known_pod.uid, content_digest(placement), at=report.observed_at)
+        news = not self._says_nothing_new(known_pod, placement)
+        if (
+            cause is not None
+            and news
+            and not lasts
+            and falls_short(known_pod.predicted or _NOTHING_PREDICTED, placement)
+        ):
             problem = "less than was predicted: half of an admission, or to be read once more"
-            raise Unresolved(Miss.HALF, f"Pod {known.subject}: containers: {problem}")
+            raise Unresolved(Miss.HALF, f"Pod {known_pod.subject}: containers: {problem}")
         certain = lasts or pod.checked
         if cause is not None and not certain:
             judged.again.append(Unaccepted(pod.namespace, pod.name, "not as predicted: to be read once more"))
         if not news:
             judged.unchanged += 1
-            if cause is not None and certain and known.record is not None:
-                missed = self._missed(known, placement, cause)
-                judged.missed.append(prediction_missed(missed, follows=known.record.id, occurred_at=report.observed_at))
+            if cause is not None and certain and known_pod.record is not None:
+                missed = self._missed(known_pod, placement, cause)
+                judged.missed.append(
+                    prediction_missed(missed, follows=known_pod.record.id, occurred_at=report.observed_at)
+                )
             return
-        self._projection.check_held(known, placement)
-        observed = self.news(known, placement, "exporter", occurred_at=report.observed_at)
+        self._projection.check_held(known_pod, placement)
+        observed = self.news(known_pod, placement, "exporter", occurred_at=report.observed_at)
         if cause is not None and certain:
-            missed = self._missed(known, placement, cause)
+            missed = self._missed(known_pod, placement, cause)
             observed.miss = prediction_missed(missed, follows=observed.event.id, occurred_at=report.observed_at)
         judged.news.append(observed)
 
-    def _says_nothing_new(self, known: KnownPod, placement: Placement) -> bool:
-        if known.record is None:
+    def _says_nothing_new(self, known_pod: KnownPod, placement: Placement) -> bool:
+        if known_pod.record is None:
             # That a pod holds nothing is news only where it was thought to hold something.
-            return is_empty(placement) and known.predicted is None
-        return known.record.exporter and known.record.content == content_digest(placement)
+            return is_empty(placement) and known_pod.predicted is None
+        return known_pod.record.exporter and known_pod.record.content == content_digest(placement)
 
     def news(self, pod: KnownPod, placement: Placement, source: str, *, occurred_at: int) -> News:
         """Return an observation as it is to be appended.

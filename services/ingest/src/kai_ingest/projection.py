@@ -83,9 +83,9 @@ class Projection:
         if event.type in EVENT_TYPES:
             self._take(event)
         if event.stream.startswith("pod/"):
-            known = self.pods.get(event.stream.removeprefix("pod/"))
-            if known is not None:
-                known.version = event.version
+            pod = self.pods.get(event.stream.removeprefix("pod/"))
+            if pod is not None:
+                pod.version = event.version
 
     def _take(self, event: Event) -> None:
         match decode_payload(event):
@@ -100,14 +100,14 @@ class Projection:
                 pod = self._at(payload.uid, payload.namespace, payload.name, payload.node, event.occurred_at)
                 pod.on_node, pod.bound_at = True, event.recorded_at
             case payloads.BindFailed(uid=uid, node=node):
-                found = self.pods.get(uid)
-                if found is not None and not found.on_node and found.node == node:
+                known_pod = self.pods.get(uid)
+                if known_pod is not None and not known_pod.on_node and known_pod.node == node:
                     self._wait(self._forget(uid).pod)
             case payloads.PodRejected(uid=uid) as payload:
-                found = self.pods.get(uid)
-                if found is not None:
-                    found.live = False
-                    if found.placed and found.node == payload.node and not found.missed:
+                known_pod = self.pods.get(uid)
+                if known_pod is not None:
+                    known_pod.live = False
+                    if known_pod.placed and known_pod.node == payload.node and not known_pod.missed:
                         self.rejected.append((payload, event))
             case payloads.PredictionMissed(uid=uid):
                 if uid in self.pods:
@@ -116,8 +116,8 @@ class Projection:
             case payloads.PodDeleted(uid=uid):
                 self._deleted(uid, event.recorded_at)
             case payloads.PlacementObserved(uid=uid) as payload:
-                found = self.pods.get(uid)
-                if found is not None and found.node == payload.node:
+                known_pod = self.pods.get(uid)
+                if known_pod is not None and known_pod.node == payload.node:
                     self.record(payload, position=event.position, event_id=event.id)
             case payloads.TopologyObserved(topology=topology):
                 self._set_topology(topology.lasting())
@@ -198,7 +198,7 @@ class Projection:
         Raises:
             Unresolved: it cannot be told, or not yet.
         """
-        named = [self.pods[known] for known in self._by_name.get((namespace, name), ())]
+        named = [self.pods[uid_named] for uid_named in self._by_name.get((namespace, name), ())]
         named = [pod for pod in named if uid in ("", pod.uid, pod.uid_on_node)]
         here = [pod for pod in named if pod.node == node]
         live = [pod for pod in here if pod.live]
@@ -252,24 +252,24 @@ class Projection:
 
     def _observed(self, payload: payloads.PodObserved, event: Event) -> None:
         pod = payload.pod
-        known = self.pods.get(pod.uid)
-        arrives = known is None or not known.on_node
+        known_pod = self.pods.get(pod.uid)
+        arrives = known_pod is None or not known_pod.on_node
         if pod.node_name:
             # Creation times are whole seconds, cut off.
-            known = self._at(pod.uid, pod.namespace, pod.name, pod.node_name, (pod.created_at + 1) * 1_000_000)
-            known.on_node = True
-        if known is None:
+            known_pod = self._at(pod.uid, pod.namespace, pod.name, pod.node_name, (pod.created_at + 1) * 1_000_000)
+            known_pod.on_node = True
+        if known_pod is None:
             if pod.finished:
                 self._waiting.pop(pod.uid, None)
             else:
                 self._wait(pod)
             return
-        known.pod = pod
-        known.live = known.live and not pod.finished
+        known_pod.pod = pod
+        known_pod.live = known_pod.live and not pod.finished
         annotation = pod.annotations.get(OBSERVED_ANNOTATION, "")
-        if annotation != known.annotation or arrives:
-            known.annotation, known.cause, known.annotated_at = annotation, event.id, event.occurred_at
-            self._look_again((known,))
+        if annotation != known_pod.annotation or arrives:
+            known_pod.annotation, known_pod.cause, known_pod.annotated_at = annotation, event.id, event.occurred_at
+            self._look_again((known_pod,))
 
     def _at(self, uid: str, namespace: str, name: str, node: str, since: int) -> KnownPod:
         """Return the pod, which is on that node now or about to be."""

@@ -35,20 +35,20 @@ class Reporters:
             report: what came.
             now: microseconds since the epoch.
         """
-        known = self._by_node.setdefault(report.node, _Reporter(report.instance))
-        if report.instance != known.instance:
-            if report.instance in known.former:
+        reporter = self._by_node.setdefault(report.node, _Reporter(report.instance))
+        if report.instance != reporter.instance:
+            if report.instance in reporter.former:
                 return f"Node {report.node}: instance: another exporter has reported since: {report.instance!r}"
-            known.former = [*known.former, known.instance][-_FORMER:]
-            known.instance, known.sequence = report.instance, 0
-        elif report.sequence < known.sequence:
-            return f"Node {report.node}: sequence: {known.sequence} was reported before: {report.sequence!r}"
-        known.sequence, known.at = report.sequence, now
+            reporter.former = [*reporter.former, reporter.instance][-_FORMER:]
+            reporter.instance, reporter.sequence = report.instance, 0
+        elif report.sequence < reporter.sequence:
+            return f"Node {report.node}: sequence: {reporter.sequence} was reported before: {report.sequence!r}"
+        reporter.sequence, reporter.at = report.sequence, now
         return ""
 
     def oldest_age_us(self, *, now: int) -> int:
         """Return how long the most silent node has been silent, microseconds; 0 without any."""
-        return max((now - known.at for known in self._by_node.values()), default=0)
+        return max((now - reporter.at for reporter in self._by_node.values()), default=0)
 
     def forget(self, node: str) -> None:
         """Forget a node that is gone."""

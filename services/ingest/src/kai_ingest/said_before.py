@@ -23,8 +23,8 @@ class SaidBefore:
             thing: what identifies it.
             now: microseconds since the epoch.
         """
-        said = self._said.get(thing)
-        if said is not None and now - said < _SILENT_US:
+        said_at = self._said.get(thing)
+        if said_at is not None and now - said_at < _SILENT_US:
             return False
         self._said[thing] = now
         self._said.move_to_end(thing)

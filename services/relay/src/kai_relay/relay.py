@@ -74,13 +74,13 @@ class Relay:
         if not self._bus.connected:
             self._readiness.fails(_ALL, BUS, "not connected")
         try:
-            found = tuple(await self._log.clusters())
+            with_events = tuple(await self._log.clusters())
         except LogUnavailable as error:
             self._readiness.fails(_ALL, LOG, str(error))
             return ()
         if self._bus.connected:
             self._readiness.works(_ALL)
-        return self._clusters or found
+        return self._clusters or with_events
 
     async def _relay(self, cluster: str) -> None:
         relay = ClusterRelay(

@@ -64,9 +64,9 @@ class Findings:
             case PodObserved(pod):
                 self._metrics.topology_lag.pod(pod)
                 problems = tuple(malformed_annotations(pod))
-                said = (*filter(None, [pod.malformed]), *map(str, problems))
-                if said and said != self._malformed.get(pod.uid):
-                    self._malformed[pod.uid] = said
+                malformed = (*filter(None, [pod.malformed]), *map(str, problems))
+                if malformed and malformed != self._malformed.get(pod.uid):
+                    self._malformed[pod.uid] = malformed
                     if pod.malformed:
                         self._metrics.refused(POD.name)
                         self._log.warning("malformed pod", pod=pod.subject, error=pod.malformed)

@@ -32,11 +32,11 @@ async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
     """
     facts = Facts(cluster)
     position = 0
-    found = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=_read, upto=upto)
-    if found is not None:
-        position, record = found
-        for kind, known in facts.known.items():
-            known.update(record.get(kind, ()))
+    remembered = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=_read, upto=upto)
+    if remembered is not None:
+        position, record = remembered
+        for kind, facts_by_key in facts.by_kind.items():
+            facts_by_key.update(record.get(kind, ()))
     where = Filter(types=FACT_TYPES)
     while page := await log.read(cluster, after=position, upto=upto, limit=_PAGE, where=where):
         for event in page:
@@ -47,7 +47,7 @@ async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
 
 def snapshot_of(facts: Facts, *, position: int) -> Snapshot:
     """Return facts as a snapshot; the log must have all of them, and none after `position`."""
-    record = {kind: list(known.items()) for kind, known in facts.known.items()}
+    record = {kind: list(facts_by_key.items()) for kind, facts_by_key in facts.by_kind.items()}
     return Snapshot(SNAPSHOT_NAME, position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
 

@@ -41,8 +41,8 @@ class TopologyLag:
 
     def gone(self, node: str) -> None:
         """Forget a node's object."""
-        for known in (self._zones, self._published, self._behind_since):
-            known.pop(node, None)
+        for by_node in (self._zones, self._published, self._behind_since):
+            by_node.pop(node, None)
 
     def pod(self, pod: Pod) -> None:
         """Take note of a pod as it is now."""

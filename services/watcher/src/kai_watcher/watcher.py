@@ -140,8 +140,8 @@ class Watcher:
         )
         self._outbox = self._recorder.outbox
         self._metrics.pending(lambda: self._outbox.pending)
-        for kind, known in self._facts.known.items():
-            self._metrics.objects(kind, known.__len__)
+        for kind, facts_by_key in self._facts.by_kind.items():
+            self._metrics.objects(kind, facts_by_key.__len__)
         try:
             await self._recorder.run_with(*(self._follow_kind(kind) for kind in KINDS), self._save_snapshots())
         except StaleExpectation:
@@ -168,7 +168,7 @@ class Watcher:
             resource,
             take,
             observer=self,
-            known=self._facts.uids(kind.name),
+            known_uids=self._facts.uids(kind.name),
             options=self._options.reflector,
         )
         await reflector.run()
@@ -268,8 +268,8 @@ class Watcher:
         if facts is None:
             return None
         self._facts, self._position = facts, claimed.position
-        known = {kind: len(objects) for kind, objects in facts.known.items()}
-        self._context.log.info("claimed", instance=self._instance, position=claimed.position, known=known)
+        counts = {kind: len(objects) for kind, objects in facts.by_kind.items()}
+        self._context.log.info("claimed", instance=self._instance, position=claimed.position, known=counts)
         return claimed.expect
 
     # What the outbox tells.

@@ -94,21 +94,21 @@ def disruption_verdict(backend: Backend, stored: Stored, *, pod: Object, dry_run
         StatusError: 429, there is none left; 500, the pod has several budgets.
     """
     collection = backend.store.collection(BUDGETS)
-    found = []
+    matching = []
     for candidate in collection.scan(f"{stored.namespace}/"):
         budget = candidate.decode()
         selector = selector_of(budget["spec"].get("selector"))
         if selector is not None and selector.matches(stored.labels):
-            found.append((candidate, budget))
-    if not found:
+            matching.append((candidate, budget))
+    if not matching:
         return
-    if len(found) > 1:
+    if len(matching) > 1:
         raise StatusError(
             500,
             "InternalError",
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
-    budget_stored, budget = found[0]
+    budget_stored, budget = matching[0]
     status = budget["status"]
     if not is_healthy(pod):
         policy = budget["spec"].get("unhealthyPodEvictionPolicy", "IfHealthyBudget")

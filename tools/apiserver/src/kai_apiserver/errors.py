@@ -223,8 +223,8 @@ def method_not_allowed() -> StatusError:
 
 def invalid(resource: _Resource, name: str, *, errors: Sequence[FieldError]) -> StatusError:
     """The object is well-formed but says something impossible."""
-    told = [f"{error.field}: {error.message}" for error in errors]
-    summary = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f"{error.field}: {error.message}" for error in errors]
+    summary = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     details = _details(resource, name=name, kind=resource.kind)
     details["causes"] = [{"reason": error.problem, "message": error.message, "field": error.field} for error in errors]
     kind = _qualified(resource.kind, resource.group)

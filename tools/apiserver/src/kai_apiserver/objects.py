@@ -133,8 +133,8 @@ def replace_condition(conditions: list[Object], condition: Object, now: str) -> 
 
 def find_condition(obj: Object, kind: str) -> Object:
     """The condition of that type in `status.conditions`, or an empty one."""
-    for condition in (obj.get("status") or {}).get("conditions") or ():
+    conditions: list[Object] = (obj.get("status") or {}).get("conditions") or []
+    for condition in conditions:
         if condition.get("type") == kind:
-            found: Object = condition
-            return found
+            return condition
     return {}

@@ -160,10 +160,10 @@ class Registry:
         Raises:
             StatusError: 404 if there is none.
         """
-        found = self._by_path.get((group, version, plural))
-        if found is None:
+        resource = self._by_path.get((group, version, plural))
+        if resource is None:
             raise path_not_found()
-        return found
+        return resource
 
     def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
         """The resource that holds objects of a kind, as an owner reference names it."""
@@ -194,7 +194,7 @@ class Registry:
         Raises:
             StatusError: 404 if there are none.
         """
-        found = [r for r in self._by_path.values() if r.group == group and r.version == version]
-        if not found:
+        resources = [r for r in self._by_path.values() if r.group == group and r.version == version]
+        if not resources:
             raise path_not_found()
-        return sorted(found, key=lambda resource: resource.plural)
+        return sorted(resources, key=lambda resource: resource.plural)

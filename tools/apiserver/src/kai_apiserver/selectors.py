@@ -162,8 +162,8 @@ def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
     terms = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         for operator in ("!=", "==", "="):
-            field, found, value = part.partition(operator)
-            if found:
+            field, separator, value = part.partition(operator)
+            if separator:
                 terms.append(FieldTerm(field, value, operator != "!="))
                 break
         else:

@@ -60,12 +60,12 @@ async def check_access(client: KubeClient, authorization: str, *, method: str, p
             HTTPStatus.UNAUTHORIZED, "header Authorization: no bearer token (the API server's administrator has one)"
         )
     try:
-        known = await _review(
+        review = await _review(
             client, _AUTHENTICATION, "authentication.k8s.io/v1", "TokenReview", {"token": token.strip()}
         )
-        if not known.authenticated:
+        if not review.authenticated:
             raise ControlRefused(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
-        user = known.user
+        user = review.user
         spec = {
             "user": user.username,
             "uid": user.uid,

@@ -112,16 +112,16 @@ class NodeFollower:
             elif not isinstance(change, ObjectRefused):
                 self._seen(change.object)
 
-    def _seen(self, found: NodeObject) -> None:
-        meta = found.metadata
+    def _seen(self, api_node: NodeObject) -> None:
+        meta = api_node.metadata
         node = self._nodes.get(meta.name)
         if node is None:
             return
-        node.api_node = found
+        node.api_node = api_node
         node.agent.kubelet.labels = {**(meta.labels or {}), "metadata.name": meta.name}
         if not node.background.is_busy(f"node/{meta.name}"):
             claim(node)
-            if _taken_for_dead(found):
+            if _taken_for_dead(api_node):
                 report_status(node)
 
 

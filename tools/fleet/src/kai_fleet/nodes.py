@@ -91,16 +91,16 @@ def _machine(group: NodeGroup) -> Machine:
     if len(zones) % sockets and sockets % len(zones):
         raise _wrong(group, "sockets", sockets, f"does not divide {len(zones)} zones, nor they it")
     devices = {
-        resource: tuple(sorted(found, key=lambda device: device.id))
-        for resource, found in _devices(group, zones).items()
-        if found
+        resource: tuple(sorted(of_resource, key=lambda device: device.id))
+        for resource, of_resource in _devices(group, zones).items()
+        if of_resource
     }
-    for resource, found in devices.items():
-        for device in found:
+    for resource, of_resource in devices.items():
+        for device in of_resource:
             if device.zones >> len(zones):
                 raise _wrong(group, f"devices.{resource}", device.id, "names a zone that the node does not have")
-        if len({device.id for device in found}) < len(found):
-            raise _wrong(group, f"devices.{resource}", [device.id for device in found], "an id appears twice")
+        if len({device.id for device in of_resource}) < len(of_resource):
+            raise _wrong(group, f"devices.{resource}", [device.id for device in of_resource], "an id appears twice")
     return Machine(
         zone_cpus=_zone_cpus(group, zones),
         zone_memory=tuple(
@@ -144,14 +144,14 @@ def _devices(group: NodeGroup, zones: tuple[ZoneProfile, ...]) -> dict[str, list
     counters: dict[str, int] = {}
 
     def add(resource: str, wanted: int | tuple[DeviceProfile, ...], zone: int | None) -> None:
-        found = devices.setdefault(resource, [])
+        of_resource = devices.setdefault(resource, [])
         own = 0 if zone is None else 1 << zone
         if isinstance(wanted, int):
             for _ in range(wanted):
                 number = counters[resource] = counters.get(resource, -1) + 1
-                found.append(Device(f"{resource.rpartition('/')[2]}-{number:02d}", own))
+                of_resource.append(Device(f"{resource.rpartition('/')[2]}-{number:02d}", own))
             return
-        found.extend(Device(device.id, bits(device.zones) or own, device.healthy) for device in wanted)
+        of_resource.extend(Device(device.id, bits(device.zones) or own, device.healthy) for device in wanted)
 
     for number, zone in enumerate(zones):
         for resource, wanted in zone.devices.items():

@@ -49,16 +49,16 @@ class OfflineKubelets:
 
     def objects(self) -> list[Json]:
         """Return Node and NodeResourceTopology of each node of the profile, as they are before anything runs."""
-        found: list[Json] = []
+        shown: list[Json] = []
         for spec in self._specs.values():
             kubelet = Kubelet(spec.machine, spec.config)
             node: Json = msgspec.json.decode(node_objects.node_object(spec, kubelet, now=0))
-            found.append(node)
+            shown.append(node)
             if spec.group.nrt.publisher != "none":
                 body = NrtBuilder(spec, kubelet).build(kubelet)
                 metadata = {**body.pop("metadata", {}), "name": spec.name}
-                found.append({"apiVersion": API_VERSION, "kind": "NodeResourceTopology", "metadata": metadata, **body})
-        return found
+                shown.append({"apiVersion": API_VERSION, "kind": "NodeResourceTopology", "metadata": metadata, **body})
+        return shown
 
     def add_node(self, node: Json, topology: Json | None) -> list[str]:
         """Take up a node; returns what of it had to be guessed, one line each."""
@@ -145,8 +145,8 @@ def _affinity(kubelet: Kubelet, pod: Pod, container: Container, record: dict[int
     wanted = {name: amount for name, amount in container.limits.items() if name in kubelet.managers.devices.pools}
     wanted["cpu"] = exclusive_cpus(pod, container) * 1000
     wanted |= {name: amount for name, amount in container.requests.items() if is_memory_type(name)}
-    known = {name for held in record.values() for name in held}
-    wanted = {name: amount for name, amount in wanted.items() if amount and name in known}
+    recorded = {name for held in record.values() for name in held}
+    wanted = {name: amount for name, amount in wanted.items() if amount and name in recorded}
     if not wanted:
         return NO_AFFINITY
     zones = sorted(record)

@@ -101,7 +101,7 @@ def _amounts(quantities: Json | None, subject: str) -> dict[str, int]:
 
 
 def _zones(topology: Json, name: str) -> list[_Zone]:
-    found: dict[int, _Zone] = {}
+    zones: dict[int, _Zone] = {}
     for zone in _parts(topology.get("zones")):
         match = _ZONE.fullmatch(_text(zone.get("name")))
         if match is None or zone.get("type") != "Node":
@@ -127,8 +127,8 @@ def _zones(topology: Json, name: str) -> list[_Zone]:
             for cost in _parts(zone.get("costs"))
             if isinstance(cost.get("name"), str) and type(cost.get("value")) is int
         }
-        found[int(match[1])] = _Zone(zone["name"], capacity, allocatable, costs)
-    return [found[number] for number in sorted(found)]
+        zones[int(match[1])] = _Zone(zone["name"], capacity, allocatable, costs)
+    return [zones[number] for number in sorted(zones)]
 
 
 def _parts(items: object) -> list[Json]:
@@ -151,8 +151,8 @@ def _policy(topology: Json) -> tuple[TopologyPolicy, TopologyScope, bool]:
     }
     legacy |= {name.removesuffix("ContainerLevel"): both for name, both in legacy.items() if both[1] == "container"}
     policy, scope = legacy.get(word, ("none", "container"))
-    for known in _POLICIES:
-        policy = known if attributes.get("topologyManagerPolicy") == known else policy
+    for one in _POLICIES:
+        policy = one if attributes.get("topologyManagerPolicy") == one else policy
     for level in _SCOPES:
         scope = level if attributes.get("topologyManagerScope") == level else scope
     closest = any(name.lower() == _PREFER_CLOSEST and value == "true" for name, value in attributes.items())

@@ -52,10 +52,10 @@ def claim(node: NodeRuntime) -> None:
 
     The node of a real kubelet stays as it is: its status is not ours to write.
     """
-    found = node.api_node
-    if node.registered or found is None:
+    api_node = node.api_node
+    if node.registered or api_node is None:
         return
-    if MANAGED_BY in (found.metadata.annotations or {}) or not found.status.node_info.kubelet_version:
+    if MANAGED_BY in (api_node.metadata.annotations or {}) or not api_node.status.node_info.kubelet_version:
         _adopt(node)
         return
     get_logger(node=node.spec.name).error("a node of this name exists and is not of a fleet: left alone")

@@ -44,16 +44,16 @@ class FieldCheck(NamedTuple):
     faults: list[InvalidObject]
 
 
-def check_fields(found: dict[str, Any], type_name: str, *, subject: str) -> FieldCheck:
+def check_fields(wire: dict[str, Any], type_name: str, *, subject: str) -> FieldCheck:
     """Check an object of a built-in type, or a part of one, against the fields of that type.
 
     Args:
-        found: the object, or the part of one that has the type.
+        wire: the object, or the part of one that has the type.
         type_name: such as `V1Pod`.
         subject: the object, for errors.
     """
     check = _Check(subject)
-    check.look(found, type_name, ())
+    check.look(wire, type_name, ())
     return FieldCheck(check.unknown, check.faults)
 
 

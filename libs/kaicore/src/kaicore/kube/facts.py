@@ -78,14 +78,14 @@ class Facts:
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
-        self.known: dict[str, dict[ObjectKey, KnownFact]] = {kind.name: {} for kind in KINDS}
+        self.by_kind: dict[str, dict[ObjectKey, KnownFact]] = {kind.name: {} for kind in KINDS}
         #: When the version of an object that was seen last was written, as far as it says; by uid.
         self._stamps: dict[str, int] = {}
         self._arrivals: dict[str, str] = {}
 
     def uids(self, kind: str) -> dict[ObjectKey, str]:
         """Return the uids of the objects of a kind that are believed to be there."""
-        return {key: fact.uid for key, fact in self.known[kind].items()}
+        return {key: fact.uid for key, fact in self.by_kind[kind].items()}
 
     def take_arrivals(self) -> dict[str, str]:
         """Return the node of each pod, by uid, that facts brought to a node since the last call.
@@ -97,25 +97,25 @@ class Facts:
 
     def recall(self, payload: Payload) -> None:
         """Take in a fact from the log."""
-        found = subject_of_fact(payload)
-        if found is None:
+        subject = subject_of_fact(payload)
+        if subject is None:
             return
-        kind, key, model = found
+        kind, key, model = subject
         if model is not None:
-            self.known[kind][key] = known_fact(model)
+            self.by_kind[kind][key] = known_fact(model)
             return
-        fact = self.known[kind].get(key)
+        fact = self.by_kind[kind].get(key)
         # A topology's end names no uid.
         if fact is not None and getattr(payload, "uid", fact.uid) == fact.uid:
-            del self.known[kind][key]
+            del self.by_kind[kind][key]
 
     def is_current(self, unit: Unit) -> bool:
         """Whether a unit says what is known now of its object."""
-        found = subject_of_fact(unit.events[0].payload)
-        if found is None:
+        subject = subject_of_fact(unit.events[0].payload)
+        if subject is None:
             return False
-        kind, key, model = found
-        return self.known[kind].get(key) == (None if model is None else known_fact(model))
+        kind, key, model = subject
+        return self.by_kind[kind].get(key) == (None if model is None else known_fact(model))
 
     def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int, lost: Lost = unheard) -> Unit | None:
         """Turn a change into the unit that records it; None when it is no news.
@@ -130,23 +130,23 @@ class Facts:
             InvalidObject: the object says something impossible; what was known of it stands.
         """
         match change:
-            case ObjectSeen(found):
-                return self._seen(kind, found, now, lost)
+            case ObjectSeen(wire):
+                return self._seen(kind, wire, now, lost)
             case ObjectGone():
                 return self._gone(kind, change, now)
             case ObjectRefused(error):
                 raise error
 
-    def _seen(self, kind: Kind[ObjectT], found: ObjectT, now: int, lost: Lost) -> Unit | None:
-        meta = found.metadata
-        model = kind.normalize(found, lost)
+    def _seen(self, kind: Kind[ObjectT], wire: ObjectT, now: int, lost: Lost) -> Unit | None:
+        meta = wire.metadata
+        model = kind.normalize(wire, lost)
         key = ObjectKey(meta.namespace, meta.name)
         fact = known_fact(model)
-        before = self.known[kind.name].get(key)
+        before = self.by_kind[kind.name].get(key)
         occurred_at = self._occurred_at(meta, now)
         if fact == before:
             return None
-        self.known[kind.name][key] = fact
+        self.by_kind[kind.name][key] = fact
         source = (meta.uid, meta.resource_version, fact.digest.hex())
         about = _About(kind.stream(key, meta.uid), _subject(key), occurred_at)
         events = [self._event(kind.observed(model), source, about=about)]
@@ -169,10 +169,10 @@ class Facts:
         return unit
 
     def _gone(self, kind: Kind[ObjectT], change: ObjectGone, now: int) -> Unit | None:
-        before = self.known[kind.name].get(change.key)
+        before = self.by_kind[kind.name].get(change.key)
         if before is None or before.uid != change.uid:
             return None
-        del self.known[kind.name][change.key]
+        del self.by_kind[kind.name][change.key]
         self._stamps.pop(change.uid, None)
         about = _About(kind.stream(change.key, change.uid), _subject(change.key), now)
         payload = kind.gone(change.key, change.uid)

@@ -17,21 +17,21 @@ def amount(text: str | float, *, resource: str, subject: str, field: str, lost: 
     Raises:
         InvalidQuantity: it is no quantity, or is negative.
     """
-    found, problem = read_amount(str(text), resource=resource, subject=subject, field=field)
+    units, problem = read_amount(str(text), resource=resource, subject=subject, field=field)
     if problem is not None:
         lost(problem)
-    return found
+    return units
 
 
 def amounts(quantities: Quantities | None, *, subject: str, field: str, lost: Lost) -> Amounts:
     """Parse quantities by resource name into canonical units, without those that are none."""
-    found: Amounts = {}
+    amounts_by_name: Amounts = {}
     for name, text in (quantities or {}).items():
         try:
-            found[name] = amount(text, resource=name, subject=subject, field=f"{field}[{name}]", lost=lost)
+            amounts_by_name[name] = amount(text, resource=name, subject=subject, field=f"{field}[{name}]", lost=lost)
         except InvalidQuantity as error:
             lost(error)
-    return found
+    return amounts_by_name
 
 
 def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:

@@ -99,17 +99,17 @@ def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost:
         layers[layer.topology_layer] = index, layer
     if NODE_LAYER not in layers:
         raise InvalidObject(subject, field, sorted(layers), f"has no {NODE_LAYER}")
-    found: list[TopologyLevel] = []
+    levels: list[TopologyLevel] = []
     above: str = NODE_LAYER
     while above not in ("", CLUSTER_LAYER):
         index, layer = layers.pop(above)
         keys = tuple(key for key in layer.label_key or () if key)
         if not keys and above != NODE_LAYER:
             raise InvalidObject(subject, f"{field}[{index}].labelKey", layer.label_key, "is missing")
-        found.append(TopologyLevel(above, () if above == NODE_LAYER else keys))
+        levels.append(TopologyLevel(above, () if above == NODE_LAYER else keys))
         parent = layer.parent_topology_layer or ""
         if parent not in ("", CLUSTER_LAYER) and parent not in layers:
-            circular = any(parent == level.name for level in found)
+            circular = any(parent == level.name for level in levels)
             problem = f"is below {above}" if circular else f"is none of the layers {', '.join(sorted(layers))}"
             raise InvalidObject(subject, f"{field}[{index}].parentTopologyLayer", parent, problem)
         above = parent
@@ -121,7 +121,7 @@ def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost:
         metadata.name,
         metadata.uid,
         metadata.resource_version,
-        tuple(reversed(found)),
+        tuple(reversed(levels)),
         fills_lowest=True,
     )
 

@@ -6,6 +6,8 @@ pods where it counts them all together.
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from kaicore.errors import InvalidObject
 from kaicore.kube.job_failures import ended_well, job_failures
 from kaicore.kube.losses import Lost, unheard
@@ -16,18 +18,23 @@ from kaicore.kube.owner_objects import (
     JobSetObject,
     JobSpec,
     KubeflowJob,
+    KubeflowJobSpec,
     LeaderWorkerSetObject,
+    PodTemplate,
     RayClusterObject,
     RayClusterSpec,
     RayJobObject,
     ReplicatedJob,
+    annotations_of,
 )
 from kaicore.kube.resources import subject_of
 from kaicore.rules.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
 from kaicore.rules.groups.membership import SUBMITTER
+from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.groups.queue_names import KUEUE_QUEUE_LABEL
-from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 RAY_PRIORITY_LABEL = "ray.io/priority-class-name"
@@ -35,6 +42,12 @@ RAY_PRIORITY_LABEL = "ray.io/priority-class-name"
 #: Replica types of which there is one that leads the others.
 _LEADERS = ("master", "launcher", "chief")
 _WORKER = "worker"
+
+#: Labels by which pods tell which one they are, as their controllers set them.
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 #: Python reads no number of thousands of digits.
 _MOST_DIGITS = 10
@@ -44,21 +57,30 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
 
     One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
-    of it (Kueue 0.14, `pkg/controller/jobs/job`).
+    of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one whose pods are to be near each other in Kueue's words.
 
     Raises:
         InvalidObject: an annotation, or how many pods run at once, is no count.
     """
     subject = _subject(JOB, wire)
     annotations, least = wire.metadata.annotations or {}, 1
-    if KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
+    template = _job_template(wire.spec, field="spec", pods=0)
+    topology = with_templates((PodSet(),), {"": template})[0].topology
+    near = topology is not None and topology.kind == KUEUE_TOPOLOGY
+    if near or KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
         whole = _job_pods(wire.spec, subject=subject, field="spec")
+        template = template._replace(pods=whole)
         least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
     least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
-    sets = (PodSet(min_pods=least, ended=ended),)
+    sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template})
     return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
+
+
+def _job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
+    rank = RankSource(_COMPLETION_INDEX) if spec.completion_mode == "Indexed" else None
+    return PodSetTemplate(annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
 
 
 def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
@@ -81,19 +103,36 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
     subject = _subject(JOBSET, wire)
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
+    said: dict[str, PodSetTemplate] = {}
     templates = []
     done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
-        replicas, pods = _jobs_pods(one, subject=subject, field=f"spec.replicatedJobs[{index}]")
+        field = f"spec.replicatedJobs[{index}]"
+        replicas, pods = _jobs_pods(one, subject=subject, field=field)
         least, ended = replicas * pods, min(done.get(one.name, 0), replicas) * pods
+        template = _jobs_template(one.template.spec, replicas, pods, field=f"{field}.template.spec")
         if in_order or one.depends_on:
-            templates.append(GroupTemplate(one.name, (PodSet(min_pods=least, ended=ended),)))
+            alone = PodSet(min_pods=least, ended=ended)
+            templates.append(GroupTemplate(one.name, with_templates((alone,), {"": template})))
         else:
             together.append(PodSet(one.name, min_pods=least, ended=ended))
+            said[one.name] = template
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
-    return group_source(wire, JOBSET, (GroupTemplate(sets=tuple(together)), *templates), lost=lost)
+    sets = with_templates(together, said)
+    return group_source(wire, JOBSET, (GroupTemplate(sets=sets), *templates), lost=lost)
+
+
+def _jobs_template(spec: JobSpec, jobs: int, pods: int, *, field: str) -> PodSetTemplate:
+    """Return the template of the pods of Jobs of a JobSet: the JobSet's webhook has them indexed.
+
+    As with Kueue's, a Job is a slice where no size is said.
+    """
+    template = _job_template(spec, field=field, pods=jobs * pods)
+    if spec.completion_mode not in (None, "", "Indexed"):
+        return template._replace(slice_size=pods)
+    return template._replace(slice_size=pods, rank=RankSource(_COMPLETION_INDEX, 0, _JOB_INDEX, pods))
 
 
 def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, int]:
@@ -130,6 +169,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         name.lower(): count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
         for name, one in sorted(replicas.items())
     }
+    said = _replica_templates(spec, counts)
     policy = spec.run_policy.scheduling_policy if spec.run_policy is not None else None
     least = policy.min_available if policy is not None else None
     field = "spec.runPolicy.schedulingPolicy.minAvailable"
@@ -154,11 +194,26 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
     return group_source(
         wire,
         kind,
-        (GroupTemplate(sets=sets),),
+        (GroupTemplate(sets=with_templates(sets, said)),),
         lost=lost,
         queue=policy.queue if policy is not None else None,
         priority_class=policy.priority_class if policy is not None else None,
     )
+
+
+def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[str, PodSetTemplate]:
+    """Return the pod templates of a job by replica type, of each of which there are so many pods."""
+    where, replicas = spec.replica_specs
+    first = {_WORKER: 1} if spec.run_launcher_as_worker else {}
+    return {
+        name.lower(): PodSetTemplate(
+            annotations_of(one.template),
+            f"{where}.{name}.template.metadata",
+            pods[name.lower()],
+            rank=RankSource(_REPLICA_INDEX, first.get(name.lower(), 0)),
+        )
+        for name, one in sorted(replicas.items())
+    }
 
 
 def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
@@ -185,8 +240,11 @@ def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
     cluster = wire.spec.ray_cluster_spec
     sets: tuple[PodSet, ...] = (PodSet(min_pods=1),)
     if cluster is not None:
-        submitter = PodSet(SUBMITTER)
-        sets = (*_ray_sets(cluster, subject=subject, field="spec.rayClusterSpec"), submitter)
+        submitter = _template_of(wire.spec.submitter_pod_template, 1, where="spec.submitterPodTemplate.metadata")
+        sets = (
+            *_ray_sets(cluster, subject=subject, field="spec.rayClusterSpec"),
+            *with_templates((PodSet(SUBMITTER),), {SUBMITTER: submitter}),
+        )
     labels = wire.metadata.labels or {}
     return group_source(
         wire, RAY_JOB, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
@@ -195,16 +253,24 @@ def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
 
 def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet, ...]:
     sets = [PodSet(), PodSet("headgroup", min_pods=1)]
+    head = spec.head_group_spec.template if spec.head_group_spec is not None else None
+    said = {"headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")}
     for index, one in enumerate(spec.worker_group_specs or ()):
         where = f"{field}.workerGroupSpecs[{index}]"
         wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
         least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
         hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
-        if not one.group_name or one.group_name in (known.name for known in sets):
+        if not one.group_name or one.group_name in (pod_set.name for pod_set in sets):
             raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
         # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
         sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
-    return tuple(sets)
+        pods = max(least, wanted) * hosts
+        said[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
+    return with_templates(sets, said)
+
+
+def _template_of(template: PodTemplate | None, pods: int, *, where: str) -> PodSetTemplate:
+    return PodSetTemplate(annotations_of(template), where, pods)
 
 
 def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
@@ -214,13 +280,36 @@ def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unhear
         InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(LEADER_WORKER_SET, wire)
-    size = count(wire.spec.leader_worker_template.size, 1, subject=subject, field="spec.leaderWorkerTemplate.size")
+    given, field = wire.spec.leader_worker_template, "spec.leaderWorkerTemplate"
+    size = count(given.size, 1, subject=subject, field=f"{field}.size")
     if not size:
-        raise InvalidObject(subject, "spec.leaderWorkerTemplate.size", size, "is no count of 1 or more")
+        raise InvalidObject(subject, f"{field}.size", size, "is no count of 1 or more")
     # Workers that are made when their leader runs start together after it: the second of two sub-groups.
     least = 1 if wire.spec.startup_policy == "LeaderReady" else None
     sets = (PodSet(min_sets=least), PodSet("leader", min_pods=1), PodSet("workers", min_pods=size - 1))
-    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=sets if size > 1 else sets[:2]),), lost=lost)
+    workers = _template_of(given.worker_template, size - 1, where=f"{field}.workerTemplate.metadata")
+    workers = workers._replace(rank=RankSource(_WORKER_INDEX, 1))
+    if given.leader_template is not None:
+        leader = _template_of(given.leader_template, 1, where=f"{field}.leaderTemplate.metadata")
+        tree = with_templates(sets if size > 1 else sets[:2], {"leader": leader, "workers": workers})
+    else:
+        tree = _of_one_template(sets, workers, size)
+    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=tree),), lost=lost)
+
+
+def _of_one_template(sets: tuple[PodSet, ...], workers: PodSetTemplate, size: int) -> tuple[PodSet, ...]:
+    """Return the tree of a leader and workers of one pod template, which for Kueue are one set of pods."""
+    template = workers._replace(pods=size, rank=RankSource(_WORKER_INDEX))
+    (whole,) = with_templates((PodSet(min_pods=size),), {"": template})
+    topology = whole.topology
+    if topology is not None and topology.slices:
+        if sets[0].min_sets is None:
+            # A slice may have the leader and workers in it.
+            return (whole,)
+        problem = f"{topology.field}: needs leader and workers that start together, and startupPolicy is LeaderReady"
+        topology = TopologyConstraint(kind=topology.kind, problem=problem)
+    root, leader, rest = replace(sets[0], topology=topology), sets[1], replace(sets[2], rank=workers.rank)
+    return (root, leader, rest) if size > 1 else (root, leader)
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

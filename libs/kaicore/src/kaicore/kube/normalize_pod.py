@@ -19,7 +19,7 @@ from kaicore.kube.objects import (
     ResourceRequirements,
 )
 from kaicore.kube.resources import subject_of
-from kaicore.rules.model.placement import PREDICTED_ANNOTATION
+from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION, RANK_ANNOTATION
 from kaicore.rules.model.pod import (
     MIRROR_ANNOTATION,
     Amounts,
@@ -57,8 +57,8 @@ ANNOTATION_PREFIXES = (
     "volcano.sh/",
 )
 
-#: Of those, what comes from the log and is not read: what was predicted stands with the decision.
-OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION})
+#: Of those, what comes from the log and is not read: it stands with the decision.
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
@@ -67,9 +67,6 @@ GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory
 TOPOLOGY_ANNOTATIONS = (
     REQUIRED_SEGMENT_ANNOTATION,
     REQUIRED_PLACEMENT_ANNOTATION,
-    "kueue.x-k8s.io/podset-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
 
 #: So many of a pod's malformed fields are told.
@@ -226,10 +223,10 @@ def normalize_toleration(toleration: PodToleration) -> Toleration:
 def _workload(spec: PodSpec) -> WorkloadRef | None:
     if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
         return WorkloadRef(spec.scheduling_group.pod_group_name)
-    found = spec.workload_ref
-    if found is None:
+    reference = spec.workload_ref
+    if reference is None:
         return None
-    return WorkloadRef(found.pod_group, found.name, found.pod_group_replica_key or "")
+    return WorkloadRef(reference.pod_group, reference.name, reference.pod_group_replica_key or "")
 
 
 def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
@@ -246,5 +243,3 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     for name in TOPOLOGY_ANNOTATIONS:
         if name in annotations:
             yield f"required topology ({name})"
-    if annotations.get("volcano.sh/network-topology-mode") == "hard":
-        yield "required topology (volcano.sh/network-topology-mode)"

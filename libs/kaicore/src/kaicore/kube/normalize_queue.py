@@ -186,6 +186,7 @@ def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> 
         spec.node_labels or {},
         tuple(Taint(taint.key, taint.effect, taint.value or "") for taint in spec.node_taints or ()),
         tuple(map(normalize_toleration, spec.tolerations or ())),
+        spec.topology_name or "",
     )
 
 
@@ -255,11 +256,11 @@ def _quotas(
             weight = amount(sharing.weight, resource=CPU, subject=subject, field="spec.fairSharing.weight", lost=lost)
         except InvalidQuantity as error:
             lost(error)
-    found: dict[str, list[tuple[int, int | None, int | None]]] = {}
+    bounds_of: dict[str, list[tuple[int, int | None, int | None]]] = {}
     flavors = []
     for index, group in enumerate(groups):
         if named:
-            found.update({name: found.get(name, []) for name in group.covered_resources or ()})
+            bounds_of.update({name: bounds_of.get(name, []) for name in group.covered_resources or ()})
         for position, flavor in enumerate(group.flavors or ()):
             field = f"spec.resourceGroups[{index}].flavors[{position}]"
             if not flavor.name:
@@ -272,11 +273,11 @@ def _quotas(
                     lost(InvalidObject(subject, f"{where}.name", resource.name, "is empty"))
                     continue
                 bounds = _flavor_bounds(resource, subject=subject, field=where, lost=lost)
-                found.setdefault(resource.name, []).append(bounds)
+                bounds_of.setdefault(resource.name, []).append(bounds)
                 if bounds[0] or (borrows and bounds[1] != 0):
                     quotas[resource.name] = bounds[0]
             flavors.append(FlavorQuota(flavor.name, quotas))
-    return {name: _summed(parts, weight, borrows=borrows) for name, parts in found.items()}, tuple(flavors)
+    return {name: _summed(parts, weight, borrows=borrows) for name, parts in bounds_of.items()}, tuple(flavors)
 
 
 def _flavor_bounds(

@@ -53,7 +53,7 @@ def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
         *(reader.preferred("podAffinity", near.preferred, 1) if near is not None else ()),
         *(reader.preferred("podAntiAffinity", apart.preferred, -1) if apart is not None else ()),
     ]
-    found = PodRules(
+    of_pod = PodRules(
         affinity=tuple(reader.required("podAffinity", near.required)) if near is not None else (),
         anti_affinity=tuple(reader.required("podAntiAffinity", apart.required)) if apart is not None else (),
         preferred_pods=tuple(preferred),
@@ -64,7 +64,7 @@ def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
         preferred_nodes=tuple(reader.preferred_nodes()),
         host_ports=tuple(sorted(set(reader.host_ports()))),
     )
-    return None if found == _NOTHING else found
+    return None if of_pod == _NOTHING else of_pod
 
 
 def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:

@@ -21,7 +21,7 @@ def label_requirements(selector: LabelSelector | None, *, subject: str, field: s
     """
     if selector is None:
         return None
-    found = {Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
+    requirements = {Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
     for index, expression in enumerate(selector.match_expressions or ()):
         operator, values = expression.operator, tuple(sorted(set(expression.values or ())))
         where = f"{field}.matchExpressions[{index}]"
@@ -29,8 +29,8 @@ def label_requirements(selector: LabelSelector | None, *, subject: str, field: s
             raise InvalidObject(subject, f"{where}.operator", operator, "not a label selector operator")
         if bool(values) != (operator in _WITH_VALUES):
             raise InvalidObject(subject, f"{where}.values", values, f"not values of {operator}")
-        found.add(Requirement(expression.key, operator, values))
-    return sorted_requirements(found)
+        requirements.add(Requirement(expression.key, operator, values))
+    return sorted_requirements(requirements)
 
 
 def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
@@ -68,9 +68,9 @@ def node_term(term: NodeSelectorTerm, *, subject: str, field: str) -> tuple[Requ
 
 def _node_requirement(expression: SelectorRequirement, *, is_field: bool, subject: str, field: str) -> Requirement:
     operator, values = expression.operator, tuple(sorted(expression.values or ()))
-    known = _WITH_VALUES if is_field else (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_A_NUMBER)
-    if operator not in known:
-        raise InvalidObject(subject, f"{field}.operator", operator, f"is none of {', '.join(known)}")
+    operators = _WITH_VALUES if is_field else (*_WITH_VALUES, *_WITHOUT_VALUES, *_WITH_A_NUMBER)
+    if operator not in operators:
+        raise InvalidObject(subject, f"{field}.operator", operator, f"is none of {', '.join(operators)}")
     fitting = bool(values) == (operator not in _WITHOUT_VALUES)
     if operator in _WITH_A_NUMBER:
         fitting = len(values) == 1 and _INTEGER.fullmatch(values[0]) is not None

@@ -158,7 +158,7 @@ def _options(attributes: dict[str, str], prefix: str) -> dict[str, str]:
 
 
 def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tuple[Zone, ...]:
-    found: dict[int, Zone] = {}
+    zones: dict[int, Zone] = {}
     for where, zone in _parts(raw, TopologyZone, subject=subject, field="zones", lost=lost):
         if zone.type != NUMA_ZONE_TYPE:
             continue
@@ -169,29 +169,29 @@ def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tu
             problem = "must be node-<NUMA id>"
         elif numa_id > MAX_NUMA_ID:
             problem = f"has a NUMA id above {MAX_NUMA_ID}"
-        elif numa_id in found:
+        elif numa_id in zones:
             problem = "is a zone that was named before"
         if problem:
             lost(InvalidObject(subject, f"{where}.name", zone.name, problem))
             continue
-        found[numa_id] = Zone(
+        zones[numa_id] = Zone(
             name=zone.name,
             numa_id=numa_id,
             resources=_zone_resources(zone, subject=subject, field=f"{where}.resources", lost=lost),
             costs=_costs(zone, subject=subject, field=f"{where}.costs", lost=lost),
         )
-    return tuple(found[numa_id] for numa_id in sorted(found))
+    return tuple(zones[numa_id] for numa_id in sorted(zones))
 
 
 def _zone_resources(zone: TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, ZoneResource]:
-    found: dict[str, ZoneResource] = {}
+    figures: dict[str, ZoneResource] = {}
     for where, resource in _parts(zone.resources, TopologyResource, subject=subject, field=field, lost=lost):
-        if not resource.name or resource.name in found:
+        if not resource.name or resource.name in figures:
             problem = "is a resource that was named before" if resource.name else "is empty"
             lost(InvalidObject(subject, f"{where}.name", resource.name, problem))
         else:
-            found[resource.name] = _figures(resource, subject=subject, field=where, lost=lost)
-    return {name: found[name] for name in sorted(found)}
+            figures[resource.name] = _figures(resource, subject=subject, field=where, lost=lost)
+    return {name: figures[name] for name in sorted(figures)}
 
 
 def _figures(resource: TopologyResource, *, subject: str, field: str, lost: Lost) -> ZoneResource:
@@ -224,12 +224,12 @@ def _figures(resource: TopologyResource, *, subject: str, field: str, lost: Lost
 
 
 def _costs(zone: TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, int]:
-    found: dict[str, int] = {}
+    costs_by_zone: dict[str, int] = {}
     for where, cost in _parts(zone.costs, ZoneCost, subject=subject, field=field, lost=lost):
-        if not cost.name or cost.name in found:
+        if not cost.name or cost.name in costs_by_zone:
             lost(InvalidObject(subject, f"{where}.name", cost.name, "is empty, or a zone that was named before"))
         elif not 0 <= cost.value <= MAX_COST:
             lost(InvalidObject(subject, f"{where}.value", cost.value, f"is no distance of 0 to {MAX_COST}"))
         else:
-            found[cost.name] = cost.value
-    return {name: found[name] for name in sorted(found)}
+            costs_by_zone[cost.name] = cost.value
+    return {name: costs_by_zone[name] for name in sorted(costs_by_zone)}

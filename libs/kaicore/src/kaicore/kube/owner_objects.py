@@ -6,6 +6,24 @@ from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.wire import Wire
 
 
+class TemplateMeta(Wire):
+    """The metadata of a template."""
+
+    annotations: dict[str, str] | None = None
+
+
+class PodTemplate(Wire):
+    """What pods are made of; how the pods belong together is said in its annotations."""
+
+    metadata: TemplateMeta | None = None
+
+
+def annotations_of(template: PodTemplate | None) -> dict[str, str]:
+    """Return the annotations of the pods that are made of a template; none where there is no template."""
+    metadata = template.metadata if template is not None else None
+    return (metadata.annotations if metadata is not None else None) or {}
+
+
 class PodConditionPattern(Wire):
     """A condition of a failed pod."""
 
@@ -31,6 +49,8 @@ class JobSpec(Wire):
 
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str | None = None
+    template: PodTemplate | None = None
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
@@ -58,9 +78,16 @@ class VolcanoNetworkTopology(Wire):
     highest_tier_name: str | None = None
 
 
+#: An object, or a list of one, as the examples of Volcano's design have it.
+VolcanoNetworkTopologies = VolcanoNetworkTopology | list[VolcanoNetworkTopology] | None
+
+
 class VolcanoPartitionPolicy(Wire):
     """Parts of a task, each with a place of its own in the network."""
 
+    total_partitions: int | None = None
+    partition_size: int | None = None
+    min_partitions: int | None = None
     network_topology: VolcanoNetworkTopology | None = None
 
 
@@ -90,7 +117,7 @@ class VolcanoJobSpec(Wire):
     policies: list[VolcanoLifecyclePolicy] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
-    network_topology: VolcanoNetworkTopology | None = None
+    network_topology: VolcanoNetworkTopologies = None
 
 
 class VolcanoTaskState(Wire):
@@ -170,6 +197,7 @@ class ReplicaSpec(Wire):
     """Pods of one type."""
 
     replicas: int | None = None
+    template: PodTemplate | None = None
 
 
 class KubeflowSchedulingPolicy(Wire):
@@ -207,14 +235,15 @@ class KubeflowJobSpec(Wire):
     run_policy: KubeflowRunPolicy | None = None
     elastic_policy: ElasticPolicy | None = None
     launcher_creation_policy: str | None = None
+    run_launcher_as_worker: bool | None = None
 
     @property
     def replica_specs(self) -> tuple[str, ReplicaSpecs]:
         """The field in which the replicas are, and what it says."""
         for name in ("pytorch", "tf", "mpi", "xgb", "jax", "paddle"):
-            found: ReplicaSpecs | None = getattr(self, f"{name}_replica_specs")
-            if found is not None:
-                return f"spec.{name}ReplicaSpecs", found
+            specs: ReplicaSpecs | None = getattr(self, f"{name}_replica_specs")
+            if specs is not None:
+                return f"spec.{name}ReplicaSpecs", specs
         return "spec", {}
 
 
@@ -239,11 +268,19 @@ class RayWorkerGroup(Wire):
     min_replicas: int | None = None
     num_of_hosts: int | None = None
     suspend: bool | None = None
+    template: PodTemplate | None = None
+
+
+class RayHeadGroup(Wire):
+    """The head."""
+
+    template: PodTemplate | None = None
 
 
 class RayClusterSpec(Wire):
-    """The pods of a RayCluster, its head aside."""
+    """The pods of a RayCluster."""
 
+    head_group_spec: RayHeadGroup | None = None
     worker_group_specs: list[RayWorkerGroup] | None = None
 
 
@@ -257,6 +294,7 @@ class RayJobSpec(Wire):
     """A RayJob brings its cluster, unless it uses one that is there."""
 
     ray_cluster_spec: RayClusterSpec | None = None
+    submitter_pod_template: PodTemplate | None = None
 
 
 class RayJobObject(KubernetesObject):
@@ -269,6 +307,8 @@ class LeaderWorkerTemplate(Wire):
     """A leader and its workers."""
 
     size: int | None = None
+    leader_template: PodTemplate | None = None
+    worker_template: PodTemplate | None = None
 
 
 class LeaderWorkerSetSpec(Wire):

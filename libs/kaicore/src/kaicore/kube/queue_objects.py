@@ -134,6 +134,7 @@ class ResourceFlavorSpec(Wire):
     node_labels: dict[str, str] | None = None
     node_taints: list[NodeTaint] | None = None
     tolerations: list[PodToleration] | None = None
+    topology_name: str | None = None
 
 
 class ResourceFlavorObject(KubernetesObject):

@@ -63,7 +63,7 @@ class Reflector(Generic[ObjectT]):
         take: Callable[[list[Change[ObjectT]]], Awaitable[None]],
         *,
         observer: ReflectorObserver,
-        known: Mapping[ObjectKey, str] | None = None,
+        known_uids: Mapping[ObjectKey, str] | None = None,
         options: ReflectorOptions | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -72,7 +72,7 @@ class Reflector(Generic[ObjectT]):
         resource: what to follow.
         take: gets changes in order, also an empty list at the end of a list.
         observer: gets told what happens.
-        known: see `ReflectorCore`.
+        known_uids: see `ReflectorCore`.
         options: how to follow.
         jitter: random numbers of 0 to 1.
         """
@@ -80,7 +80,7 @@ class Reflector(Generic[ObjectT]):
         self._take = take
         self._observer = observer
         self._options = options or ReflectorOptions()
-        self.core = ReflectorCore(resource, known=known, backoff=self._options.backoff)
+        self.core = ReflectorCore(resource, known_uids=known_uids, backoff=self._options.backoff)
         self._jitter = jitter
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Reflector(Generic[ObjectT]):
         self._observer.answered(core.resource.kind)
         await self._take(changes)
         if not isinstance(core.request, ListPage):
-            self._observer.listed(core.resource.kind, core.relisting, len(core.known))
+            self._observer.listed(core.resource.kind, core.relisting, len(core.objects))
 
     async def _watch(self, resource_version: str) -> None:
         """Watch until the server ends it.

@@ -133,18 +133,18 @@ class ReflectorCore(Generic[ObjectT]):
         self,
         resource: Resource[ObjectT],
         *,
-        known: Mapping[ObjectKey, str] | None = None,
+        known_uids: Mapping[ObjectKey, str] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """Args:
         resource: what to follow.
-        known: uids of the objects that are believed to be there, from an earlier life.
+        known_uids: uids of the objects that are believed to be there, from an earlier life.
         backoff: how long to leave a server alone that fails.
         """
         self.resource = resource
         self._backoff = backoff or Backoff()
         #: What is there, as far as we know.
-        self.known = {key: KnownObject(uid) for key, uid in (known or {}).items()}
+        self.objects = {key: KnownObject(uid) for key, uid in (known_uids or {}).items()}
         self.request: ListPage | Watch = ListPage()
         #: A complete list was taken.
         self.synced = False
@@ -202,7 +202,7 @@ class ReflectorCore(Generic[ObjectT]):
             self.request = ListPage(page.metadata.continue_)
         else:
             if self._list_complete:
-                for key in [key for key in self.known if key not in self._listed]:
+                for key in [key for key in self.objects if key not in self._listed]:
                     self._bury(key, changes)
             self._listed.clear()
             self.synced = True
@@ -275,21 +275,21 @@ class ReflectorCore(Generic[ObjectT]):
             self.failed(ClusterUnavailable(message, retry_after_s=after_s))
 
     def _take_listed(self, item: msgspec.Raw, changes: list[Change[ObjectT]]) -> None:
-        found = self._decode(item, changes)
-        if found is None:
+        decoded = self._decode(item, changes)
+        if decoded is None:
             # It may be any of the known ones, so this list cannot prove that one of them is gone.
             self._list_complete = False
             return
-        meta, change = found
+        meta, change = decoded
         key = ObjectKey(meta.namespace, meta.name)
         self._listed.add(key)
-        before = self.known.get(key)
+        before = self.objects.get(key)
         if before is not None and before.uid != meta.uid:
             self._bury(key, changes)
         elif before is not None and before.resource_version == meta.resource_version:
             return
         self._buried.pop(meta.uid, None)
-        self.known[key] = KnownObject(meta.uid, meta.resource_version)
+        self.objects[key] = KnownObject(meta.uid, meta.resource_version)
         changes.append(change)
 
     def _take_event(self, event: WatchEvent, changes: list[Change[ObjectT]]) -> None:
@@ -300,13 +300,13 @@ class ReflectorCore(Generic[ObjectT]):
             return
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             return
-        found = self._decode(event.object, changes)
-        if found is None:
+        decoded = self._decode(event.object, changes)
+        if decoded is None:
             return
-        meta, change = found
+        meta, change = decoded
         self._resume_after(meta.resource_version)
         key = ObjectKey(meta.namespace, meta.name)
-        before = self.known.get(key)
+        before = self.objects.get(key)
         if event.type == "DELETED":
             if before is not None and before.uid == meta.uid:
                 self._bury(key, changes, version=meta.resource_version)
@@ -318,7 +318,7 @@ class ReflectorCore(Generic[ObjectT]):
                 self._bury(key, changes)
             elif not _is_news(meta.resource_version, before.resource_version):
                 return
-        self.known[key] = KnownObject(meta.uid, meta.resource_version)
+        self.objects[key] = KnownObject(meta.uid, meta.resource_version)
         changes.append(change)
 
     def _resume_after(self, version: str) -> None:
@@ -333,11 +333,11 @@ class ReflectorCore(Generic[ObjectT]):
         try:
             decoded = self.resource.decode(data)
         except InvalidObject as error:
-            known = identity(data)
-            if known is None:
+            subject = identity(data)
+            if subject is None:
                 changes.append(ObjectRefused(error))
                 return None
-            return known, ObjectRefused(error, known.uid, known.resource_version)
+            return subject, ObjectRefused(error, subject.uid, subject.resource_version)
         meta = decoded.metadata
         if not meta.uid or not meta.name:
             problem = f"no uid, or no name ({meta.name!r})"
@@ -346,18 +346,18 @@ class ReflectorCore(Generic[ObjectT]):
         return meta, ObjectSeen(decoded)
 
     def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "") -> None:
-        gone = self.known.pop(key)
+        gone = self.objects.pop(key)
         self._buried[gone.uid] = None
         if len(self._buried) > MAX_BURIED:
             del self._buried[next(iter(self._buried))]
         changes.append(ObjectGone(key, gone.uid, version or gone.resource_version, missed=not version))
 
 
-def _is_news(version: str, known: str) -> bool:
+def _is_news(version: str, last: str) -> bool:
     """Whether a version may be newer than a known one."""
-    if version.isdecimal() and known.isdecimal():
-        return int(version) > int(known)
-    return version != known
+    if version.isdecimal() and last.isdecimal():
+        return int(version) > int(last)
+    return version != last
 
 
 def _bookmark_version(data: msgspec.Raw) -> str:

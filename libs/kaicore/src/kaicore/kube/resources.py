@@ -160,10 +160,10 @@ _identity_decoder = msgspec.json.Decoder(Identified)
 def identity(data: bytes | msgspec.Raw) -> Identity | None:
     """Read which object this is, whatever else may be wrong with it; None when it does not say."""
     try:
-        found = _identity_decoder.decode(data).metadata
+        metadata = _identity_decoder.decode(data).metadata
     except msgspec.DecodeError:
         return None
-    return found if found.uid and found.name else None
+    return metadata if metadata.uid and metadata.name else None
 
 
 def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: str) -> PartT:
@@ -186,18 +186,18 @@ def subject_of(kind: str, namespace: str, name: str) -> str:
 
 
 def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:
-    known = identity(data)
-    subject = subject_of(kind, known.namespace, known.name) if known is not None else kind
+    metadata = identity(data)
+    subject = subject_of(kind, metadata.namespace, metadata.name) if metadata is not None else kind
     path, value, problem = _undecodable(data, error)
     return InvalidObject(subject, path.lstrip(".") or "object", value, problem)
 
 
 def _undecodable(data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> tuple[str, object, str]:
     """Return the path of what cannot be decoded, what stands there, and what is wrong with it."""
-    found = _PATH.search(str(error))
-    if found is None:
+    match = _PATH.search(str(error))
+    if match is None:
         return "", bytes(data)[:80], str(error)
-    return found["path"], _value_at(data, found["path"]), str(error)[: found.start()]
+    return match["path"], _value_at(data, match["path"]), str(error)[: match.start()]
 
 
 def _value_at(data: bytes | msgspec.Raw, path: str) -> object:

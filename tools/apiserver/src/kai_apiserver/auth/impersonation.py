@@ -73,5 +73,5 @@ def _all_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     account = _account(name)
     if account is not None and not groups:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")
-    known = "system:unauthenticated" if name == ANONYMOUS.name else "system:authenticated"
-    return groups if {"system:authenticated", "system:unauthenticated"} & {*groups} else (*groups, known)
+    authentication = "system:unauthenticated" if name == ANONYMOUS.name else "system:authenticated"
+    return groups if {"system:authenticated", "system:unauthenticated"} & {*groups} else (*groups, authentication)

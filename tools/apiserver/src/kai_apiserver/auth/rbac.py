@@ -109,12 +109,12 @@ class Authorizer:
 
 def _every_such_user_may(user: User, wanted: Attributes) -> bool:
     """What needs no role: health for all, discovery and one's own reviews for all who are authenticated."""
-    known = "system:authenticated" in user.groups
+    authenticated = "system:authenticated" in user.groups
     if wanted.path:
         return wanted.verb == "get" and wanted.path.startswith(
-            _ANONYMOUS_USERS_READ + (_KNOWN_USERS_READ if known else ())
+            _ANONYMOUS_USERS_READ + (_KNOWN_USERS_READ if authenticated else ())
         )
-    return known and wanted.verb == "create" and wanted.resource in _KNOWN_USERS_ASK
+    return authenticated and wanted.verb == "create" and wanted.resource in _KNOWN_USERS_ASK
 
 
 def _permits_path(rule: Object, wanted: Attributes) -> bool:

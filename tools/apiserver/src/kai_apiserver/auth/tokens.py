@@ -158,9 +158,9 @@ class Tokens:
             raise unauthorized()
 
     def _claims(self, token: str) -> _Claims:
-        known = self._verified.get(token)
-        if known is not None:
-            return known
+        verified = self._verified.get(token)
+        if verified is not None:
+            return verified
         signed, _, signature = token.rpartition(".")
         header, _, payload = signed.partition(".")
         try:

@@ -234,5 +234,5 @@ def _fullness(node: _Node, requests: Mapping[str, int]) -> float:
 def _message(nodes: int, reasons: Mapping[str, int]) -> str:
     if not nodes:
         return "no nodes available to schedule pods"
-    told: Iterable[str] = sorted(f"{count} {reason}" for reason, count in reasons.items())
-    return f"0/{nodes} nodes are available: {', '.join(told)}."
+    counts: Iterable[str] = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(counts)}."

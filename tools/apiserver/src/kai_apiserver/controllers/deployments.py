@@ -103,8 +103,8 @@ class DeploymentController(Controller[str]):
 
     def _sets_of(self, uid: str) -> list[Object]:
         collection = self.backend.store.collection(REPLICA_SETS)
-        found = (collection.get(key) for key in self._sets.get(uid, ()))
-        sets = [item.decode() for item in found if item is not None]
+        owned = (collection.get(key) for key in self._sets.get(uid, ()))
+        sets = [item.decode() for item in owned if item is not None]
         return [item for item in sets if not item["metadata"].get("deletionTimestamp")]
 
     def _end_first(self, old: list[Object]) -> bool:

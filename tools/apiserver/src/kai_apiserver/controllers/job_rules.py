@@ -155,10 +155,10 @@ def policy_action(job: Object, pod: Object) -> tuple[str, str]:
     """
     policy = job["spec"].get("podFailurePolicy") or {}
     for place, rule in enumerate(policy.get("rules") or ()):
-        told = _exit_codes_match(rule.get("onExitCodes"), pod) or _conditions_match(rule.get("onPodConditions"), pod)
-        if told:
+        why = _exit_codes_match(rule.get("onExitCodes"), pod) or _conditions_match(rule.get("onPodConditions"), pod)
+        if why:
             action, name = rule["action"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            message = f"{told} for pod {name} matching {action} rule at index {place}"
+            message = f"{why} for pod {name} matching {action} rule at index {place}"
             return ("Count" if action == "FailIndex" else action), message
     return "Count", ""
 

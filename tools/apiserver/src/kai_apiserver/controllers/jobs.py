@@ -107,17 +107,17 @@ class JobController(Controller[str]):
 
     def _pods_of(self, uid: str) -> list[Object]:
         collection = self.backend.store.collection(PODS)
-        found = (collection.get(key) for key in self._pods.get(uid, ()))
-        return [self._brief(stored) for stored in found if stored is not None]
+        owned = (collection.get(key) for key in self._pods.get(uid, ()))
+        return [self._brief(stored) for stored in owned if stored is not None]
 
     def _brief(self, stored: Stored) -> Object:
         """A pod without its spec, decoded once per version; not to be changed."""
-        known = self._briefs.get(stored.key)
-        if known is None or known[0] is not stored:
+        cached = self._briefs.get(stored.key)
+        if cached is None or cached[0] is not stored:
             pod = stored.decode()
             del pod["spec"]
-            known = self._briefs[stored.key] = (stored, pod)
-        return known[1]
+            cached = self._briefs[stored.key] = (stored, pod)
+        return cached[1]
 
     def _release_orphan(self, key: str) -> None:
         stored = self.backend.store.collection(PODS).get(key)
@@ -232,8 +232,8 @@ class JobController(Controller[str]):
         if job["spec"].get("completionMode") != "Indexed":
             return
         done = job_rules.read_indexes(job["status"].get("completedIndexes", ""))
-        found = (job_rules.completion_index(pod) for pod in tally.succeeded)
-        done |= {index for index in found if index is not None and index < job["spec"]["completions"]}
+        indexes = (job_rules.completion_index(pod) for pod in tally.succeeded)
+        done |= {index for index in indexes if index is not None and index < job["spec"]["completions"]}
         if done:
             job["status"]["completedIndexes"] = job_rules.write_indexes(done)
 

@@ -89,8 +89,8 @@ class ReplicaSetController(Controller[str]):
 
     def _pods_of(self, uid: str) -> list[Object]:
         collection = self.backend.store.collection(PODS)
-        found = (collection.get(key) for key in self._pods.get(uid, ()))
-        return [pod.decode() for pod in found if pod is not None]
+        owned = (collection.get(key) for key in self._pods.get(uid, ()))
+        return [pod.decode() for pod in owned if pod is not None]
 
     def _manage(self, replica_set: Object, pods: list[Object]) -> float | None:
         """Create or delete pods, also in the list; return seconds to wait before doing the rest."""

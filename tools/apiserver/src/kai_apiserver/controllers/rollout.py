@@ -170,8 +170,8 @@ def _set(
     """Set a condition; `lastUpdateTime` moves with the status and the reason, or where it is renewed."""
     kind, status = kind_and_status
     present = next((item for item in conditions if item["type"] == kind), None)
-    told = timestamp(now)
+    time = timestamp(now)
     same = present is not None and (present["status"], present["reason"]) == (status, reason)
-    updated = present["lastUpdateTime"] if present is not None and same and not renew else told
+    updated = present["lastUpdateTime"] if present is not None and same and not renew else time
     condition = {"type": kind, "status": status, "lastUpdateTime": updated, "reason": reason, "message": message}
-    replace_condition(conditions, condition, told)
+    replace_condition(conditions, condition, time)

@@ -64,13 +64,13 @@ class VolumeController(Controller[str]):
         phase = "Available"
         if reference:
             claims = self.backend.store.collection(CLAIMS)
-            found = claims.get(_key(reference))
-            claim = None if found is None else found.decode()
-            if found is not None and claim is not None and _may_be_bound(volume, claim):
+            stored_claim = claims.get(_key(reference))
+            claim = None if stored_claim is None else stored_claim.decode()
+            if stored_claim is not None and claim is not None and _may_be_bound(volume, claim):
                 reference["uid"] = claim["metadata"]["uid"]
                 phase = "Bound"
                 _bind(claim, volume)
-                self.backend.store.update(claims, claim, found)
+                self.backend.store.update(claims, claim, stored_claim)
             elif volume["status"].get("phase") in ("Bound", "Released"):
                 phase = "Released"
         volume["status"]["phase"] = phase

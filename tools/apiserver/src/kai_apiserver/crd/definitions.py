@@ -143,15 +143,15 @@ def validate_definition(definition: Object) -> list[FieldError]:
 
 def reservations(definition: Object) -> list[str]:
     """What a definition asks for that this server accepts and does not do."""
-    told = []
+    sentences = []
     if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-        told.append("conversion webhooks are not called: between versions only apiVersion changes")
-    told += [
+        sentences.append("conversion webhooks are not called: between versions only apiVersion changes")
+    sentences += [
         f"x-kubernetes-validations are not evaluated: {resource.custom.rules} of version {resource.version}"
         for resource in resources_of(definition)
         if resource.custom.rules
     ]
-    return told
+    return sentences
 
 
 def establish(definition: Object, now: datetime) -> None:
@@ -215,9 +215,9 @@ def resources_of(definition: Object) -> list[ResourceType]:
 
 def _subresources(version: Object, kind: str) -> tuple[Subresource, ...]:
     given = version.get("subresources") or {}
-    found = []
+    subresources = []
     if "scale" in given:
-        found.append(Subresource("scale", "Scale", _STATUS_VERBS, "autoscaling", "v1"))
+        subresources.append(Subresource("scale", "Scale", _STATUS_VERBS, "autoscaling", "v1"))
     if "status" in given:
-        found.append(Subresource("status", kind, _STATUS_VERBS))
-    return tuple(found)
+        subresources.append(Subresource("status", kind, _STATUS_VERBS))
+    return tuple(subresources)

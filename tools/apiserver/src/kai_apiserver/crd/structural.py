@@ -37,11 +37,11 @@ def _prune(value: Any, schema: Schema, path: str, dropped: list[str], *, embedde
         below = f"{path}.{key}" if path else key
         if embedded and key in _ALWAYS:
             continue
-        known = properties.get(key)
-        if known is None and isinstance(additional, dict):
-            known = additional
-        if known is not None:
-            _prune(value[key], known, below, dropped, embedded=bool(known.get(_EMBEDDED)))
+        schema_of_key = properties.get(key)
+        if schema_of_key is None and isinstance(additional, dict):
+            schema_of_key = additional
+        if schema_of_key is not None:
+            _prune(value[key], schema_of_key, below, dropped, embedded=bool(schema_of_key.get(_EMBEDDED)))
         elif not preserve:
             del value[key]
             dropped.append(below)
@@ -56,9 +56,9 @@ def apply_defaults(value: Any, schema: Schema) -> None:
                 value[key] = deepcopy(below["default"])
         additional = schema.get("additionalProperties")
         for key, item in value.items():
-            known = properties.get(key) or (additional if isinstance(additional, dict) else None)
-            if known is not None:
-                apply_defaults(item, known)
+            schema_of_key = properties.get(key) or (additional if isinstance(additional, dict) else None)
+            if schema_of_key is not None:
+                apply_defaults(item, schema_of_key)
     elif isinstance(value, list):
         items = schema.get("items")
         if isinstance(items, dict):

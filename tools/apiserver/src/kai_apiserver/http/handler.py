@@ -220,10 +220,10 @@ class Handler:
         parts = path.split("/")[1:]
         match parts:
             case ["api"] | ["apis"] if aggregated:
-                found = (
+                document = (
                     discovery.aggregated_core(registry) if parts == ["api"] else discovery.aggregated_groups(registry)
                 )
-                return json_answer(encode_json(found), content_type=discovery.AGGREGATED)
+                return json_answer(encode_json(document), content_type=discovery.AGGREGATED)
             case ["api"]:
                 return object_answer(discovery.api_versions(http.host))
             case ["api", version]:

@@ -32,8 +32,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _is_for(certificate: Path, host: str) -> bool:
-    found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    return set(_alternatives(host)) <= set(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return set(_alternatives(host)) <= set(parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def _make(authority: Path, certificate: Path, key: Path, host: str) -> None:

@@ -64,15 +64,15 @@ def _resolve_priority(pod: Object, cluster: Cluster) -> None:
     spec, name = pod["spec"], pod["metadata"]["name"]
     class_name = spec.get("priorityClassName")
     if class_name:
-        found = cluster.find(PRIORITY_CLASSES, class_name)
-        if found is None:
+        priority_class = cluster.find(PRIORITY_CLASSES, class_name)
+        if priority_class is None:
             raise forbidden(_PODS, name, why=f"no PriorityClass with name {class_name} was found")
     else:
-        found = _global_default(cluster)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    value: int = found["value"] if found is not None else 0
-    policy = found["preemptionPolicy"] if found is not None else "PreemptLowerPriority"
+        priority_class = _global_default(cluster)
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+    value: int = priority_class["value"] if priority_class is not None else 0
+    policy = priority_class["preemptionPolicy"] if priority_class is not None else "PreemptLowerPriority"
     if spec.get("priority", value) != value:
         raise forbidden(
             _PODS,
@@ -98,7 +98,7 @@ def _global_default(cluster: Cluster) -> Object | None:
         for decoded in (stored.decode() for stored in cluster.all_of(PRIORITY_CLASSES))
         if decoded.get("globalDefault")
     ]
-    return min(marked, key=lambda found: int(found["value"]), default=None)
+    return min(marked, key=lambda priority_class: int(priority_class["value"]), default=None)
 
 
 def _resolve_runtime_class(pod: Object, cluster: Cluster) -> None:
@@ -106,13 +106,13 @@ def _resolve_runtime_class(pod: Object, cluster: Cluster) -> None:
     class_name = spec.get("runtimeClassName")
     if not class_name:
         return
-    found = cluster.find(RUNTIME_CLASSES, class_name)
-    if found is None:
+    runtime_class = cluster.find(RUNTIME_CLASSES, class_name)
+    if runtime_class is None:
         raise forbidden(_PODS, pod["metadata"]["name"], why=f'pod rejected: RuntimeClass "{class_name}" not found')
-    overhead = (found.get("overhead") or {}).get("podFixed")
+    overhead = (runtime_class.get("overhead") or {}).get("podFixed")
     if overhead:
         spec["overhead"] = overhead
-    scheduling = found.get("scheduling") or {}
+    scheduling = runtime_class.get("scheduling") or {}
     if scheduling.get("nodeSelector"):
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **scheduling["nodeSelector"]}
     if scheduling.get("tolerations"):

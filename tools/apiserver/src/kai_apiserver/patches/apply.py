@@ -197,7 +197,7 @@ def _conflicts(
 def _conflict(conflicts: list[tuple[Manager, Path]]) -> StatusError:
     if len(conflicts) == 1:
         owner, path = conflicts[0]
-        told = f"1 conflict: conflict with {owner}: {spell(path)}"
+        summary = f"1 conflict: conflict with {owner}: {spell(path)}"
     else:
         by_owner: dict[str, list[str]] = {}
         for owner, path in conflicts:
@@ -206,12 +206,12 @@ def _conflict(conflicts: list[tuple[Manager, Path]]) -> StatusError:
             "\n".join([f"conflicts with {owner}:", *(f"- {path}" for path in paths)])
             for owner, paths in sorted(by_owner.items())
         )
-        told = f"{len(conflicts)} conflicts: {listed}"
+        summary = f"{len(conflicts)} conflicts: {listed}"
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": spell(path)}
         for owner, path in conflicts
     ]
-    return StatusError(409, "Conflict", f"Apply failed with {told}", details={"causes": causes})
+    return StatusError(409, "Conflict", f"Apply failed with {summary}", details={"causes": causes})
 
 
 def _merge(live: Any, wanted: Any, shape: Shape) -> Any:

@@ -16,23 +16,23 @@ FieldSet = frozenset[Path]
 
 def fields_of(value: Any, shape: Shape, path: Path = ()) -> FieldSet:
     """Every field that `value` sets: leaves, and elements of keyed lists themselves."""
-    found: set[Path] = set()
-    _collect(value, shape, path, found)
-    return frozenset(found)
+    paths: set[Path] = set()
+    _collect(value, shape, path, paths)
+    return frozenset(paths)
 
 
-def _collect(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
+def _collect(value: Any, shape: Shape, path: Path, paths: set[Path]) -> None:
     if isinstance(value, dict) and value and not shape.atomic:
         for key, item in value.items():
-            _collect(item, shape.child(key), (*path, f"f:{key}"), found)
+            _collect(item, shape.child(key), (*path, f"f:{key}"), paths)
     elif isinstance(value, list) and value and not shape.atomic and (shape.keys or shape.is_set):
         for item in value:
             segment = element_segment(item, shape)
-            found.add((*path, segment))
+            paths.add((*path, segment))
             if shape.keys:
-                _collect(item, shape.item(), (*path, segment), found)
+                _collect(item, shape.item(), (*path, segment), paths)
     elif path:
-        found.add(path)
+        paths.add(path)
 
 
 def element_segment(item: Any, shape: Shape) -> str:
@@ -58,16 +58,16 @@ def to_wire(fields: FieldSet) -> Object:
 
 def from_wire(tree: Object, path: Path = ()) -> FieldSet:
     """Read `fieldsV1`."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for segment, below in tree.items():
         if segment == ".":
             if path and path[-1].startswith("k:"):
-                found.add(path)
+                paths.add(path)
         elif not below:
-            found.add((*path, segment))
+            paths.add((*path, segment))
         else:
-            found |= from_wire(below, (*path, segment))
-    return frozenset(found)
+            paths |= from_wire(below, (*path, segment))
+    return frozenset(paths)
 
 
 def spell(path: Path) -> str:

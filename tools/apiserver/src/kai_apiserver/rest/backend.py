@@ -179,10 +179,10 @@ def read_object(resource: ResourceType, given: Any, *, operation: Operation) -> 
         )
     obj, unknown = _decoded(resource, given)
     if unknown and operation.field_validation != "Ignore":
-        told = [f'unknown field "{path}"' for path in unknown]
+        warnings = [f'unknown field "{path}"' for path in unknown]
         if operation.field_validation == "Strict":
-            raise undecodable(kind, version, why=f"strict decoding error: {', '.join(told)}")
-        operation.warnings += told
+            raise undecodable(kind, version, why=f"strict decoding error: {', '.join(warnings)}")
+        operation.warnings += warnings
     obj.pop("kind", None)
     obj.pop("apiVersion", None)
     obj.setdefault("metadata", {})

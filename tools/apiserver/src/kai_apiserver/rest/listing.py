@@ -195,8 +195,8 @@ def _continued(collection: Collection, selection: Selection, *, limit: int, toke
     prefix = _prefix(selection)
     start = prefix + token.start
     if token.rv < 0:
-        found = collection.scan(prefix, start)
-        return _cut(found, selection, limit=limit, rv=now, prefix=prefix)
+        rest = collection.scan(prefix, start)
+        return _cut(rest, selection, limit=limit, rv=now, prefix=prefix)
     then = collection.scan_at(token.rv, prefix, start)
     if then is None:
         raise expired_continue(_encode_token(-1, token.start))
@@ -219,22 +219,22 @@ def _page(collection: Collection, selection: Selection, *, limit: int, rv: int) 
             return Page(list(_select(iter([named] if named is not None else []), selection)), rv)
     prefix = _prefix(selection)
     indexed = collection.with_field(*selection.indexed) if selection.indexed is not None else None
-    found = iter(indexed) if indexed is not None else collection.scan(prefix)
-    return _cut(found, selection, limit=limit, rv=rv, prefix=prefix)
+    candidates = iter(indexed) if indexed is not None else collection.scan(prefix)
+    return _cut(candidates, selection, limit=limit, rv=rv, prefix=prefix)
 
 
-def _select(found: Iterator[Stored], selection: Selection) -> Iterator[Stored]:
+def _select(candidates: Iterator[Stored], selection: Selection) -> Iterator[Stored]:
     predicate = selection.predicate
     if selection.namespace:
-        found = (stored for stored in found if stored.namespace == selection.namespace)
+        candidates = (stored for stored in candidates if stored.namespace == selection.namespace)
     if selection.name:
-        found = (stored for stored in found if stored.name == selection.name)
-    return filter(predicate, found) if predicate is not None else found
+        candidates = (stored for stored in candidates if stored.name == selection.name)
+    return filter(predicate, candidates) if predicate is not None else candidates
 
 
-def _cut(found: Iterator[Stored], selection: Selection, *, limit: int, rv: int, prefix: str) -> Page:
+def _cut(candidates: Iterator[Stored], selection: Selection, *, limit: int, rv: int, prefix: str) -> Page:
     """The first `limit` selected objects of `found`, and where to go on."""
-    selected = _select(found, selection)
+    selected = _select(candidates, selection)
     page = list(islice(selected, limit or None))
     following = next(selected, None)
     if following is None:

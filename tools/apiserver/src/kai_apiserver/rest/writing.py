@@ -111,10 +111,10 @@ def _settle_namespace(backend: Backend, target: Target, *, metadata: Object) -> 
     if metadata.get("namespace", namespace) != namespace:
         raise bad_request(_OTHER_NAMESPACE)
     metadata["namespace"] = namespace
-    found = backend.store.collection(NAMESPACES).get(namespace)
-    if found is None:
+    stored = backend.store.collection(NAMESPACES).get(namespace)
+    if stored is None:
         raise not_found(NamedResource(NAMESPACES), namespace)
-    if found.fields[0] == "Terminating":
+    if stored.fields[0] == "Terminating":
         raise _terminating(resource, metadata.get("name", ""), namespace)
 
 

@@ -37,10 +37,10 @@ def _steps(path: str) -> tuple[_Step, ...]:
 
 def find(value: Any, path: str) -> list[Any]:
     """Everything at `path`; nothing where the path cannot be read."""
-    found = [value]
+    matches = [value]
     for kind, argument in _steps(path):
-        found = [below for item in found for below in _step(item, kind, argument)]
-    return found
+        matches = [below for item in matches for below in _step(item, kind, argument)]
+    return matches
 
 
 def _step(value: Any, kind: str, argument: Any) -> list[Any]:

@@ -24,14 +24,14 @@ def _custom_column(given: Object) -> Column:
     path, kind = given["jsonPath"], given["type"]
 
     def cell(obj: Object, now: datetime) -> Any:
-        found = [value for value in find(obj, path) if value is not None]
+        values = [value for value in find(obj, path) if value is not None]
         if kind == "date":
-            return age(found[0] if found else None, now)
-        if not found:
+            return age(values[0] if values else None, now)
+        if not values:
             return None
         if kind == "string":
-            return " ".join(str(value) for value in found)
-        return found[0]
+            return " ".join(str(value) for value in values)
+        return values[0]
 
     return Column(
         given["name"],

@@ -154,7 +154,7 @@ def why_node(state: ClusterState, name: str) -> Why | None:
         remarks.append(
             f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"
         )
-    found = node_row(state, node)
+    listed = node_row(state, node)
     return Why(
         kind="Node",
         cluster=state.cluster,
@@ -162,10 +162,10 @@ def why_node(state: ClusterState, name: str) -> Why | None:
         namespace="",
         name=name,
         uid=node.uid,
-        verdict=_node_verdict(found, held),
+        verdict=_node_verdict(listed, held),
         notes=remarks,
         pods=[item for item in pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
-        node=found,
+        node=listed,
     )
 
 
@@ -215,8 +215,8 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
         else "bound, not yet started"
         for entry in pods
     )
-    said = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
-    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {said}"
+    counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
+    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
 
 
 class _Owners:

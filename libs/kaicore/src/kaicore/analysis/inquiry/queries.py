@@ -14,6 +14,8 @@ from kaicore.analysis.inquiry.following import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.analysis.inquiry.topologies import topologies_of
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.spelling import did_you_mean
@@ -95,6 +97,15 @@ class Inquiry:
             state = await self.state(cluster).current()
             head, rows = state.position, list_rows(state, kind, wanted)
         return _listing(cluster, kind, rows, head=head, limit=wanted.limit)
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+            UnknownSubject: there is no topology of the name.
+        """
+        return topologies_of(await self.state(cluster).current(), wanted)
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
         """Explain something.

@@ -26,8 +26,8 @@ async def replay_log(
     head = (await log.head(cluster)).position
     state = await first_state(log, cluster)
     after, where = state.position, Filter(types=KNOWN_BEFOREHAND)
-    known = [event async for event in events_of(log, cluster, after=after, upto=head, where=where)]
-    replay = Replay(state, known)
+    events = [event async for event in events_of(log, cluster, after=after, upto=head, where=where)]
+    replay = Replay(state, events)
     async for event in events_of(log, cluster, after=after, upto=head):
         replay.take(event)
         progress(event.position, head)

@@ -22,10 +22,10 @@ class Priorities:
     """The priority classes of a world, and which of those that pods named are missing."""
 
     def __init__(self, classes: Iterable[PriorityClassObject]) -> None:
-        found = list(classes)
-        self._values = {**_BUILT_IN, **{one.metadata.name: one.value for one in found}}
-        self._policies = {one.metadata.name: one.preemption_policy for one in found}
-        defaults = sorted((one.value, one.metadata.name) for one in found if one.global_default)
+        priority_classes = list(classes)
+        self._values = {**_BUILT_IN, **{one.metadata.name: one.value for one in priority_classes}}
+        self._policies = {one.metadata.name: one.preemption_policy for one in priority_classes}
+        defaults = sorted((one.value, one.metadata.name) for one in priority_classes if one.global_default)
         # Of several the lowest counts.
         self._default = defaults[0][1] if defaults else ""
         self._missing: dict[str, int] = {}
@@ -69,16 +69,16 @@ class RuntimeClasses:
         name = spec.get("runtimeClassName")
         if not name:
             return
-        found = self._classes.get(name)
-        if found is None:
+        runtime_class = self._classes.get(name)
+        if runtime_class is None:
             self._missing[name] += 1
             return
-        overhead = (found.get("overhead") or {}).get("podFixed")
+        overhead = (runtime_class.get("overhead") or {}).get("podFixed")
         if overhead and not spec.get("overhead"):
             spec["overhead"] = overhead
         if spec.get("nodeName"):
             return
-        scheduling = found.get("scheduling") or {}
+        scheduling = runtime_class.get("scheduling") or {}
         own, asked = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
         for key, value in asked.items():
             if own.get(key, value) != value:

@@ -52,15 +52,15 @@ class DisruptionController:
         return [self._count(key, expected[key], healthy[key]) for key in sorted(keys)]
 
     def _count(self, key: str, expected: int, healthy: int) -> BudgetObject:
-        found = self._budgets[key]
-        spec = found.spec
+        budget = self._budgets[key]
+        spec = budget.spec
         if spec.max_unavailable is not None:
             desired = max(expected - _scaled(spec.max_unavailable, expected), 0)
         else:
             desired = _scaled(1 if spec.min_available is None else spec.min_available, expected)
         allowed = max(healthy - desired, 0) if expected else 0
-        meta = msgspec.structs.replace(found.metadata, resource_version=f"counted-{self._version}")
-        return msgspec.structs.replace(found, metadata=meta, status=BudgetStatus(disruptions_allowed=allowed))
+        meta = msgspec.structs.replace(budget.metadata, resource_version=f"counted-{self._version}")
+        return msgspec.structs.replace(budget, metadata=meta, status=BudgetStatus(disruptions_allowed=allowed))
 
     def _is_healthy(self, entry: PodEntry) -> bool:
         if entry.stage is not Stage.BOUND or entry.pod.deletion_at is not None:

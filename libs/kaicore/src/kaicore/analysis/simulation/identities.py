@@ -42,12 +42,12 @@ class Identities:
         self._uids: dict[str, Located] = {}
 
     def identify(
-        self, found: list[tuple[GroupKind, Located]], is_namespaced: Callable[[GroupKind], bool]
+        self, objects: list[tuple[GroupKind, Located]], is_namespaced: Callable[[GroupKind], bool]
     ) -> list[tuple[GroupKind, Located]]:
         """Give each object the name, namespace and uid that it lacks; in order of kind, namespace and name."""
         named: list[tuple[GroupKind, Located]] = []
         nameless: list[tuple[GroupKind, Located]] = []
-        for kind, item in found:
+        for kind, item in objects:
             try:
                 metadata = _metadata(item.object, namespaced=is_namespaced(kind))
             except InvalidObject as error:
@@ -86,12 +86,12 @@ class Identities:
         return True
 
 
-def _metadata(found: Object, *, namespaced: bool) -> Object:
-    metadata = found.get("metadata")
+def _metadata(wire: Object, *, namespaced: bool) -> Object:
+    metadata = wire.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        raise InvalidObject(found["kind"], "metadata.name", metadata, "is missing")
+        raise InvalidObject(wire["kind"], "metadata.name", metadata, "is missing")
     metadata = dict(metadata)
-    subject = f"{found['kind']} {metadata.get('name') or metadata.get('generateName')}"
+    subject = f"{wire['kind']} {metadata.get('name') or metadata.get('generateName')}"
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         value = metadata.get(name)
         if value is not None and not isinstance(value, str):
@@ -100,8 +100,8 @@ def _metadata(found: Object, *, namespaced: bool) -> Object:
     return metadata
 
 
-def _content(found: Object) -> bytes:
-    return _encoder.encode(found)
+def _content(wire: Object) -> bytes:
+    return _encoder.encode(wire)
 
 
 def _order(one: tuple[GroupKind, Located]) -> tuple[GroupKind, str, str, str]:

@@ -57,14 +57,14 @@ _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def read_world(found: Iterable[Located], *, scheduler_name: str) -> World:
+def read_world(objects: Iterable[Located], *, scheduler_name: str) -> World:
     """Make a world of objects; what is wrong with them is collected in `World.problems`.
 
     Args:
-        found: the objects, in any order.
+        objects: the objects, in any order.
         scheduler_name: `spec.schedulerName` of pods that name none.
     """
-    return _Reader(scheduler_name).read(list(found))
+    return _Reader(scheduler_name).read(list(objects))
 
 
 def is_read(api_version: str, kind: str) -> bool:
@@ -91,13 +91,13 @@ class _Reader:
         #: Where something is wrong already.
         self._wrong: set[str] = set()
 
-    def read(self, found: list[Located]) -> World:
+    def read(self, objects: list[Located]) -> World:
         world = self._world
-        known = self._identities.identify(self._sorted_out(found), _is_namespaced)
+        identified = self._identities.identify(self._sorted_out(objects), _is_namespaced)
         world.problems += self._identities.problems
-        for _, item in known:
+        for _, item in identified:
             self._attempt(item, self._validate)
-        for kind, item in known:
+        for kind, item in identified:
             if kind == ("", "Node"):
                 self._attempt(item, self._add_node)
             elif kind == ("topology.node.k8s.io", "NodeResourceTopology"):
@@ -109,15 +109,15 @@ class _Reader:
             elif kind == _RUNTIME_CLASS:
                 self._runtime_classes.append(item.object)
         self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
-        pods = [item for kind, item in known if kind == ("", "Pod")]
+        pods = [item for kind, item in identified if kind == ("", "Pod")]
         for item in pods:
             self._attempt(item, self._add_pod)
-        owners = [item for kind, item in known if is_owner(item.object["apiVersion"], kind[1])]
+        owners = [item for kind, item in identified if is_owner(item.object["apiVersion"], kind[1])]
         owners_with_children = OwnersWithChildren([*pods, *owners])
         for item in owners:
             if not owners_with_children.include(item.object):
                 self._attempt(item, self._add_pods_of)
-        for kind, item in known:
+        for kind, item in identified:
             if group_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_group_source)
             elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
@@ -159,22 +159,22 @@ class _Reader:
             self._odd.add(item.where, subject, path, odd)
         self._add_faults(item.where, validation.faults)
 
-    def _sorted_out(self, found: list[Located]) -> list[tuple[GroupKind, Located]]:
+    def _sorted_out(self, objects: list[Located]) -> list[tuple[GroupKind, Located]]:
         """Leave out what no simulation needs, with one warning for each kind."""
-        known = []
+        known_kinds = []
         others: Counter[tuple[str, str]] = Counter()
-        for item in found:
+        for item in objects:
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
             if is_read(api_version, kind):
-                known.append((key, item))
+                known_kinds.append((key, item))
             else:
                 others[key] += 1
         for (group, kind), count in sorted(others.items()):
             name = f"{kind}.{group}" if group else kind
             why = _LEFT_OUT.get((group, kind), "it says nothing to this scheduler")
             self._world.warnings.append(f"skipped {count} {name}: {why}")
-        return known
+        return known_kinds
 
     def _add_node(self, item: Located) -> None:
         node = admitted_node(item.object)
@@ -198,8 +198,8 @@ class _Reader:
         self._world.priority_classes[wire.metadata.name] = wire
 
     def _add_surrounding(self, item: Located) -> None:
-        found = item.object
-        self._world.surroundings.add((group_of(found["apiVersion"]), found["kind"]), found, self._lost_at(item))
+        wire = item.object
+        self._world.surroundings.add((group_of(wire["apiVersion"]), wire["kind"]), wire, self._lost_at(item))
 
     def _add_pod(self, item: Located) -> None:
         pod = self._admission.pod(item.object)
@@ -349,7 +349,7 @@ class _Reader:
         objects += [pod.wire for pod in self._world.pods]
         times = [one.metadata.creation_timestamp for one in objects]
         times += [pod.wire.status.start_time for pod in self._world.pods]
-        return [found * 1_000_000 for time in times if (found := seconds(time)) is not None]
+        return [moment * 1_000_000 for time in times if (moment := seconds(time)) is not None]
 
 
 def _in_owner(made: Made, error: InvalidObject, subject: str) -> InvalidObject:

@@ -168,21 +168,21 @@ def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) 
         return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)
     if pod.deletion_at is not None:
         return (WhyNot("Terminating", "is being deleted before it was placed"),)
-    found: list[Reason] = pending_reasons(entry, state)
-    if not found:
+    waiting: list[Reason] = pending_reasons(entry, state)
+    if not waiting:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
-    told = (*found, *remedies.of(entry))
-    return tuple(WhyNot(reason.code, str(reason), reason.affected_nodes, reason.named_example) for reason in told)
+    listed = (*waiting, *remedies.of(entry))
+    return tuple(WhyNot(reason.code, str(reason), reason.affected_nodes, reason.named_example) for reason in listed)
 
 
 def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]:
     """Return what a placement holds by zone, in order of zone; what lies in several zones under all their names."""
     if placement is None:
         return ()
-    found = {item.zone: item.amount for item in placement.zone_amounts()}
+    amounts_by_zones = {item.zone: item.amount for item in placement.zone_amounts()}
     for container in placement.containers:
         for span in container.spans:
-            into = found.setdefault("+".join(span.zones), {})
+            into = amounts_by_zones.setdefault("+".join(span.zones), {})
             for resource, amount in span.amount.items():
                 into[resource] = into.get(resource, 0) + amount
-    return tuple((zone, found[zone]) for zone in sorted(found))
+    return tuple((zone, amounts_by_zones[zone]) for zone in sorted(amounts_by_zones))

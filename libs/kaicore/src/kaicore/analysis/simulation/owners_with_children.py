@@ -9,9 +9,9 @@ from kaicore.kube.workloads import Object, derived_uid, group_of
 class OwnersWithChildren:
     """Which owners have something in the input that is theirs."""
 
-    def __init__(self, found: Sequence[Located]) -> None:
+    def __init__(self, objects: Sequence[Located]) -> None:
         self._uids: dict[tuple[str, str, str, str], set[str]] = {}
-        for item in found:
+        for item in objects:
             metadata = item.object["metadata"]
             references = metadata.get("ownerReferences")
             for reference in references if isinstance(references, list) else ():

@@ -37,17 +37,17 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _MAX_PORT = 65535
 
 
-def choices(found: Object, field: str, named: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
+def choices(wire: Object, field: str, named: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
     """Yield the fields that say none of what they may say."""
-    for name, known in named.items():
-        value = found.get(name)
-        if value is not None and value not in known:
-            yield f"{field}.{name}".removeprefix("."), value, f"is none of {', '.join(known)}"
+    for name, allowed in named.items():
+        value = wire.get(name)
+        if value is not None and value not in allowed:
+            yield f"{field}.{name}".removeprefix("."), value, f"is none of {', '.join(allowed)}"
 
 
-def int32_problems(found: Object, name: str, *, field: str) -> Iterator[Problem]:
+def int32_problems(wire: Object, name: str, *, field: str) -> Iterator[Problem]:
     """Yield a number that does not have 32 bits."""
-    value = found.get(name)
+    value = wire.get(name)
     if isinstance(value, int) and not -(2**31) <= value < 2**31:
         yield field, value, "is no 32-bit integer"
 
@@ -82,13 +82,13 @@ def pod_problems(pod: Object) -> Iterator[Problem]:
         yield "spec.nodeName", spec["nodeName"], "not the name of a node"
 
 
-def _label_keys(found: object, field: str) -> Iterator[Problem]:
+def _label_keys(part: object, field: str) -> Iterator[Problem]:
     """Yield what is wrong with the labels that constraints name, wherever they do."""
-    if isinstance(found, list):
-        for index, item in enumerate(found):
+    if isinstance(part, list):
+        for index, item in enumerate(part):
             yield from _label_keys(item, f"{field}[{index}]")
-    elif isinstance(found, dict):
-        for name, value in found.items():
+    elif isinstance(part, dict):
+        for name, value in part.items():
             if name == "matchLabels":
                 for key, wanted in (value or {}).items():
                     yield from label_problems(key, wanted, f"{field}.{name}")

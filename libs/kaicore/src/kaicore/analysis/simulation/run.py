@@ -28,6 +28,7 @@ from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import annotated_placement, held, observation, zones_of
 from kaicore.rules.events.payloads import (
@@ -43,14 +44,15 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.placement import (
+    DOMAINS_ANNOTATION,
     OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
+    RANK_ANNOTATION,
     ContainerPlacement,
     Placement,
     Provenance,
     SpanAmount,
     ZoneAmount,
-    encode_annotation,
 )
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.cluster_state import ClusterState
@@ -80,7 +82,7 @@ async def simulate(
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
     wait: bool = False,
-    told: Callable[[int], None] = lambda _: None,
+    on_cycle: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Simulate a world.
 
@@ -90,7 +92,7 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
-        told: is told how many cycles have been run, after each.
+        on_cycle: is told how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
@@ -101,7 +103,7 @@ async def simulate(
     while cycles is None or count < cycles:
         count += 1
         changed = await run.cycle()
-        told(count)
+        on_cycle(count)
         if changed:
             continue
         waits += 1
@@ -249,8 +251,8 @@ class Simulation:
 
     def _believed(self, pod: WorldPod, node: str, record: ContainerPlacement) -> bool:
         """Whether a record's zones are the node's, and pod and zones can hold it; a warning if not."""
-        found = self._world.topologies.get(node)
-        limits = zone_limits(normalize_topology(found[1])) if found is not None else {}
+        topology = self._world.topologies.get(node)
+        limits = zone_limits(normalize_topology(topology[1])) if topology is not None else {}
         subject = f"Pod {pod.wire.metadata.namespace}/{pod.wire.metadata.name}"
         placement = annotated_placement(record)
         strange = sorted({*(zone.zone for zone in record.zones), *zones_of(placement)} - limits.keys())
@@ -280,9 +282,8 @@ class Simulation:
         """Bind a pod as the binder does, and let the kubelet answer."""
         pod = self._pods[decision.uid]
         metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
-        record = encode_annotation(decision.placement) if decision.placement is not None else ""
-        if record:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), PREDICTED_ANNOTATION: record}
+        if annotations := binding_annotations(decision):
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
         pod = self._pods[decision.uid] = {**pod, "metadata": metadata, "spec": spec}
         bound = PodBound(decision.uid, decision.namespace, decision.name, decision.node)
         wire = PODS.decode(_encode(pod))
@@ -338,7 +339,7 @@ class Simulation:
             return None
         after = successor(pod)
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
-        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION):
+        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION):
             (after["metadata"].get("annotations") or {}).pop(annotation, None)
         wire = PODS.decode(_encode(after))
         self._pods[wire.metadata.uid] = after

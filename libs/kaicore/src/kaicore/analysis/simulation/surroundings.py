@@ -48,14 +48,14 @@ class Surroundings:
         other._wires = list(self._wires)
         return other
 
-    def add(self, kind: tuple[str, str], found: Object, lost: Lost = unheard) -> None:
+    def add(self, kind: tuple[str, str], item: Object, lost: Lost = unheard) -> None:
         """Take an object in; `lost` is told of what of it makes no sense and is left out.
 
         Raises:
             InvalidObject: naming the field that says something impossible.
         """
         recorded = KINDS[kind]
-        wire = recorded.decode(_encoder.encode(found))
+        wire = recorded.decode(_encoder.encode(item))
         recorded.normalize(wire, lost)
         if isinstance(wire, BudgetObject):
             check_budget(wire)
@@ -108,7 +108,7 @@ class Surroundings:
         reference = ClaimReference(*claim, uid=wire.metadata.uid)
         kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=PhaseStatus("Bound"))
         self._wires[volume_at] = (_VOLUME, kept)
-        return [(KINDS[kind], found) for kind, found in (self._wires[volume_at], self._wires[claim_at])]
+        return [(KINDS[kind], item) for kind, item in (self._wires[volume_at], self._wires[claim_at])]
 
     def _place(self, kind: tuple[str, str], key: tuple[str, str]) -> int:
         places = (at for at, (of, wire) in enumerate(self._wires) if of == kind and _key(wire.metadata) == key)

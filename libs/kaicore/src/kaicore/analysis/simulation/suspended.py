@@ -21,9 +21,9 @@ def resumed(owner: Object) -> Object:
     path = _SUSPENDED_IN.get((group_of(owner["apiVersion"]), owner["kind"]))
     if path is None or _spec(owner, path).get("suspend") is not True:
         return owner
-    found = copy.deepcopy(owner)
-    _spec(found, path)["suspend"] = False
-    return found
+    running = copy.deepcopy(owner)
+    _spec(running, path)["suspend"] = False
+    return running
 
 
 def kueue_queue(owner: Object) -> str:
@@ -33,7 +33,7 @@ def kueue_queue(owner: Object) -> str:
 
 
 def _spec(owner: Object, path: tuple[str, ...]) -> Object:
-    found = owner.get("spec")
+    part = owner.get("spec")
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        part = part.get(name) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}

@@ -46,9 +46,9 @@ _encoder = msgspec.json.Encoder()
 _TRUTHS = {"status": ("True", "False", "Unknown")}
 
 
-def is_built_in(found: Object) -> bool:
+def is_built_in(wire: Object) -> bool:
     """Whether an object's type is known field by field."""
-    return type_of(group_of(found["apiVersion"]), found["kind"]) is not None
+    return type_of(group_of(wire["apiVersion"]), wire["kind"]) is not None
 
 
 class Validation(NamedTuple):
@@ -64,38 +64,38 @@ class Validation(NamedTuple):
     faults: list[InvalidObject]
 
 
-def validate(found: Object, *, subject: str) -> Validation:
+def validate(wire: Object, *, subject: str) -> Validation:
     """Tell what is wrong with an object.
 
     Args:
-        found: the object, with name and namespace.
+        wire: the object, with name and namespace.
         subject: the object, for errors.
     """
-    type_name = type_of(group_of(found["apiVersion"]), found["kind"])
+    type_name = type_of(group_of(wire["apiVersion"]), wire["kind"])
     unknown: list[tuple[str, str]] = []
     if type_name is not None:
-        version = found["apiVersion"].rpartition("/")[2]
+        version = wire["apiVersion"].rpartition("/")[2]
         if version != "v1":
-            problem = f"there is no {found['kind']} but of v1"
-            return Validation([], [InvalidObject(subject, "apiVersion", found["apiVersion"], problem)])
-        unknown, faults = check_fields(found, type_name, subject=subject)
+            problem = f"there is no {wire['kind']} but of v1"
+            return Validation([], [InvalidObject(subject, "apiVersion", wire["apiVersion"], problem)])
+        unknown, faults = check_fields(wire, type_name, subject=subject)
         if faults:
             # What else is wrong cannot be told of fields whose types are wrong.
             return Validation([], faults)
-    faults = _faults(found, subject=subject, built_in=type_name is not None)
+    faults = _faults(wire, subject=subject, built_in=type_name is not None)
     if faults:
         return Validation([], faults)
     odd = [(path, f"there is no such field; what it says is not read{better}") for path, better in unknown]
     if type_name is not None:
-        prefix, pod = ("", found) if found["kind"] == "Pod" else ("spec.template.", _template(found))
+        prefix, pod = ("", wire) if wire["kind"] == "Pod" else ("spec.template.", _template(wire))
         odd += [(prefix + path, _NO_LIMIT) for path in missing_limits(pod)]
     return Validation(odd, [])
 
 
-def _faults(found: Object, *, subject: str, built_in: bool) -> list[InvalidObject]:
+def _faults(wire: Object, *, subject: str, built_in: bool) -> list[InvalidObject]:
     faults: dict[str, InvalidObject] = {}
     try:
-        for field, value, problem in _problems(found, subject=subject, built_in=built_in):
+        for field, value, problem in _problems(wire, subject=subject, built_in=built_in):
             # One fault is enough for a field.
             faults.setdefault(field, InvalidObject(subject, field, value, problem))
     except InvalidObject as error:
@@ -129,30 +129,30 @@ class OddFields:
         ]
 
 
-def _problems(found: Object, *, subject: str, built_in: bool) -> Iterator[Problem]:
-    yield from _metadata(found)
+def _problems(wire: Object, *, subject: str, built_in: bool) -> Iterator[Problem]:
+    yield from _metadata(wire)
     if not built_in:
         return
-    match found["kind"]:
+    match wire["kind"]:
         case "Pod":
-            yield from pod_problems(found)
+            yield from pod_problems(wire)
         case "Node":
-            yield from _node(found)
+            yield from _node(wire)
         case "PriorityClass":
-            yield from choices(found, "", _POLICIES)
-            yield from int32_problems(found, "value", field="value")
+            yield from choices(wire, "", _POLICIES)
+            yield from int32_problems(wire, "value", field="value")
         case "StorageClass":
-            yield from choices(found, "", _BINDING_MODES)
+            yield from choices(wire, "", _BINDING_MODES)
         case "RuntimeClass":
-            yield from amount_problems((found.get("overhead") or {}).get("podFixed"), "overhead.podFixed")
+            yield from amount_problems((wire.get("overhead") or {}).get("podFixed"), "overhead.podFixed")
         case kind if kind in _OWNERS:
-            yield from _owner(found, subject=subject)
+            yield from _owner(wire, subject=subject)
 
 
-def _metadata(found: Object) -> Iterator[Problem]:
-    metadata = found["metadata"]
+def _metadata(wire: Object) -> Iterator[Problem]:
+    metadata = wire["metadata"]
     name, namespace = metadata["name"], metadata["namespace"]
-    if not (is_dns_label(name) if found["kind"] == "Namespace" else is_dns_name(name)):
+    if not (is_dns_label(name) if wire["kind"] == "Namespace" else is_dns_name(name)):
         yield "metadata.name", name, "not a name: lower case letters, digits, - and . (RFC 1123)"
     if namespace and not is_dns_label(namespace):
         yield "metadata.namespace", namespace, "not the name of a namespace (RFC 1123 label)"

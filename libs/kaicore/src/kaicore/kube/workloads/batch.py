@@ -50,13 +50,13 @@ def job_pods(job: Object) -> list[Made]:
 
 def _indexes(status: Fields, completions: int) -> set[int]:
     """Return the completed indexes, which a status writes as `0-2,5`."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for part in filter(None, status.text("completedIndexes").split(",")):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise status.error("completedIndexes", "must be indexes such as 0-2,5")
-        found.update(range(int(first), min(int(last or first), completions) + 1))
-    return found
+        indexes.update(range(int(first), min(int(last or first), completions) + 1))
+    return indexes
 
 
 def jobset_jobs(jobset: Object) -> list[Made]:

@@ -48,7 +48,7 @@ def made_object(
         InvalidObject: the metadata's labels or annotations are no mappings.
     """
     given = metadata or Fields("", {})
-    found: Object = {
+    meta: Object = {
         "name": name,
         "namespace": namespace_of(owner),
         "uid": derived_uid(owner["metadata"]["uid"], kind, name),
@@ -57,10 +57,10 @@ def made_object(
         "ownerReferences": controlled_by(owner),
     }
     if generate_name:
-        found["generateName"] = generate_name
+        meta["generateName"] = generate_name
     if "creationTimestamp" in owner["metadata"]:
-        found["creationTimestamp"] = owner["metadata"]["creationTimestamp"]
-    return {"apiVersion": api_version, "kind": kind, "metadata": found}
+        meta["creationTimestamp"] = owner["metadata"]["creationTimestamp"]
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta}
 
 
 def pod_from(
@@ -154,8 +154,8 @@ def mapping_in(parent: Object, name: str) -> Object:
         parent[name] = {}
     if not isinstance(parent[name], dict):
         raise InvalidObject("pod template", name, parent[name], "must be a mapping")
-    found: Object = parent[name]
-    return found
+    mapping: Object = parent[name]
+    return mapping
 
 
 def list_in(pod: Made, field: str) -> list[Object]:
@@ -169,5 +169,5 @@ def list_in(pod: Made, field: str) -> list[Object]:
         spec[field] = []
     if not isinstance(spec[field], list):
         raise InvalidObject("pod template", f"{pod.spec_field}.{field}", spec[field], "must be a list")
-    found: list[Object] = spec[field]
-    return found
+    items: list[Object] = spec[field]
+    return items

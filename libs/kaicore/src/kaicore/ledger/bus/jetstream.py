@@ -181,10 +181,10 @@ class NatsBus:
             error = _read(answer).error
             if error is None:
                 continue
-            found = _wrong_last_sequence.search(error.description)
-            if error.err_code != _WRONG_LAST_SEQUENCE or found is None:
+            mismatch = _wrong_last_sequence.search(error.description)
+            if error.err_code != _WRONG_LAST_SEQUENCE or mismatch is None:
                 raise _unavailable(f"publishing on {stream_name(cluster)}", error)
-            check_follows(cluster, batch[0].position, last=int(found[1]))
+            check_follows(cluster, batch[0].position, last=int(mismatch[1]))
             raise BusUnavailable(f"cluster {cluster}: the bus has dropped message {batch[0].position}")
 
     async def subscribe(self, cluster: str, *, after: int) -> PullSubscription:

@@ -67,10 +67,10 @@ async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | No
     if position == 0:
         return Cursor()
     try:
-        found = await log.read(cluster, after=position - 1, upto=position, limit=1)
+        events = await log.read(cluster, after=position - 1, upto=position, limit=1)
     except EventsRetired as error:
         if error.position != position:
             raise
         head = await log.head(cluster)
         return Cursor(position, head.hash if head.position == position else None)
-    return Cursor().at(found[0]) if found else None
+    return Cursor().at(events[0]) if events else None

@@ -58,8 +58,8 @@ class Anchor(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
     def hashes(self) -> dict[int, bytes]:
         """Return the hashes that it vouches for, by position."""
-        known = {self.position: self.hash, self.retired_position: self.retired_hash}
-        return {position: bytes.fromhex(text) for position, text in known.items() if position}
+        hex_by_position = {self.position: self.hash, self.retired_position: self.retired_hash}
+        return {position: bytes.fromhex(text) for position, text in hex_by_position.items() if position}
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -195,7 +195,7 @@ def read_anchors(text: str, *, name: str, key: Key | None = None) -> list[Anchor
             hashes = anchor.hashes().values()
         except (msgspec.DecodeError, ValueError) as error:
             raise InvalidObject(about, "anchor", line[:80], f"is none: {error}") from error
-        if anchor.position < 0 or any(len(found) != _HASH_BYTES for found in hashes):
+        if anchor.position < 0 or any(len(digest) != _HASH_BYTES for digest in hashes):
             raise InvalidObject(about, "hash", anchor.hash, "is no SHA-256 of a position")
         if anchor.previous != (_digest(before) if before else ""):
             raise InvalidObject(about, "previous", anchor.previous, "is not the digest of the line before it")
@@ -212,16 +212,16 @@ def hashes_of(anchors: Iterable[Anchor]) -> dict[str, dict[int, bytes]]:
     Raises:
         InvalidObject: two of them disagree.
     """
-    found: dict[str, dict[int, bytes]] = {}
+    by_cluster: dict[str, dict[int, bytes]] = {}
     for anchor in anchors:
-        known = found.setdefault(anchor.cluster, {})
+        by_position = by_cluster.setdefault(anchor.cluster, {})
         for position, digest in anchor.hashes().items():
-            if known.setdefault(position, digest) != digest:
+            if by_position.setdefault(position, digest) != digest:
                 about = f"anchors of cluster {anchor.cluster}"
                 raise InvalidObject(
-                    about, f"position {position}", digest.hex(), f"another says {known[position].hex()}"
+                    about, f"position {position}", digest.hex(), f"another says {by_position[position].hex()}"
                 )
-    return found
+    return by_cluster
 
 
 def _check_signature(anchor: Anchor, key: Key, about: str) -> None:

@@ -169,13 +169,13 @@ class Tail:
     Attributes:
         head: the last event's place.
         versions: by stream; a stream that is not there has no event.
-        known: by event id; an id that is not there is new.
+        by_id: events by their id; an id that is not there is new.
     """
 
     cluster: str
     head: Head
     versions: dict[str, int]
-    known: dict[UUID, Known | Taken]
+    by_id: dict[UUID, Known | Taken]
 
     def take(self, call: Call, *, now: int) -> tuple[list[UnitOutcome], list[Event]]:
         """Append a call's units; return their outcomes, and the events that are new.
@@ -190,15 +190,15 @@ class Tail:
             StaleExpectation: the call's own expectation does not hold, and no unit of it is in the log already.
             IdempotencyConflict: a unit is in the log in part, or an id stands for another event.
         """
-        found = [self._find(unit, self.known) for unit in call.units]
+        positions_by_unit = [self._find(unit, self.by_id) for unit in call.units]
         late = self._late(call.expect)
-        if late and call.units and not any(found):
+        if late and call.units and not any(positions_by_unit):
             raise StaleExpectation(self.cluster, late.stream, expected=late.expected, actual=late.actual)
         outcomes: list[UnitOutcome] = []
         position = self.head.position
         taken: dict[UUID, Known | Taken] = {}
         accepted: list[Draft] = []
-        for unit, positions in zip(call.units, found, strict=True):
+        for unit, positions in zip(call.units, positions_by_unit, strict=True):
             if again := positions or self._find(unit, taken):
                 outcomes.append(UnitOutcome(again, duplicate=True))
                 continue
@@ -212,17 +212,17 @@ class Tail:
                 taken[one.new.id] = Taken(position, one.new.stream, one.type)
             accepted += unit.drafts
             outcomes.append(UnitOutcome(tuple(range(first, position + 1))))
-        self.known.update(taken)
+        self.by_id.update(taken)
         return outcomes, self._record(accepted, max(now, self.head.recorded_at))
 
-    def _find(self, unit: DraftUnit, known: Mapping[UUID, Known | Taken]) -> tuple[int, ...]:
+    def _find(self, unit: DraftUnit, by_id: Mapping[UUID, Known | Taken]) -> tuple[int, ...]:
         """Return the positions of a unit that is there already; nothing when none of it is."""
-        if not known:
+        if not by_id:
             return ()
-        found = [known.get(one.new.id) for one in unit.drafts]
-        if not any(found):
+        matches = [by_id.get(one.new.id) for one in unit.drafts]
+        if not any(matches):
             return ()
-        for one, event in zip(unit.drafts, found, strict=True):
+        for one, event in zip(unit.drafts, matches, strict=True):
             if event is None:
                 raise IdempotencyConflict(
                     f"cluster {self.cluster}: of the unit with event {one.new.id} ({one.type} on {one.new.stream}) "
@@ -233,7 +233,7 @@ class Tail:
                     f"cluster {self.cluster}: event {one.new.id} is in the log at {event.position}, "
                     f"but not as {one.type} on {one.new.stream}"
                 )
-        return tuple(event.position for event in found if event)
+        return tuple(event.position for event in matches if event)
 
     def _late(self, expect: Mapping[str, int]) -> Stale | None:
         for stream, expected in expect.items():

@@ -219,8 +219,8 @@ async def _make(connection: AsyncConnection[Any], month: Month) -> None:
 
 async def may_make_months(connection: AsyncConnection[Any]) -> bool:
     """Tell whether the connection's role may make months: one that only reads leaves them to the others."""
-    found = await connection.execute("SELECT has_function_privilege('kai_make_month(integer, integer)', 'EXECUTE')")
-    ((may,),) = await found.fetchall()
+    rows = await connection.execute("SELECT has_function_privilege('kai_make_month(integer, integer)', 'EXECUTE')")
+    ((may,),) = await rows.fetchall()
     return bool(may)
 
 

@@ -72,15 +72,15 @@ async def newest(
     """
     end = (await log.head(cluster)).position if upto is None else upto
     snapshot = await log.load_snapshot(cluster, name=name, schema=schema)
-    found = None if snapshot is None else content(cluster, snapshot, read, end=end)
-    if found is not None or not await log.retired(cluster):
-        return found
+    latest = None if snapshot is None else content(cluster, snapshot, read, end=end)
+    if latest is not None or not await log.retired(cluster):
+        return latest
     kept = [one for one in await log.kept_snapshots(cluster, name=name) if one.position <= end]
     for one in sorted(kept, key=lambda one: (one.schema == schema, one.position), reverse=True):
-        if (found := content(cluster, one, read, end=end)) is not None:
+        if (latest := content(cluster, one, read, end=end)) is not None:
             if one.schema != schema:
                 _logger.warning("snapshot of another version", cluster=cluster, name=name, schema=one.schema)
-            return found
+            return latest
     return None
 
 

@@ -11,9 +11,10 @@ from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.topology.placing.strategies import Strategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "15"
+ENGINE_VERSION = "16"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -124,6 +125,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nomination_us: how long room is reserved for a pod whose victims do not go.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
+        topology_strategy: which domains of a network topology are preferred, for groups that ask for any.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
     """
 
@@ -153,6 +155,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nomination_us: int = 600_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
+    topology_strategy: Strategy = Strategy.BEST_FIT
     provisioning: ProvisioningConfig = ProvisioningConfig()
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
@@ -160,8 +163,14 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
 
     def document(self) -> dict[str, object]:
-        """Return the configuration as plain data, for the log."""
+        """Return the configuration as plain data, for the log.
+
+        A setting that came after logs were written stands in it only where it is not the default: so a configuration
+        that says nothing of it keeps its digest.
+        """
         document: dict[str, object] = msgspec.to_builtins(self)
+        if self.topology_strategy is Strategy.BEST_FIT:
+            del document["topology_strategy"]
         if self.provisioning == ProvisioningConfig():
             # As it was before there was such a setting: the digests of older logs hold.
             del document["provisioning"]

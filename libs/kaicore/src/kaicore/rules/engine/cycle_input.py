@@ -9,11 +9,14 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.provisioning import StandingRequest
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class CycleInput:
         excluded_nodes: rows that are not for certain classes.
         misaligned: pods that are to be evicted and placed anew, in order.
         matters: what is not known for certain of nodes; None where nothing is open.
+        topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
+            where it has none.
         provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
     """
 
@@ -99,4 +104,5 @@ class CycleInput:
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
     misaligned: Sequence[MisalignedPod] = ()
     matters: OpenMatters | None = None
+    topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
     provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """What a cycle has decided so far, batch by batch, as the log records it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
@@ -35,17 +35,26 @@ class CycleRecord:
         evicted: the evictions decided so far, by the uid of the pod.
     """
 
-    def __init__(self, cycle_input: CycleInput, *, pods: CyclePods, nodes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        cycle_input: CycleInput,
+        *,
+        pods: CyclePods,
+        nodes: Sequence[str],
+        topology_place: Callable[[Assignment], tuple[int, dict[str, str]]],
+    ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
         pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
+        topology_place: returns the rank of a pod, and its node's domains; see `PodPlaced`.
         """
         self.evicted: dict[str, EvictionDecided] = {}
         self._input = cycle_input
         self._cycle = cycle_input.cycle
         self._pods = pods
         self._nodes = nodes
+        self._topology_place = topology_place
         self._batches: list[DecisionBatch] = []
         #: Volumes that this cycle has given to claims, by `namespace/name`.
         self._volumes: dict[str, str] = {}
@@ -202,6 +211,7 @@ class CycleRecord:
             chosen = tuple(volume.name for volume in assignment.volumes)
             claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
+        rank, domains = self._topology_place(assignment)
         request = self._input.provisioning.get(assignment.member.group)
         consumed = request if request is not None and request.provisioned else None
         return PodPlaced(
@@ -215,6 +225,8 @@ class CycleRecord:
             rejected_here_before=self._input.rejected_before(node, pod_class),
             claims=claims,
             volumes=volumes,
+            rank=rank,
+            domains=domains,
             provisioning_request="" if consumed is None else consumed.name,
             provisioning_class="" if consumed is None else consumed.provisioning_class,
         )

@@ -22,9 +22,9 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 def annotated_placement(record: ContainerPlacement) -> Placement:
     """Return what an annotation says of a pod: nothing of single containers."""
-    known = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in record.zones)
-    told = msgspec.structs.replace(record, zones=tuple(zone for zone in known if zone.amount))
-    return Placement(provenance=Provenance.OBSERVED, containers=(told,))
+    zones = tuple(ZoneAmount(zone=zone.zone, amount=held(zone.amount)) for zone in record.zones)
+    container = msgspec.structs.replace(record, zones=tuple(zone for zone in zones if zone.amount))
+    return Placement(provenance=Provenance.OBSERVED, containers=(container,))
 
 
 def zones_of(placement: Placement) -> set[str]:

@@ -6,11 +6,14 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 from collections.abc import Callable, Iterable
 
 from kaicore.rules.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.kinds import KUEUE_WORKLOAD, SIGS_POD_GROUP
+from kaicore.rules.groups.kueue_pod_group import pod_group_size, starts_whole
+from kaicore.rules.groups.kueue_topology import kueue_topology, pod_group_rank
 from kaicore.rules.groups.membership import POD, Membership
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
 from kaicore.rules.groups.queue_names import names_kai_queue, queue_of
-from kaicore.rules.model.group import Group, MatchPolicy, PodSet
+from kaicore.rules.groups.volcano_topology import annotated_tiers
+from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
@@ -78,8 +81,11 @@ def make_group(
 
 
 def _of_pods(member: Membership, oldest: Pod) -> Group:
-    """Return a group that pods alone make: a pod, or a gang that annotations describe."""
-    gang = not member.group.startswith(f"{POD}/")
+    """Return a group that pods alone make: a pod, a gang that annotations describe, or a pod group of Kueue."""
+    kind = member.group.partition("/")[0]
+    if kind == KUEUE_WORKLOAD:
+        return _pod_group_of_kueue(member, oldest)
+    gang = kind != POD
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
     return Group(
@@ -88,7 +94,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else None),),
+        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else _pod_topology(oldest)),),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
@@ -96,6 +102,30 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         together=_together(gang_group(annotations), member.group) if gang else (),
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
+        provisioning_class=_provisioning_class(oldest),
+    )
+
+
+def _pod_topology(pod: Pod) -> TopologyConstraint | None:
+    """Return where a pod without any group is to be, in Kueue's words or Volcano's."""
+    return kueue_topology(pod.annotations, pods=1) or annotated_tiers(pod.annotations)
+
+
+def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
+    """Return a pod group of Kueue; its oldest pod speaks for all."""
+    size = pod_group_size(oldest)
+    topology = kueue_topology(oldest.annotations, pods=size)
+    least = size if starts_whole(oldest) else 1
+    return Group(
+        key=member.group,
+        namespace=oldest.namespace,
+        name=member.group.split("/", 2)[2],
+        origin=KUEUE_WORKLOAD,
+        sets=(PodSet(min_pods=least, topology=topology, rank=pod_group_rank(oldest.annotations)),),
+        queue=queue_of(oldest),
+        priority=oldest.priority,
+        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
+        created_at=oldest.created_at,
         provisioning_class=_provisioning_class(oldest),
     )
 

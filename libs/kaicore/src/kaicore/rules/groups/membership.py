@@ -1,10 +1,10 @@
 """Which group a pod belongs to, and which of its pod sets: the words of every dialect, and nothing behind them.
 
 A pod that names a group belongs to that one. Otherwise its owners are followed upwards as far as they are known, and
-the topmost one that stands for groups is its group. Otherwise it is a group of its own.
+the topmost one that stands for groups is its group. Otherwise it is a group of its own, or of its pod group of Kueue.
 
 The order of the dialects, where a pod speaks several: KAI, scheduler-plugins and Koordinator, the native Workload API,
-Volcano, LeaderWorkerSet and JobSet by their labels, owners.
+Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from kaicore.rules.groups.gang import GROUP_LABEL, NAME_ANNOTATION, gang_problem
 from kaicore.rules.groups.kinds import (
+    HYPER_JOBS,
     JOBSET,
     KAI_POD_GROUP,
     KUBEFLOW_JOBS,
+    KUEUE_WORKLOAD,
     LEADER_WORKER_SET,
     NATIVE_POD_GROUP,
     OWNER_KINDS,
@@ -26,9 +28,11 @@ from kaicore.rules.groups.kinds import (
     WORKLOAD,
     X_POD_GROUP,
 )
+from kaicore.rules.groups.kueue_pod_group import KUEUE_GROUP_LABEL, pod_group_problem
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem
 from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
+from kaicore.rules.groups.volcano_sets import REST, job_of_hyper_job, volcano_set
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.reasons.group import (
@@ -45,7 +49,6 @@ KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
 SIGS_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 X_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-VOLCANO_TASK_ANNOTATION = "volcano.sh/task-spec"
 REPLICA_TYPE_LABELS = ("training.kubeflow.org/replica-type", "replica-type")
 MPI_ROLE_LABELS = ("training.kubeflow.org/job-role", "mpi-job-role")
 RAY_GROUP_LABEL = "ray.io/group"
@@ -57,9 +60,6 @@ LWS_WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 
 #: Pods without any group are groups of their own, of this origin.
 POD = "Pod"
-
-#: Name of the set of pods that belong to no other one, in dialects that allow that.
-REST = "-"
 
 #: Name of the set of the pod that submits a RayJob.
 SUBMITTER = "submitter"
@@ -101,10 +101,13 @@ def membership(pod: Pod, find: FindSource) -> Membership:
     if named is None:
         return _owned(pod, find)
     missing = isinstance(named.problem, GroupNotFound)
-    if missing and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
-        # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much.
+    of_podgroup = named.source.startswith(f"{VOLCANO_POD_GROUP}/")
+    if (missing or of_podgroup) and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
+        # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much. Of a
+        # HyperJob it tells nothing.
         owned = _owned(pod, find)
-        chosen = named if find(owned.source) is None else owned
+        by_owner = missing and find(owned.source) is not None
+        chosen = owned if by_owner or (of_podgroup and _kind(owned.source) in HYPER_JOBS) else named
         return chosen._replace(looked_at=(*named.looked_at, *owned.looked_at))
     return named
 
@@ -172,6 +175,9 @@ def _owned(pod: Pod, find: FindSource) -> Membership:
         owner = source.owner if source is not None else None
     if top:
         return _of_owner(pod, find, top, looked_at=tuple(looked_at))
+    if name := pod.labels.get(KUEUE_GROUP_LABEL):
+        key = source_key(KUEUE_WORKLOAD, pod.namespace, name)
+        return Membership(key, problem=pod_group_problem(pod), looked_at=tuple(looked_at))
     key = source_key(POD, pod.namespace, pod.name)
     return Membership(key, problem=preemption_delay_problem(pod), looked_at=tuple(looked_at))
 
@@ -182,7 +188,7 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     An owner that is not there is about to be seen, or its pods are about to be deleted: they wait.
     """
     looked_at = looked_at or (key,)
-    kind = key.partition("/")[0]
+    kind = _kind(key)
     source = find(key)
     if source is None:
         unknown = OwnerNotFound(group=display_key(key))
@@ -215,11 +221,20 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
             values = [pod.labels.get(label) for label in rule.label_keys]
             if None not in values:
                 return ".".join((rule.name, *(value or "" for value in values or ("0",)))), None
-    wanted = _set_name(pod, key.partition("/")[0])
+    kind = _kind(key)
+    rest, parted = REST, False
+    if kind in (VOLCANO_JOB, VOLCANO_POD_GROUP):
+        wanted, parted = volcano_set(pod, template.sets)
+    elif kind in HYPER_JOBS:
+        job = job_of_hyper_job(pod, key)
+        wanted, parted = volcano_set(pod, template.sets, job)
+        rest = f"{job}.{REST}"
+    else:
+        wanted = _set_name(pod, kind)
     if wanted in names:
         return wanted, None
-    if REST in names:
-        return REST, None
+    if rest in names and not parted:
+        return rest, None
     there = ", ".join(sorted(names))
     if not wanted:
         return "", SubGroupNotNamed(group=display_key(key), sub_groups=there)
@@ -230,8 +245,6 @@ def _set_name(pod: Pod, kind: str) -> str:
     labels = pod.labels
     if kind == KAI_POD_GROUP:
         return labels.get(KAI_SUBGROUP_LABEL, "")
-    if kind in (VOLCANO_POD_GROUP, VOLCANO_JOB):
-        return pod.annotations.get(VOLCANO_TASK_ANNOTATION, "")
     if kind in KUBEFLOW_JOBS:
         keys = (*REPLICA_TYPE_LABELS, *MPI_ROLE_LABELS)
         return next((labels[key].lower() for key in keys if labels.get(key)), "")
@@ -244,6 +257,10 @@ def _set_name(pod: Pod, kind: str) -> str:
     if kind == LEADER_WORKER_SET:
         return "leader" if labels.get(LWS_WORKER_LABEL) == "0" else "workers"
     return ""
+
+
+def _kind(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def owner_kind(owner: Owner) -> str:

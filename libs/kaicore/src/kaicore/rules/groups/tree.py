@@ -58,12 +58,6 @@ def min_pods(sets: Sequence[PodSet]) -> int:
     return 0
 
 
-def required_topologies(sets: Iterable[PodSet]) -> tuple[str, ...]:
-    """Return what sets require of a topology, each once, in the tree's order: `<field>: <level>`."""
-    found = (one.topology for one in sets if one.topology is not None and one.topology.required)
-    return tuple(dict.fromkeys(f"{said.field}: {said.required}" for said in found))
-
-
 def ordered(sets: Iterable[PodSet], *, root: PodSet, subject: str, field: str) -> tuple[PodSet, ...]:
     """Return a tree, the root first and every parent before its children, otherwise in the order given.
 

@@ -52,8 +52,11 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
             (`kaicore.rules.model.network_topology`); empty for any, and for a label that no object tells of.
         closest: whether the narrowest level counts as preferred.
         unconstrained: whether any place in the topology will do; then the smallest gaps are filled first.
-        slices: from the widest layer to the narrowest, each size a divisor of the one before.
+        slices: each size a divisor of that of the next wider layer.
         exclusive: whether sets of the same parent are in domains of the required level that they do not share.
+        required_also: further levels at which they must share a domain; the narrowest of all counts.
+        preferred_also: further levels at which they should; likewise.
+        together: whether the pods of all groups that start at once with this one (`Group.together`) are meant.
         problem: what is wrong with what the object says, for people; then no pod of the group starts.
     """
 
@@ -66,6 +69,9 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
     unconstrained: bool = False
     slices: tuple[SliceLayer, ...] = ()
     exclusive: bool = False
+    required_also: tuple[str, ...] = ()
+    preferred_also: tuple[str, ...] = ()
+    together: bool = False
     problem: str = ""
 
 
@@ -75,10 +81,14 @@ class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         label: label, or else annotation, whose value is a number.
         offset: number of the first pod.
+        job_label: where pods of several jobs are in one set: label, or else annotation, with the number of the job.
+        job_size: how many pods each job has; the ranks of a job follow those of the job before.
     """
 
     label: str
     offset: int = 0
+    job_label: str = ""
+    job_size: int = 0
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):

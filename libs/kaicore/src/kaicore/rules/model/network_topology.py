@@ -10,6 +10,9 @@ KUEUE_TOPOLOGY = "Topology.kueue.x-k8s.io"
 CLUSTER_NETWORK_TOPOLOGY = "ClusterNetworkTopology.scheduling.koordinator.sh"
 HYPER_NODE = "HyperNode.topology.volcano.sh"
 
+#: Of a topology that no object defines: one label, by which nodes are told apart, above the single nodes.
+LABEL = "Label"
+
 #: The label that every kubelet sets; a level of it is the level of single nodes.
 HOSTNAME = "kubernetes.io/hostname"
 

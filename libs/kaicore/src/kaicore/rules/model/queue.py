@@ -110,6 +110,7 @@ class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):
         node_labels: what its nodes are labelled with; none for all nodes.
         node_taints: what pods must tolerate to be of it.
         tolerations: what is tolerated besides what the pods say.
+        topology: name of the Topology of Kueue that its nodes are in; empty for none.
     """
 
     name: str
@@ -118,3 +119,4 @@ class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):
     node_labels: dict[str, str] = {}
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""

@@ -26,7 +26,7 @@ from kaicore.rules.numa.verdict import (
     UNEXPECTED_ADMISSION,
     Admitted,
     Holding,
-    Refused,
+    Rejected,
     Seen,
 )
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
@@ -40,7 +40,7 @@ class _Rejected(Exception):
         self.reason, self.message = reason, message
 
 
-def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Refused:
+def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Rejected:
     """Tell what a node's kubelet makes of a pod.
 
     Args:
@@ -70,7 +70,7 @@ class _Walk:
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
 
-    def run(self) -> Admitted | Refused:
+    def run(self) -> Admitted | Rejected:
         hints: list[Hints] = []
         asking = AlignedContainer("", ContainerKind.APP, self._request.pod)
         try:
@@ -88,7 +88,7 @@ class _Walk:
                 self._allocate(container, merged)
         except _Rejected as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
-            return Refused(error.reason, error.message, asking, tuple(hints), self._node, lent)
+            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
         return Admitted(tuple(self._holdings), lent, self._perhaps())
@@ -101,8 +101,8 @@ class _Walk:
 
     def _merge(self, hints: Sequence[Hints], *seen: Seen) -> Merged:
         masks = -1
-        for known in seen:
-            masks &= known.masks
+        for earlier in seen:
+            masks &= earlier.masks
         if masks != -1:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
@@ -125,10 +125,10 @@ class _Walk:
             elif resource in self._node.free:
                 hints.append(self._device_hints(resource, need))
         if memory and self._settings.static_memory:
-            found = self._node.memory.hints(self._table, memory, self._lent_memory)
+            of_memory = self._node.memory.hints(self._table, memory, self._lent_memory)
             # No mask at all counts as no opinion; Allocate will fail.
-            if found.feasible:
-                hints.append(Hints(next(iter(memory)), found.feasible, found.preferred, found.width))
+            if of_memory.feasible:
+                hints.append(Hints(next(iter(memory)), of_memory.feasible, of_memory.preferred, of_memory.width))
         return hints
 
     def _cpu_hints(self, need: int) -> Hints:
@@ -143,11 +143,11 @@ class _Walk:
 
     def _of_sockets(self, width: int) -> int:
         """The masks of `width` zones, and those on as few sockets as so many zones need."""
-        per_socket, found = self._settings.zones_per_socket, self._table.of_width[width]
+        per_socket, socket_masks = self._settings.zones_per_socket, self._table.of_width[width]
         for place, zones in enumerate(self._table.zones_of):
             if len({zone // per_socket for zone in zones}) == -(-width // per_socket):
-                found |= 1 << place
-        return found
+                socket_masks |= 1 << place
+        return socket_masks
 
     def _device_hints(self, resource: str, need: int) -> Hints:
         """`generateDeviceTopologyHints`: the width counts all devices; what is lent must be inside."""

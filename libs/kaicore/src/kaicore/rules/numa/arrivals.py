@@ -294,8 +294,8 @@ def _orders(ages: Sequence[int], newest: int) -> set[tuple[int, ...]]:
     def by_age(some: Sequence[int]) -> list[int]:
         return sorted(some, key=every.__getitem__)
 
-    found = {(*by_age(numbers[:split]), *by_age(numbers[split:])) for split in splits}
-    return {tuple(numbers), *found}
+    orders = {(*by_age(numbers[:split]), *by_age(numbers[split:])) for split in splits}
+    return {tuple(numbers), *orders}
 
 
 def _left_alone(request: AlignedRequest) -> int:

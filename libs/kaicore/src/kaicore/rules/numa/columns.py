@@ -56,7 +56,7 @@ class ZoneColumns(ZoneArrays):
         self.reported[row] = self.allocatable[row].any(axis=0)
         names = [zone.name for zone in topology.zones]
         distances = tuple(tuple(zone.costs.get(name, 0) for name in names) for zone in topology.zones)
-        if all(all(known) for known in distances):
+        if all(all(zone_distances) for zone_distances in distances):
             self._distances[row] = distances
         likeness = msgspec.json.encode(
             [
@@ -74,11 +74,11 @@ class ZoneColumns(ZoneArrays):
 
     def set_kubelet(self, row: int, settings: KubeletSettings) -> None:
         """Set what a row's kubelet is set to."""
-        found = self._kubelet_ids.get(settings)
-        if found is None:
-            found = self._kubelet_ids[settings] = len(self.kubelets)
+        number = self._kubelet_ids.get(settings)
+        if number is None:
+            number = self._kubelet_ids[settings] = len(self.kubelets)
             self.kubelets.append(settings)
-        self.kubelet[row] = found
+        self.kubelet[row] = number
 
     def likeness(self, row: int, *, published: bool = False) -> tuple[int | bytes, ...]:
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
@@ -98,6 +98,23 @@ class ZoneColumns(ZoneArrays):
             self.uncertain[row].tobytes(),
             self.repeated[row].tobytes(),
         )
+
+    def likenesses(self, rows: Ints) -> Ints:
+        """Return what `likeness` looks at, of many rows; shape (rows, figures).
+
+        Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
+        """
+        numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
+        figures = (
+            self.used,
+            self.releasing,
+            self.published,
+            self.assignments,
+            self.cells,
+            self.uncertain,
+            self.repeated,
+        )
+        return np.hstack([np.stack(numbers, axis=1), *(one[rows].reshape(len(rows), -1) for one in figures)])
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""

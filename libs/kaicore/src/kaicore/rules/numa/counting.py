@@ -13,11 +13,11 @@ from kaicore.rules.numa.evaluators import Hints
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Refused
+from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected
 from kaicore.rules.numa.zones import NodeZones
 
 
-def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Refused:
+def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Rejected:
     """Tell what the counting rule makes of a pod.
 
     Args:
@@ -46,7 +46,7 @@ def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Refused:
             common &= hint.preferred
         if hints and not common:
             message = "no common mask of the smallest width"
-            return Refused(TOPOLOGY_AFFINITY, message, container, tuple(hints), node, {})
+            return Rejected(TOPOLOGY_AFFINITY, message, container, tuple(hints), node, {})
         if not hints or container.kind is ContainerKind.INIT:
             continue
         holding = Holding(container, table.masks[lowest_place(common)])

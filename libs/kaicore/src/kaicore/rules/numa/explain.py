@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Refused
+from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Rejected
 from kaicore.rules.reasons.numa import (
     NumaMemoryGroups,
     NumaNeverFits,
@@ -76,13 +76,13 @@ class Refusal:
         return kind(**fields)
 
 
-def explain(refused: Refused) -> Refusal:
+def explain(refused: Rejected) -> Refusal:
     """Explain a refusal in terms of what is free."""
     return _Explanation(refused).refusal()
 
 
 class _Explanation:
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: Rejected) -> None:
         self._refused = refused
         self._node = refused.node
         self._needs = dict(refused.asking.amounts)

@@ -69,8 +69,8 @@ def _worlds(
     if node.settings.policy is TopologyPolicy.NONE:
         # No mask binds anything: what is not lent to a container that was seen can be of any zone that has it.
         tries = [seen, *(seen | _from(inits, request, zone, len(zone_names)) for zone in range(len(zone_names)))]
-    for known in tries:
-        walked = admit(make(), request, seen=known)
+    for hints in tries:
+        walked = admit(make(), request, seen=hints)
         if isinstance(walked, Admitted):
             kept.append(walked)
             if not loose:

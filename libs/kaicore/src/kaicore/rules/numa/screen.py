@@ -269,8 +269,8 @@ class _Group:
 
 
 def _any(flags: Flags) -> Flags:
-    found: Flags = np.logical_or.reduce(flags, axis=1)
-    return found
+    any_of: Flags = np.logical_or.reduce(flags, axis=1)
+    return any_of
 
 
 def _sums(figures: Ints | Flags, masks: _Masks) -> Ints:

@@ -49,7 +49,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """The kubelet would reject the pod.
 
     Attributes:

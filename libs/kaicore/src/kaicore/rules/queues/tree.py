@@ -175,11 +175,11 @@ class QueueTree:
     def _lookup(self, name: str, namespace: str) -> Queue | None:
         if not self.configured:
             return self.queues[0]
-        for known in (name,) if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES):
-            if known in self._number:
-                return self.queues[self._number[known]]
-            if known in self._aliases:
-                return self._aliases[known]
+        for candidate in (name,) if name else (f"{namespace}/{DEFAULT_QUEUE}", *DEFAULT_NAMES):
+            if candidate in self._number:
+                return self.queues[self._number[candidate]]
+            if candidate in self._aliases:
+                return self._aliases[candidate]
         return None
 
     def _arrange(self, real: Mapping[str, Queue]) -> None:

@@ -101,6 +101,14 @@ from kaicore.rules.reasons.remedy import (
     FitsAfter,
     FitsIf,
 )
+from kaicore.rules.reasons.topology import (
+    TopologyAmbiguous,
+    TopologyConstraintInvalid,
+    TopologyInvalid,
+    TopologyLevelNotFound,
+    TopologyNotFound,
+)
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
     NoNodes
@@ -147,6 +155,11 @@ Reason: TypeAlias = (
     | SubGroupNotFound
     | SubGroupNotNamed
     | OwnerNotFound
+    | TopologyNotFound
+    | TopologyLevelNotFound
+    | TopologyAmbiguous
+    | TopologyInvalid
+    | TopologyConstraintInvalid
     | QueueDoesNotExist
     | QueueInvalid
     | QueueNotLeaf
@@ -182,4 +195,5 @@ Reason: TypeAlias = (
     | ProvisioningClassNotAllowed
     | FitsIf
     | FitsAfter
+    | TopologyHasNoRoom
 )

@@ -10,6 +10,7 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.doubts import StateDoubts
+from kaicore.rules.state.group_topologies import GroupTopologies
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.repairs import why_not
 
@@ -68,6 +69,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
+        topology_of=GroupTopologies(state.network_topologies, state.columns.names),
         provisioning=state.provisioning.standing,
     )
 
@@ -150,11 +152,11 @@ def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int 
     That is what `next_due` tells; and now and then while any pod waits, for time itself changes what is due to which
     queue.
     """
-    found = next_due(state, config, now=now, due=due)
+    due_at = next_due(state, config, now=now, due=due)
     if not state.waiting:
-        return found
+        return due_at
     recheck = now + config.recheck_us
-    return recheck if found is None else min(found, recheck)
+    return recheck if due_at is None else min(due_at, recheck)
 
 
 def retry_at(entry: PodEntry, config: EngineConfig) -> int:

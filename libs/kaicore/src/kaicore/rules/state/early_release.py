@@ -158,8 +158,8 @@ class EarlyReleases:
         for place, first in enumerate(open_):
             for entry, given in self._world(row, open_[place:]):
                 assert entry.predicted is not None
-                known = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
-                if len(known) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in known):
+                placements = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
+                if len(placements) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in placements):
                     placements_of.setdefault(entry.pod.uid, []).append(given)
             self._charge(row, first, self._charges.predicted_charge(first))
         self._columns.restore(row, mark)

@@ -119,7 +119,7 @@ class NodeCharges:
         entry.zone_charge = self._columns.zones.charge(row, charge or ZoneCharge())
         entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
-        self._set_unrecorded(entry, known=charge is not None)
+        self._set_unrecorded(entry, recorded=charge is not None)
 
     def restore(self, entry: PodEntry) -> None:
         """Charge a pod as a snapshot had it charged; the node's memory is as it was already."""
@@ -137,7 +137,7 @@ class NodeCharges:
         resolved = self._resolve(entry)
         charge = resolved or ZoneCharge()
         apart = bool(entry.zone_charge.blocks) and self._has_excluding_groups(entry.node)
-        self._set_unrecorded(entry, known=resolved is not None)
+        self._set_unrecorded(entry, recorded=resolved is not None)
         exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
         if exchanged is entry.zone_charge:
             return False
@@ -177,7 +177,7 @@ class NodeCharges:
     def node_seen(self, node: str) -> None:
         """A node's settings may have changed, and with them what its kubelet binds to zones."""
         for entry in self.held_on(node):
-            self._set_unrecorded(entry, known=self._resolve(entry) is not None)
+            self._set_unrecorded(entry, recorded=self._resolve(entry) is not None)
 
     def set_topology(self, node: str, topology: NodeTopology | None) -> None:
         """Give a node other zones, or none, and charge its pods to them."""
@@ -214,9 +214,9 @@ class NodeCharges:
         for entry in self.held_on(node):
             entry.zone_charge = zones.charge(row, entry.zone_charge, releasing=entry.releasing)
 
-    def _set_unrecorded(self, entry: PodEntry, *, known: bool) -> None:
+    def _set_unrecorded(self, entry: PodEntry, *, recorded: bool) -> None:
         """Note whether a pod that has something bound to zones has no record that tells which."""
-        unrecorded = not known
+        unrecorded = not recorded
         if unrecorded:
             aligned = self._classes[entry.class_key].aligned
             unrecorded = self._columns.zones.binds(self._columns.row(entry.node), aligned.resources)

@@ -99,12 +99,12 @@ class PromiseReport:
         """Whether nothing was promised twice."""
         return not self.twice
 
-    def add(self, found: OverCommit) -> None:
+    def add(self, over_commit: OverCommit) -> None:
         """Count something, and keep it if it is among the first."""
-        self.counts[found.origin] += 1
-        kept = self.twice if found.origin is Origin.PROMISED else self.brought
+        self.counts[over_commit.origin] += 1
+        kept = self.twice if over_commit.origin is Origin.PROMISED else self.brought
         if len(kept) < MOST_KEPT:
-            kept.append(found)
+            kept.append(over_commit)
 
 
 #: Zone index, -1 for the node as a whole, and resource.
@@ -135,8 +135,8 @@ class PromiseCheck:
         """Return the nodes that an event is about, as far as the state knows."""
         node = getattr(payload, "node", "")
         match payload:
-            case payloads.NodeObserved(node=found):
-                return {found.name}
+            case payloads.NodeObserved(node=observed):
+                return {observed.name}
             case payloads.TopologyObserved(topology=topology):
                 return {topology.node}
             case payloads.PodObserved(pod=pod):

@@ -49,9 +49,9 @@ class StateRemedies:
         shape = self._remedies.shape(group)
         if shape is None:
             return Remedy()
-        known = self._by_shape.get(shape)
-        if known is None:
+        cached = self._by_shape.get(shape)
+        if cached is None:
             if len(self._by_shape) >= MOST_SHAPES:
                 return Remedy()
-            known = self._by_shape[shape] = self._remedies.of(group)
-        return known
+            cached = self._by_shape[shape] = self._remedies.of(group)
+        return cached

@@ -101,7 +101,7 @@ class VolumeRegistry:
             chosen: a volume's name for each that its demand wants, empty where none was chosen.
             promised: what other pods' claims get that it may use as well, by `namespace/name`.
         """
-        found = {claim.key: name for (_, claim), name in zip(self._wanted(pod), chosen, strict=True) if name}
+        chosen_by_claim = {claim.key: name for (_, claim), name in zip(self._wanted(pod), chosen, strict=True) if name}
         claims: list[str] = []
         volumes: dict[str, str] = {}
         for key in dict.fromkeys(claim_keys(pod)):
@@ -109,7 +109,7 @@ class VolumeRegistry:
             if claim is None or claim.bound:
                 continue
             kept = self._kept_for(claim)
-            volume = found.get(key) or promised.get(key) or (kept.name if kept is not None else "")
+            volume = chosen_by_claim.get(key) or promised.get(key) or (kept.name if kept is not None else "")
             if volume and not claim.selected_node:
                 volumes[claim.name] = volume
             else:
@@ -148,15 +148,15 @@ class VolumeRegistry:
 
     def _wanted(self, pod: Pod) -> list[tuple[WantedVolume, PersistentVolumeClaim]]:
         """Return what a pod's open claims ask for, in the order in which they choose."""
-        found: list[tuple[WantedVolume, PersistentVolumeClaim]] = []
+        unbound: list[tuple[WantedVolume, PersistentVolumeClaim]] = []
         for key in dict.fromkeys(claim_keys(pod)):
             claim = self.claims.get(key)
             if claim is None or claim.bound or claim.selected_node or self._kept_for(claim) is not None:
                 continue
             storage_class = self.storage_classes.get(claim.storage_class)
             if storage_class is not None:
-                found.append((self._want(claim, storage_class), claim))
-        return sorted(found, key=_choosing_order)
+                unbound.append((self._want(claim, storage_class), claim))
+        return sorted(unbound, key=_choosing_order)
 
     def _want(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> WantedVolume:
         return WantedVolume(

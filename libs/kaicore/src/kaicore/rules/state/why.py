@@ -48,8 +48,8 @@ def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each
         match payload:
             case payloads.PodObserved(pod):
                 text = _pod_news(before, pod)
-                said = "" if before is None else before.nominated_node
-                if pod.nominated_node not in ("", said, nominated):
+                previous = "" if before is None else before.nominated_node
+                if pod.nominated_node not in ("", previous, nominated):
                     text += (
                         f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, "
                         "by another scheduler"

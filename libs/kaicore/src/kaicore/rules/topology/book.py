@@ -1,19 +1,29 @@
 """All topologies of a cluster, side by side over the same nodes."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode, TopologyDefinition
+from kaicore.rules.model.network_topology import (
+    HOSTNAME,
+    HYPER_NODE,
+    LABEL,
+    HyperNode,
+    TopologyDefinition,
+    TopologyLevel,
+)
 from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
 from kaicore.rules.topology.label_paths import LabelPaths
-from kaicore.rules.topology.tree import TopologyTree
+from kaicore.rules.topology.paths import Paths
+from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 
 
 class TopologyKey(NamedTuple):
     """Which topology: the kind of the object that defines it, with its API group, and the object's name.
 
-    HyperNodes are one topology together, without a name.
+    HyperNodes are one topology together, without a name. A topology that no object defines is of the kind `LABEL` and
+    has the label as its name.
     """
 
     kind: str
@@ -33,30 +43,42 @@ class TopologyBook:
     """The definitions, and a tree of each that follows the nodes.
 
     A definition that changes has its tree made anew when it is asked for next; a node changes its own path in each.
+    The tree of a label is made when it is asked for first.
+
+    Attributes:
+        revision: grows whenever a definition changes, or whether any node has a label; not of the folded state.
     """
 
     def __init__(self) -> None:
         self.definitions: dict[TopologyKey, TopologyDefinition] = {}
         self.hyper_nodes: dict[str, HyperNode] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
+        self._paths: dict[TopologyKey, Paths] = {}
         self._trees: dict[TopologyKey, TopologyTree] = {}
+        #: How many nodes have a label.
+        self._labels: Counter[str] = Counter()
+        self.revision = 0
+        #: Trees over rows, each with the tree that it was made from, that tree's number of changes, and the rows.
+        self._columns: dict[TopologyKey, tuple[TopologyTree, int, int, TopologyColumns]] = {}
 
     def definition_seen(self, definition: TopologyDefinition) -> None:
         """Take in a definition by labels, new or changed."""
         key = TopologyKey(definition.kind, definition.name)
         self.definitions[key] = definition
-        self._trees.pop(key, None)
+        self._changed(key)
 
     def hyper_node_seen(self, hyper_node: HyperNode) -> None:
         """Take in a HyperNode, new or changed."""
         self.hyper_nodes[hyper_node.name] = hyper_node
-        self._trees.pop(_HYPER_NODES, None)
+        self._changed(_HYPER_NODES)
 
     def node_seen(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a node, or its labels as they are now."""
-        if self._nodes.get(name) == labels:
+        before = self._nodes.get(name)
+        if before == labels:
             return
         self._nodes[name] = labels
+        self._count_labels(before or {}, labels)
         for tree in self._trees.values():
             tree.put(name, labels)
 
@@ -69,23 +91,38 @@ class TopologyBook:
                 key = TopologyKey(kind, name)
                 if key in self.definitions and self.definitions[key].uid == uid:
                     del self.definitions[key]
-                    self._trees.pop(key, None)
+                    self._changed(key)
             case payloads.HyperNodeObserved(hyper_node):
                 self.hyper_node_seen(hyper_node)
             case payloads.HyperNodeDeleted(uid=uid, name=name):
                 if name in self.hyper_nodes and self.hyper_nodes[name].uid == uid:
                     del self.hyper_nodes[name]
-                    self._trees.pop(_HYPER_NODES, None)
+                    self._changed(_HYPER_NODES)
 
     def node_gone(self, name: str) -> None:
         """Forget a node."""
-        self._nodes.pop(name, None)
+        self._count_labels(self._nodes.pop(name, {}), {})
         for tree in self._trees.values():
             tree.remove(name)
 
     def topologies(self) -> list[TopologyKey]:
         """Return which topologies there are, in order of kind and name."""
         return sorted([*self.definitions, *([_HYPER_NODES] if self.hyper_nodes else [])])
+
+    def is_label(self, label: str) -> bool:
+        """Tell whether any node has a label."""
+        return label in self._labels
+
+    def paths(self, key: TopologyKey) -> Paths:
+        """Return the levels of a topology, and what is wrong with its definition.
+
+        Raises:
+            KeyError: there is no such topology.
+        """
+        paths = self._paths.get(key)
+        if paths is None:
+            paths = self._paths[key] = self._paths_of(key)
+        return paths
 
     def tree(self, key: TopologyKey) -> TopologyTree:
         """Return the tree of a topology.
@@ -95,13 +132,49 @@ class TopologyBook:
         """
         tree = self._trees.get(key)
         if tree is None:
-            paths = (
-                HyperNodePaths(self.hyper_nodes.values()) if key == _HYPER_NODES else LabelPaths(self.definitions[key])
-            )
-            tree = self._trees[key] = TopologyTree(paths)
+            tree = self._trees[key] = TopologyTree(self.paths(key))
             for name, labels in self._nodes.items():
                 tree.put(name, labels)
         return tree
+
+    def columns(self, key: TopologyKey, names: Sequence[str]) -> TopologyColumns:
+        """Return the tree of a topology over rows of nodes; made anew only where a path has changed or rows came.
+
+        Args:
+            key: of the topology.
+            names: by row; a row belongs to a name for good.
+
+        Raises:
+            KeyError: there is no such topology.
+        """
+        tree = self.tree(key)
+        kept = self._columns.get(key)
+        if kept is None or kept[0] is not tree or kept[1:3] != (tree.changes, len(names)):
+            kept = self._columns[key] = tree, tree.changes, len(names), tree.columns(names)
+        return kept[3]
+
+    def _paths_of(self, key: TopologyKey) -> Paths:
+        if key == _HYPER_NODES:
+            return HyperNodePaths(self.hyper_nodes.values())
+        if key.kind == LABEL:
+            levels = () if key.name == HOSTNAME else (TopologyLevel(key.name, (key.name,)),)
+            return LabelPaths(TopologyDefinition(LABEL, key.name, "", "", levels))
+        return LabelPaths(self.definitions[key])
+
+    def _changed(self, key: TopologyKey) -> None:
+        self._paths.pop(key, None)
+        self._trees.pop(key, None)
+        self.revision += 1
+
+    def _count_labels(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        for label in after.keys() - before.keys():
+            self.revision += label not in self._labels
+            self._labels[label] += 1
+        for label in before.keys() - after.keys():
+            self._labels[label] -= 1
+            if not self._labels[label]:
+                del self._labels[label]
+                self.revision += 1
 
 
 _HYPER_NODES = TopologyKey(HYPER_NODE, "")

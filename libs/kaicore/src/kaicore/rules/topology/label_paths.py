@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 
-from kaicore.rules.model.network_topology import TopologyDefinition
+from kaicore.rules.model.network_topology import HOSTNAME, TopologyDefinition, TopologyLevel
 from kaicore.rules.topology.paths import Path
+
+#: The level of single nodes, below levels that are told by labels.
+_NODE_LEVEL = TopologyLevel(HOSTNAME)
 
 
 class LabelPaths:
     """Finds nodes' paths by their labels.
+
+    The lowest level is that of single nodes: where the definition ends above it, it is added, named by the hostname.
 
     A node has a path down to the first level of which it lacks the label: it is in no domain of that level or below.
     Kueue (pkg/cache/scheduler/tas_flavor_snapshot.go, v0.20.0-devel) and KAI (pkg/scheduler/plugins/topology, v0.17.0)
@@ -16,7 +21,8 @@ class LabelPaths:
     """
 
     def __init__(self, definition: TopologyDefinition) -> None:
-        self.levels = definition.levels
+        ends_above = not definition.levels or bool(definition.levels[-1].keys)
+        self.levels = (*definition.levels, _NODE_LEVEL) if ends_above else definition.levels
         #: What is wrong with the definition: nothing, for that would have been refused before.
         self.problems: tuple[str, ...] = ()
         self._filled = len(self.levels) - 2 if definition.fills_lowest else None

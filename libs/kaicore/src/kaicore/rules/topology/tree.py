@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kaicore.errors import OverlappingDomains
 from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.topology.ordered import OrderedTree
 from kaicore.rules.topology.paths import Path, Paths
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyColumns:
     """A tree as columns over rows of nodes; a domain is a number within its level, in order of its path.
 
@@ -20,12 +22,19 @@ class TopologyColumns:
         domains: of each level, the paths of its domains.
         of_rows: of each level, the domain of each row (int32); -1 where the node is in none.
         parents: of each level, the domain of the level above that each domain is in (int32); -1 at the widest level.
+        name_order: the rows in order of their nodes' names.
     """
 
     levels: tuple[TopologyLevel, ...]
     domains: tuple[tuple[Path, ...], ...]
     of_rows: tuple[NDArray[np.int32], ...]
     parents: tuple[NDArray[np.int32], ...]
+    name_order: NDArray[np.int64]
+
+    @cached_property
+    def ordered(self) -> OrderedTree:
+        """The rows in order of the tree, made once."""
+        return OrderedTree(self.of_rows, self.name_order)
 
     def sums(self, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return, of each level, the sum over each domain's rows of a value per row."""
@@ -39,9 +48,14 @@ class TopologyColumns:
 
 
 class TopologyTree:
-    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else."""
+    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else.
+
+    Attributes:
+        changes: how many times a node's path has changed.
+    """
 
     def __init__(self, paths: Paths) -> None:
+        self.changes = 0
         self._paths = paths
         self._nodes: dict[str, Path] = {}
         self._overlaps: dict[str, str] = {}
@@ -73,13 +87,16 @@ class TopologyTree:
         before = self._nodes.get(name, ())
         self._nodes[name] = path
         if path != before:
+            self.changes += 1
             self._enter(path)
             self._leave(before)
 
     def remove(self, name: str) -> None:
         """Forget a node; one that is not there is no error."""
         self._overlaps.pop(name, None)
-        self._leave(self._nodes.pop(name, ()))
+        path = self._nodes.pop(name, ())
+        self.changes += bool(path)
+        self._leave(path)
 
     def columns(self, names: Sequence[str]) -> TopologyColumns:
         """Return the tree over rows of nodes; a node that the tree does not know is in no domain."""
@@ -93,7 +110,8 @@ class TopologyTree:
             of_rows.append(np.fromiter(rows, np.int32, len(paths)))
             parents.append(np.fromiter((above.get(path[:-1], -1) for path in numbers), np.int32, len(numbers)))
             above = numbers
-        return TopologyColumns(self.levels, tuple(domains), tuple(of_rows), tuple(parents))
+        by_name = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        return TopologyColumns(self.levels, tuple(domains), tuple(of_rows), tuple(parents), by_name)
 
     def _enter(self, path: Path) -> None:
         for depth in range(len(path)):

@@ -77,8 +77,8 @@ def embedded_url_of(directory: Path, url: str, role: str) -> str:
     file = directory / "password"
     secret = file.read_text() if file.exists() else ""
     _, _, place = url.partition("@")
-    known = {f"postgresql://{one}:{_password_of(secret, one)}@{place}" for one in _ROLES} if secret else set()
-    return f"postgresql://{role}:{_password_of(secret, role)}@{place}" if url in known else url
+    own_urls = {f"postgresql://{one}:{_password_of(secret, one)}@{place}" for one in _ROLES} if secret else set()
+    return f"postgresql://{role}:{_password_of(secret, role)}@{place}" if url in own_urls else url
 
 
 def _password_of(secret: str, role: str) -> str:
@@ -143,9 +143,9 @@ class EmbeddedPostgres(EmbeddedServer):
         if not self._data.exists():
             self._initialise(lock)
         version = self._data / "PG_VERSION"
-        found = version.read_text().strip() if version.exists() else "no Postgres at all"
-        if found != _MAJOR:
-            raise ConfigurationError(f"{self._data}: holds data of {found}, and this is Postgres {_MAJOR}")
+        major = version.read_text().strip() if version.exists() else "no Postgres at all"
+        if major != _MAJOR:
+            raise ConfigurationError(f"{self._data}: holds data of {major}, and this is Postgres {_MAJOR}")
         if not self._password_file.exists():
             raise ConfigurationError(f"{self._password_file}: is missing, and with it the way into the data beside it")
         self._secret = self._password_file.read_text()
@@ -219,8 +219,8 @@ class EmbeddedPostgres(EmbeddedServer):
             async with await psycopg.AsyncConnection.connect(
                 self._url(port, "postgres"), autocommit=True
             ) as connection:
-                found = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [_DATABASE])
-                if found.rowcount == 0:
+                rows = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [_DATABASE])
+                if rows.rowcount == 0:
                     await connection.execute(f"CREATE DATABASE {_DATABASE}")
                 await self._make_roles(connection)
             async with await psycopg.AsyncConnection.connect(self._url(port), autocommit=True) as connection:

@@ -45,11 +45,11 @@ async def only_known_parameters(request: Request) -> None:
         HTTPException: 400, naming them and those that there are.
     """
     dependant: Dependant = request.scope["route"].dependant
-    known = {parameter.alias for parameter in dependant.query_params}
-    unknown = sorted(set(request.query_params) - known)
+    parameters = {parameter.alias for parameter in dependant.query_params}
+    unknown = sorted(set(request.query_params) - parameters)
     if unknown:
-        named = "; ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown)
-        there_are = ", ".join(sorted(known)) or "none"
+        named = "; ".join(f"{name!r}{did_you_mean(name, parameters)}" for name in unknown)
+        there_are = ", ".join(sorted(parameters)) or "none"
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"unknown query parameter {named} (there are: {there_are})")
 
 

@@ -73,13 +73,13 @@ def _parse(parser: ArgumentParser, arguments: Sequence[str] | None, namespace: N
     Raises:
         ConfigurationError: there are flags or arguments that the program does not have.
     """
-    found, unknown = parser.parse_known_args(arguments, namespace)
+    parsed, unknown = parser.parse_known_args(arguments, namespace)
     if not unknown:
-        return found
+        return parsed
     flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-    known = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001
+    there_are = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001
     if flags:
-        raise ConfigurationError("; ".join(f"no such option: {flag}{did_you_mean(flag, known)}" for flag in flags))
+        raise ConfigurationError("; ".join(f"no such option: {flag}{did_you_mean(flag, there_are)}" for flag in flags))
     before = (arguments or [""])[(arguments or [""]).index(unknown[0]) - 1]
     switches = {
         flag: action.option_strings
@@ -99,5 +99,5 @@ def _problem(fault: ErrorDetails) -> str:
     flag = f"--{setting.replace('_', '-')}"
     if fault["type"] == "missing":
         return f"{flag} or $KAI_{setting.upper()}: is required"
-    told = not isinstance(fault["input"], dict) and not setting.endswith(_SECRET)
-    return f"{flag}: {fault['msg']}" + (f" (got {fault['input']!r})" if told else "")
+    shows_input = not isinstance(fault["input"], dict) and not setting.endswith(_SECRET)
+    return f"{flag}: {fault['msg']}" + (f" (got {fault['input']!r})" if shows_input else "")

@@ -140,7 +140,7 @@ class Appender:
         ids = [event_id for call in calls for event_id in call.ids()]
         streams = list(set().union(*(call.streams() for call in calls)))
         head = await connection.execute(_HEAD, [self._cluster])
-        known = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
+        cursor = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
         versions = await connection.execute(_VERSIONS, [self._cluster, streams])
         clock = await connection.execute(_CLOCK)
         # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
@@ -150,7 +150,7 @@ class Appender:
             self._cluster,
             Head(position, hash_, recorded_at),
             dict(await versions.fetchall()),
-            {event_id: Known(position, mark) for event_id, position, mark in await known.fetchall()},
+            {event_id: Known(position, mark) for event_id, position, mark in await cursor.fetchall()},
         )
         if self._clock is not None:
             return tail, self._clock()

@@ -72,11 +72,11 @@ class PostgresAuditView:
         findings = await self._differing_versions(versions, retired=after > 0)
         scope = {"cluster": self._cluster, "after": after, "limit": MOST_FINDINGS}
         wrong = await self._connection.execute(_WRONG_IDS, scope)
-        for position, found in await wrong.fetchall():
-            if found is None:
+        for position, noted in await wrong.fetchall():
+            if noted is None:
                 findings.append(Finding(position, "its id is not in the table of ids"))
-            elif found != position:
-                findings.append(Finding(position, f"its id stands for event {found} in the table of ids"))
+            elif noted != position:
+                findings.append(Finding(position, f"its id stands for event {noted} in the table of ids"))
             else:
                 findings.append(Finding(position, "its id has another fingerprint in the table of ids"))
         stray = await self._connection.execute(_STRAY_IDS, scope)

@@ -18,7 +18,7 @@ from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
-from kaicore.rules.engine.victims.room import Room, RoomSearch, Shortfall
+from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
@@ -102,6 +102,8 @@ class EvictionAction(CycleAction, VictimRules):
         session = self.session
         steps, _ = session.gangs.joint_steps(pending_group)
         if not steps or any(other.nominated for other, _ in steps if other is not pending_group):
+            return False
+        if any(other.workload.constrained for other, _ in steps):
             return False
         class_counts = Counter(session.pods.key_of(member) for member in members_of(steps))
         if any(session.never_fits(key) for key in class_counts):
@@ -214,7 +216,7 @@ class EvictionAction(CycleAction, VictimRules):
         self._take_room(steps, room, takeable)
         return None
 
-    def _take_room(self, steps: Steps, room: Room, takeable: list[PendingGroup]) -> None:
+    def _take_room(self, steps: Steps, room: FreedRoom, takeable: list[PendingGroup]) -> None:
         """Decide that victims are evicted and that their room is reserved for what is to start."""
         session, victim_sets = self.session, room.victims.victim_sets
         for victim_set in victim_sets:
@@ -231,7 +233,7 @@ class EvictionAction(CycleAction, VictimRules):
         session.nominate(steps, room.victims.assignments, evictions, suspended)
 
     def _eviction(
-        self, member: Member, preemptor: str, room: Room, choice: Choice, *, shrinks: bool
+        self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool
     ) -> EvictionDecided:
         session = self.session
         successor = room.successors.get(member.pod.uid)

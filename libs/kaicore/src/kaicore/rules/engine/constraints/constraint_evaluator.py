@@ -4,7 +4,7 @@ import numpy as np
 
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
-from kaicore.rules.engine.constraints.pod_rules import PodRule, pod_rules
+from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, pod_rules
 from kaicore.rules.engine.constraints.preferences import Preferences
 from kaicore.rules.engine.constraints.volume_demand import VolumeDemand, WantedVolume
 from kaicore.rules.engine.constraints.volume_rule import VolumeRule
@@ -57,6 +57,13 @@ class ConstraintEvaluator:
             scores = self._preferences.scores(feasible)
             feasible &= scores == scores[feasible].max()
         return np.where(feasible, ranking, never)
+
+    def limits(self) -> Ints:
+        """Return how many pods of the class the rules let each row take at most, whatever pods of it others get."""
+        limits = np.full(len(self._columns.present), NO_LIMIT)
+        for rule in self._rules:
+            limits = np.minimum(limits, rule.limits())
+        return limits
 
     @property
     def non_monotonic(self) -> bool:

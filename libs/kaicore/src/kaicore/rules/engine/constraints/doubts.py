@@ -1,12 +1,13 @@
 """What is not certain of nodes while a cycle decides: pods that have not been observed yet, and pods that may end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.numa.arrivals import Arrival, applies_to, has_stages, is_certain
 from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 
 
@@ -52,6 +53,17 @@ class Doubts:
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
 
+    def likeness(self, row: int) -> object:
+        """Return a key that is equal for two rows of one state exactly when the doubts about them are the same."""
+        if row not in self._arrivals:
+            self._arrivals[row] = self._matters.arrivals(row)
+        if row not in self._ending:
+            self._ending[row] = self._matters.ending(row)
+        arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
+        reserved, was_reserved = self._statement.reserved(row)
+        split = tuple(charge.split for charge in reserved)
+        return _identities(arrivals), tuple(self._ending[row].amounts.items()), split, was_reserved
+
     def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
         """Tell whether a node that admits a pod, as it is accounted, does so for certain.
 
@@ -72,21 +84,40 @@ class Doubts:
         if row not in self._ending:
             self._ending[row] = self._matters.ending(row)
         ending = self._ending[row]
+        reserved, was_reserved = self._statement.reserved(row)
         ages = [*(arrival.created_at for arrival in arrivals), created_at]
-        quiet = not ending.amounts and not self._arrivals[row]
+        quiet = not ending.amounts and not self._arrivals[row] and not was_reserved
         if quiet and ages == sorted(ages) and not any(arrival.request.lends_cpus for arrival in arrivals):
-            # Nothing can become free there, the order is the cycle's own, and no more is held than is accounted.
+            # Nothing can become free there, the order is the cycle's own, and what is held is what is accounted.
             return True
         latest = max(ages[:-1], default=created_at)
+        amounts = _with_reserved(ending.amounts, reserved, zones=int(zones.zone_count[row]))
         key = (
             self._statement.states.kind(row),
             id(request),
             min(created_at, latest),
-            tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals),
-            tuple(ending.amounts.items()),
+            _identities(arrivals),
+            tuple(amounts.items()),
         )
         if key not in self._answers:
-            self._answers[key] = is_certain(node(), arrivals, ending.amounts, request, created_at=created_at)
+            self._answers[key] = is_certain(node(), arrivals, amounts, request, created_at=created_at)
         if not self._answers[key] and ending.until:
             self.due = min(self.due or ending.until, ending.until)
         return self._answers[key]
+
+
+def _identities(arrivals: tuple[Arrival, ...]) -> tuple[tuple[int, int, int, bool, bool], ...]:
+    return tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals)
+
+
+def _with_reserved(
+    ending: Mapping[str, tuple[int, ...]], reserved: Sequence[ZoneCharge], *, zones: int
+) -> Mapping[str, tuple[int, ...]]:
+    """Count what is reserved among what may end: a pod that comes to the kubelet finds that room."""
+    if not reserved:
+        return ending
+    amounts = {resource: list(by_zone) for resource, by_zone in ending.items()}
+    for charge in reserved:
+        for zone, resource, amount in charge.split:
+            amounts.setdefault(resource, [0] * zones)[zone] += amount
+    return {resource: tuple(by_zone) for resource, by_zone in sorted(amounts.items())}

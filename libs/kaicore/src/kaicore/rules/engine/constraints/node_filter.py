@@ -106,6 +106,11 @@ class RoomFilter:
         failing: Flags = np.asarray(short.any(axis=1))
         return failing
 
+    def counts(self, rows: Ints) -> Ints:
+        """Return how many pods each row has room for; shape (rows,)."""
+        most: Ints = (np.maximum(self._available(rows), 0) // self._amounts).min(axis=1)
+        return most
+
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield one reason for each resource, in order of their names, of the nodes that are short of it first."""
         for place, (resource, amount) in enumerate(self._requests.items()):

@@ -19,7 +19,7 @@ from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placemen
 from kaicore.rules.numa.scoring import ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
 from kaicore.rules.numa.spans import span
-from kaicore.rules.numa.verdict import Admitted, Refused
+from kaicore.rules.numa.verdict import Admitted, Rejected
 from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.numa.zones import NodeZones
 
@@ -107,9 +107,9 @@ class NumaVerdicts:
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
         self._nothing_asked = self._request.empty
-        self._verdicts: dict[int, Admitted | Refused] = {}
+        self._verdicts: dict[int, Admitted | Rejected] = {}
         self._placements: dict[int, PredictedPlacement | None] = {}
-        self._empty: dict[object, Admitted | Refused] = {}
+        self._empty: dict[object, Admitted | Rejected] = {}
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
@@ -141,7 +141,7 @@ class NumaVerdicts:
 
     def _fit_of(self, row: int) -> tuple[bool, bool, int]:
         verdict, zones = self.verdict(row), self._columns.zones
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Rejected):
             return False, False, 0
         value = 0
         if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
@@ -161,7 +161,7 @@ class NumaVerdicts:
         verdict = self._on_empty(row) if empty else self.verdict(row)
         return (
             None
-            if isinstance(verdict, Refused)
+            if isinstance(verdict, Rejected)
             else strays(self._columns.zones, row, self._request, self._own, verdict)
         )
 
@@ -181,11 +181,25 @@ class NumaVerdicts:
             row: the node.
             created_at: when the pod was created, seconds since the epoch.
         """
-        if self._doubts is None or self._nothing_asked or self._counting:
+        if self._doubts is None or not self.doubted:
             return True
         return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
 
-    def verdict(self, row: int) -> Admitted | Refused:
+    @property
+    def doubted(self) -> bool:
+        """Whether what is not known of nodes matters to such a pod."""
+        return not (self._doubts is None or self._nothing_asked or self._counting)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether no kubelet aligns anything of such a pod."""
+        return self._nothing_asked
+
+    def doubts_about(self, row: int) -> object:
+        """Return a key that is equal for rows of one state about which the doubts are the same."""
+        return self._doubts.likeness(row) if self._doubts is not None and self.doubted else None
+
+    def verdict(self, row: int) -> Admitted | Rejected:
         """Return what a node's kubelet makes of such a pod.
 
         Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
@@ -199,7 +213,7 @@ class NumaVerdicts:
             verdict = self._verdicts[kind] = self._admit(row, empty=False)
         return verdict
 
-    def likeliest(self, row: int) -> Admitted | Refused:
+    def likeliest(self, row: int) -> Admitted | Rejected:
         """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
         node = self._node(row).likeliest()
         return counting.admit(node, self._request) if self._counting else admit(node, self._request)
@@ -207,7 +221,7 @@ class NumaVerdicts:
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
         verdict, topology = self.verdict(row), self._columns.topologies[row]
-        if topology is None or verdict is _NOTHING or isinstance(verdict, Refused):
+        if topology is None or verdict is _NOTHING or isinstance(verdict, Rejected):
             return None
         # Nodes that are alike name their zones alike, so the verdict's identity will do; `_verdicts` keeps it alive.
         if id(verdict) not in self._placements:
@@ -219,11 +233,11 @@ class NumaVerdicts:
         """Explain why a node refuses such a pod, or would even without its pods; None when it does not."""
         if on_empty:
             verdict = self._on_empty(row)
-            return explain(verdict).on_empty_node() if isinstance(verdict, Refused) else None
+            return explain(verdict).on_empty_node() if isinstance(verdict, Rejected) else None
         verdict = self.verdict(row)
-        return explain(verdict) if isinstance(verdict, Refused) else None
+        return explain(verdict) if isinstance(verdict, Rejected) else None
 
-    def _on_empty(self, row: int) -> Admitted | Refused:
+    def _on_empty(self, row: int) -> Admitted | Rejected:
         zones = self._columns.zones
         if self._nothing_asked or not zones.zone_count[row]:
             return _NOTHING
@@ -233,7 +247,7 @@ class NumaVerdicts:
             verdict = self._empty[key] = self._admit(row, empty=True)
         return verdict
 
-    def _admit(self, row: int, *, empty: bool) -> Admitted | Refused:
+    def _admit(self, row: int, *, empty: bool) -> Admitted | Rejected:
         node = self._node(row, empty=empty)
         if self._counting:
             return counting.admit(node, self._request)
@@ -241,12 +255,12 @@ class NumaVerdicts:
         verdict = admit(node, self._request)
         if open_ and isinstance(verdict, Admitted):
             verdict = self.likeliest(row)
-        if isinstance(verdict, Refused) or node.settings.threads_told or not self._request.lends_cpus:
+        if isinstance(verdict, Rejected) or node.settings.threads_told or not self._request.lends_cpus:
             return verdict
         node = self._node(row, empty=empty)
         node.settings = node.settings.replaced(threads_per_core=2)
         other = admit(node, self._request)
-        return other if isinstance(other, Refused) else verdict
+        return other if isinstance(other, Rejected) else verdict
 
     def _node(self, row: int, *, empty: bool = False) -> NodeZones:
         return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)

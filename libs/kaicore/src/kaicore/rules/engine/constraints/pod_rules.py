@@ -34,12 +34,19 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeOutOfReach,
 )
 
+#: More pods than any row takes.
+NO_LIMIT = 2**31
+
 
 class PodRule(Protocol):
     """One rule of one class."""
 
     def filters(self) -> list[MaskFilter]:
         """Return the rule as filters on the rows as they are now, in the order in which they are told."""
+        ...
+
+    def limits(self) -> Ints:
+        """Return how many pods of the class the rule lets each row take at most, whatever pods of it others get."""
         ...
 
 
@@ -63,10 +70,10 @@ def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tole
                 class_rules.append(_TopologySpread(constraint, pod_class, columns, counting))
         if rules.affinity:
             class_rules.append(_PodAffinity(rules.affinity, pod_class, columns))
-        class_rules += [_pod_anti_affinity(term, columns) for term in rules.anti_affinity]
+        class_rules += [_pod_anti_affinity(term, columns, pod_class.marks) for term in rules.anti_affinity]
         class_rules += [_HostPort(port, columns) for port in rules.host_ports]
     carried = columns.marks.terms_on(pod_class.selected)
-    class_rules += [_anti_affinity_of_others(term, columns) for term in carried if term.weight is None]
+    class_rules += [_anti_affinity_of_others(term, columns, pod_class.marks) for term in carried if term.weight is None]
     class_rules += [_ExclusiveClaim(key, columns) for key in pod_class.volumes.exclusive]
     class_rules += [_UnboundSharedClaim(key, columns) for key in pod_class.volumes.together]
     return class_rules
@@ -120,6 +127,10 @@ class _TopologySpread:
             MaskFilter(self._columns, TopologySpread, skews > constraint.max_skew, detail),
         ]
 
+    def limits(self) -> Ints:
+        # Pods elsewhere make room for more: skews are not looked at.
+        return _limits(self._codes < 0)
+
     def _skews(self) -> Ints:
         """Per row, how far its domain would be above the least one with another pod."""
         sums = self._sums.sums
@@ -148,6 +159,9 @@ class _PodAffinity:
             MaskFilter(self._columns, PodAffinity, self._without(), {"topology_key": keys}),
         ]
 
+    def limits(self) -> Ints:
+        return _limits(~self._having | self._without())
+
     def _without(self) -> Flags:
         """Per row, whether a domain of it has none of the pods."""
         flags = np.zeros(len(self._having), np.bool_)
@@ -161,8 +175,18 @@ class _PodAffinity:
 class _NoMarkInDomain:
     """No pod with a mark may be in the domain."""
 
-    def __init__(self, mark: str, key: str, columns: NodeColumns, *, code: type[NodeReason]) -> None:
+    def __init__(
+        self, mark: str, key: str, columns: NodeColumns, *, code: type[NodeReason], marks: tuple[str, ...]
+    ) -> None:
+        """Args:
+        mark: that no pod may have.
+        key: makes the domains.
+        columns: the cycle's own copy.
+        code: what is told.
+        marks: of the class itself.
+        """
         self._sums = columns.marks.sums(mark, key, columns.label_values(key))
+        self._is_own = mark in marks
         self._key = key
         self._columns = columns
         self._code = code
@@ -170,15 +194,20 @@ class _NoMarkInDomain:
     def filters(self) -> list[MaskFilter]:
         return [MaskFilter(self._columns, self._code, self._sums.at_rows() > 0, {"topology_key": self._key})]
 
+    def limits(self) -> Ints:
+        limits = _limits(self._sums.at_rows() > 0)
+        return np.minimum(limits, np.where(self._sums.codes >= 0, 1, NO_LIMIT)) if self._is_own else limits
 
-def _pod_anti_affinity(term: PodTerm, columns: NodeColumns) -> _NoMarkInDomain:
+
+def _pod_anti_affinity(term: PodTerm, columns: NodeColumns, marks: tuple[str, ...]) -> _NoMarkInDomain:
     """No pod that an anti-affinity term of the class selects may be in the domain."""
-    return _NoMarkInDomain(selection_mark((term.selector,)), term.topology_key, columns, code=PodAntiAffinity)
+    mark = selection_mark((term.selector,))
+    return _NoMarkInDomain(mark, term.topology_key, columns, code=PodAntiAffinity, marks=marks)
 
 
-def _anti_affinity_of_others(term: CarriedTerm, columns: NodeColumns) -> _NoMarkInDomain:
+def _anti_affinity_of_others(term: CarriedTerm, columns: NodeColumns, marks: tuple[str, ...]) -> _NoMarkInDomain:
     """No pod may be in the domain whose own anti-affinity selects the class."""
-    return _NoMarkInDomain(term_mark(term), term.topology_key, columns, code=AntiAffinityOfOthers)
+    return _NoMarkInDomain(term_mark(term), term.topology_key, columns, code=AntiAffinityOfOthers, marks=marks)
 
 
 class _HostPort:
@@ -193,6 +222,9 @@ class _HostPort:
         detail = {"port": f"{self._port.protocol} {self._port.port}"}
         return [MaskFilter(self._columns, HostPortTaken, _rows_with(self._marks, self._columns), detail)]
 
+    def limits(self) -> Ints:
+        return np.minimum(_limits(_rows_with(self._marks, self._columns)), 1)
+
 
 class _ExclusiveClaim:
     """A ReadWriteOncePod claim is of one pod, wherever that is."""
@@ -202,9 +234,15 @@ class _ExclusiveClaim:
         self._columns = columns
 
     def filters(self) -> list[MaskFilter]:
+        return [MaskFilter(self._columns, VolumeInUse, self._taken(), {"claim": self._claim})]
+
+    def limits(self) -> Ints:
+        return np.minimum(_limits(self._taken()), 1)
+
+    def _taken(self) -> Flags:
         flags = _rows_with([claim_mark(self._claim)], self._columns)
         flags[:] = flags.any()
-        return [MaskFilter(self._columns, VolumeInUse, flags, {"claim": self._claim})]
+        return flags
 
 
 class _UnboundSharedClaim:
@@ -215,9 +253,18 @@ class _UnboundSharedClaim:
         self._columns = columns
 
     def filters(self) -> list[MaskFilter]:
+        return [MaskFilter(self._columns, VolumeOutOfReach, self._elsewhere(), {"constraint": self._claim})]
+
+    def limits(self) -> Ints:
+        return _limits(self._elsewhere())
+
+    def _elsewhere(self) -> Flags:
         flags = _rows_with([claim_mark(self._claim)], self._columns)
-        elsewhere = ~flags if flags.any() else flags
-        return [MaskFilter(self._columns, VolumeOutOfReach, elsewhere, {"constraint": self._claim})]
+        return ~flags if flags.any() else flags
+
+
+def _limits(refused: Flags) -> Ints:
+    return np.where(refused, 0, NO_LIMIT)
 
 
 def _rows_with(marks: list[str], columns: NodeColumns) -> Flags:

@@ -14,6 +14,7 @@ import numpy as np
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import settled_mark
+from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
 from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, volume_places
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -69,8 +70,16 @@ class VolumeRule:
 
     def filters(self) -> list[MaskFilter]:
         """See `PodRule.filters`."""
+        return [self._filter(~self._serving())]
+
+    def limits(self) -> Ints:
+        """See `PodRule.limits`; how many volumes are left is not looked at."""
+        return np.where(self._serving(), NO_LIMIT, 0)
+
+    def _serving(self) -> Flags:
         self._catch_up()
-        return [self._filter(~(self._provided | self._served[self._reach.groups]))]
+        serving: Flags = self._provided | self._served[self._reach.groups]
+        return serving
 
     @property
     def unreachable(self) -> MaskFilter:

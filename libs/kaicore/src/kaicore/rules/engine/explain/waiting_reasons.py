@@ -58,6 +58,6 @@ def condition_reason(reasons: Sequence[Reason]) -> str:
 
 def reasons_in_short(reasons: Sequence[Reason]) -> str:
     """Say the first reasons in one line, and how many there are more."""
-    said = "; ".join(map(str, reasons[:_MOST_REASONS]))
+    shown = "; ".join(map(str, reasons[:_MOST_REASONS]))
     more = len(reasons) - _MOST_REASONS
-    return f"{said}; and {more} more reason{'' if more == 1 else 's'}" if more > 0 else said
+    return f"{shown}; and {more} more reason{'' if more == 1 else 's'}" if more > 0 else shown

@@ -125,6 +125,39 @@ class FeasibleNodes:
             return bool(able)
         return self._numa.admits(row) and self.filters.is_certain(row, created_at)
 
+    def counts(self, most: int) -> Ints:
+        """Return for how many pods each row has room, zones aside; shape (rows,).
+
+        Rules about other pods count as if no other row got pods of the class (`PodRule.limits`).
+
+        Args:
+            most: more are not counted.
+        """
+        counts = np.zeros(len(self._columns.present), np.int64)
+        rows = np.flatnonzero(self._ranking != _NO)
+        counts[rows] = np.minimum(self.filters.room.counts(rows), most)
+        return np.minimum(counts, self._constraints.limits())
+
+    def by_zones(self, rows: Ints) -> Ints:
+        """Return those of some rows where it depends on zones how many pods they take."""
+        if not self._config.numa or self._numa.asks_nothing:
+            return rows[:0]
+        zoned: Ints = rows[self._columns.zones.zone_count[rows] > 0]
+        return zoned
+
+    def doubts_about(self, row: int) -> object:
+        """Return a key that is equal for rows of one state about which the doubts are the same."""
+        return self._numa.doubts_about(row)
+
+    def zones_take(self, row: int, *, created_at: int) -> bool:
+        """Tell whether a row's kubelet admits a pod now, for certain and as the pod's own policy asks.
+
+        Args: see `takes`.
+        """
+        own = self._class.numa_policy
+        keeps = own is None or not own.binding or self._numa.stray(row) is None
+        return self._numa.admits(row) and keeps and self._numa.is_certain(row, created_at=created_at)
+
     @property
     def eligible(self) -> Flags:
         """Rows that may take a pod, whatever is free there."""

@@ -8,10 +8,12 @@ from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.row_counts import row_counts
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
@@ -130,6 +132,29 @@ class Placer:
         outlook = self.outlook(pod_class)
         takes = outlook.takes(row, created_at=member.pod.created_at)
         return self._put(member, row, outlook, pod_class) if takes else None
+
+    def counts(self, pod_class: PodClass, *, most: int, created_at: int = 0) -> Ints:
+        """Return how many pods of a class each row takes as it is now, if it gets no others; shape (rows,).
+
+        Every filter counts. Rules about other pods and volumes count as if no other row got pods of the class, and
+        `topologySpreadConstraints` not at all, since pods elsewhere make room: there a row may take fewer, never more.
+
+        Args:
+            pod_class: the class.
+            most: more are not counted; the fewer, the faster.
+            created_at: when the pods were created, seconds since the epoch; matters to what is not known for certain.
+        """
+        outlook = self.outlook(pod_class)
+
+        def put(row: int) -> None:
+            predicted = outlook.predict(row)
+            charge = _NOTHING if predicted is None else predicted.charge
+            arrival = None
+            if self._doubts is not None and predicted is not None:
+                arrival = Arrival(pod_class.aligned, charge, created_at)
+            self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival))
+
+        return row_counts(outlook, self.statement, put, most=most, created_at=created_at)
 
     def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
         predicted = outlook.predict(row)

@@ -7,11 +7,23 @@ node, and what becomes of the node when a pod is charged to it, depends on nothi
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
+
+#: Up to this many rows are looked at one by one.
+_FEW = 32
+
+
+def _factors(count: int) -> npt.NDArray[np.uint64]:
+    """Return numbers that look random and are the same on every machine (SplitMix64)."""
+    numbers = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +71,17 @@ class RowStates:
         """Return the numbers of rows as `kind` does."""
         kinds = self._kinds[rows]
         if (kinds < 0).any():
-            for row in rows[kinds < 0].tolist():
-                self.kind(row)
+            self._look_at(rows[kinds < 0])
             kinds = self._kinds[rows]
         return kinds
+
+    def states(self, rows: Ints) -> Ints:
+        """Return the numbers of rows as `state` does."""
+        states = np.array([self._states[row] for row in rows.tolist()], np.int64)
+        if (states < 0).any():
+            self._look_at(rows[states < 0])
+            states = np.array([self._states[row] for row in rows.tolist()], np.int64)
+        return states
 
     def state(self, row: int) -> int:
         """Return a row's number; equal where also the whole nodes' amounts are the same, and what is being released."""
@@ -122,6 +141,25 @@ class RowStates:
         self._columns.restore(row, mark)
         self._set(row, effect.state)
         return effect.charge
+
+    def _look_at(self, rows: Ints) -> None:
+        """Find out the numbers of rows; of those whose figures are equal, one is looked at."""
+        if len(rows) <= _FEW:
+            for row in rows.tolist():
+                self.state(row)
+            return
+        columns = self._columns
+        whole = (columns.used[rows], columns.allocatable[rows], columns.releasing[rows])
+        figures = np.ascontiguousarray(np.hstack([*whole, columns.zones.likenesses(rows)]), np.int64)
+        # Sums that differ tell rows apart; those with equal sums are compared.
+        sums = figures.view(np.uint64) @ _factors(figures.shape[1])
+        _, first, which = np.unique(sums, return_index=True, return_inverse=True)
+        numbers = np.array([self.state(row) for row in rows[first].tolist()], np.int64)[which]
+        equal = (figures == figures[first][which]).all(axis=1)
+        for row, state in zip(rows[equal].tolist(), numbers[equal].tolist(), strict=True):
+            self._set(row, state)
+        for row in rows[~equal].tolist():
+            self.state(row)
 
     def _mark(self, row: int, state: int) -> NodeMark:
         mark = self._marks[state]

@@ -142,6 +142,24 @@ class Statement:
         placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
         return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
 
+    def reserved(self, row: int) -> tuple[tuple[ZoneCharge, ...], bool]:
+        """Return what is charged to a row for pods that do not come now, and whether anything ever was.
+
+        A kubelet knows nothing of it.
+        """
+        charges: dict[str, ZoneCharge] = {}
+        ever = False
+        for number in self._of_row.get(row, ()):
+            operation = self._operations[number]
+            pod_charge = operation.pod_charge
+            aligned = bool(pod_charge.charge.amounts or pod_charge.charge.blocks)
+            if operation.kind is _OperationKind.PLACE and pod_charge.arrival is None and aligned:
+                charges[pod_charge.uid] = pod_charge.charge
+                ever = True
+            elif operation.kind is _OperationKind.EVICT:
+                charges.pop(pod_charge.uid, None)
+        return tuple(charges.values()), ever
+
     def stays_put(self, pod_charge: PodCharge) -> bool:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 

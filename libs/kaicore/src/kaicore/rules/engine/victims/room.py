@@ -46,7 +46,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreedRoom:
     """Room that can be had.
 
     Attributes:
@@ -90,7 +90,7 @@ class RoomSearch:
         self._refusals: list[Reason] = []
         self._left_out: set[str] = set()
 
-    def run(self) -> Room | None:
+    def run(self) -> FreedRoom | None:
         """Find room.
 
         Returns:
@@ -106,7 +106,7 @@ class RoomSearch:
                 return room
         return None
 
-    def _run(self) -> Room | None:
+    def _run(self) -> FreedRoom | None:
         session, statement = self._session, self._session.nodes.future.statement
         most_groups = _MOST_GROUPS_FACTOR * session.config.consolidate_groups if self._rules.moves else None
         attempts = 1
@@ -133,7 +133,7 @@ class RoomSearch:
                 successors, stuck = self._place_successors(victims)
                 objections = self._objections(victims, stuck) if self._rules.moves else None
                 if objections is None:
-                    return Room(victims, successors)
+                    return FreedRoom(victims, successors)
                 left_out = objections
             search.give_up(victims)
             statement.rollback(savepoint)

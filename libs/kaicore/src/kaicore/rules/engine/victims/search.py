@@ -194,7 +194,7 @@ class VictimSearch:
         """Yield the pods that may go and relieve the limits, as things stand when each is asked for, with why."""
         candidates = self._candidates
         members = sorted((one for on_row in candidates.on_row.values() for one in on_row.values()), key=name_of)
-        victim_sets = [found for member in members if (found := candidates.victim_set(member)) is not None]
+        victim_sets = [candidate for member in members if (candidate := candidates.victim_set(member)) is not None]
         relieving = [(one, relief) for one in victim_sets if (relief := self._relief(one))]
         relieving.sort(key=lambda pair: (pair[0].cost * 1000 // pair[1], pair[0].key))
         for number, (victim_set, _) in enumerate(relieving, 1):

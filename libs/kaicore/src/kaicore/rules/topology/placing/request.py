@@ -64,6 +64,9 @@ class SetRequest:
         children: of an inner set.
         constraint: None for none of its own.
         held: how many pods of the set, those of its child sets included, each row has already; None for none.
+        ranks: of a leaf: the rank of each of `pods`; empty for 0, 1, … Slices are of ranks.
+        held_ranks: of a leaf: the rows of pods that have a node already, by their ranks. A slice that has some of its
+            pods takes those that are missing in its own domain; without ranks what is held belongs to whole slices.
     """
 
     name: str = ""
@@ -71,6 +74,8 @@ class SetRequest:
     children: tuple["SetRequest", ...] = ()
     constraint: LevelConstraint | None = None
     held: PodsByRow | None = None
+    ranks: tuple[int, ...] = ()
+    held_ranks: Mapping[int, int] = field(default_factory=dict)
 
 
 class Room(Protocol):

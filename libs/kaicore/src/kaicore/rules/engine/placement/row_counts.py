@@ -1,0 +1,51 @@
+"""How many pods of a class each node takes as it is now, if it gets no others.
+
+What is free of a node as a whole is divided. Where kubelets bind zones, pods are put on one node of each kind until it
+refuses one: what the kubelet's choice of zones leaves is not told otherwise.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.statement import Statement
+from kaicore.rules.numa.zone_arrays import Ints
+
+
+def row_counts(
+    outlook: FeasibleNodes, statement: Statement, put: Callable[[int], None], *, most: int, created_at: int
+) -> Ints:
+    """Count; shape (rows,).
+
+    Args:
+        outlook: of the class, as the rows are now.
+        statement: of the rows; what is tried is rolled back.
+        put: puts a pod of the class on a row, what it leaves for the rules of others aside.
+        most: more are not counted.
+        created_at: when the pods were created, seconds since the epoch.
+    """
+    counts = outlook.counts(most)
+    rows = outlook.by_zones(np.flatnonzero(counts))
+    for alike in _alike(outlook, statement.states, rows):
+        example = int(alike[0])
+        taken, wanted, savepoint = 0, int(counts[alike].max()), statement.savepoint()
+        while taken < wanted and outlook.zones_take(example, created_at=created_at):
+            put(example)
+            taken += 1
+        statement.rollback(savepoint)
+        counts[alike] = np.minimum(counts[alike], taken)
+        if not taken:
+            for row in alike.tolist():
+                # So that it is remembered which rows are uncertain.
+                outlook.takes(row, created_at=created_at)
+    return counts
+
+
+def _alike(outlook: FeasibleNodes, states: RowStates, rows: Ints) -> list[Ints]:
+    """Group rows of one state about which the doubts are the same."""
+    groups: dict[tuple[int, object], list[int]] = {}
+    for row, state in zip(rows.tolist(), states.states(rows).tolist(), strict=True):
+        groups.setdefault((state, outlook.doubts_about(row)), []).append(row)
+    return [np.array(group, np.int64) for group in groups.values()]

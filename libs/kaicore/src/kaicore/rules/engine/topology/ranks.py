@@ -1,0 +1,35 @@
+"""Which place a pod has among the pods of its set: its own, or that in which it came."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.groups.ranks import NO_RANK, own_rank
+from kaicore.rules.model.group import RankSource
+
+
+def ranked(
+    waiting: Sequence[Member], active: Iterable[Member], source: RankSource | None
+) -> tuple[list[Member], Mapping[str, int]]:
+    """Return pods of a leaf in order of their ranks, and their ranks by uid.
+
+    Where a pod that waits names no rank, or the same as another, none counts: then they take the lowest ranks that
+    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel).
+
+    Args:
+        waiting: in order of age and name.
+        active: the pods of the leaf that run.
+        source: where pods tell their rank.
+    """
+    said = [own_rank(member.pod, source) for member in waiting]
+    if source is not None and NO_RANK not in said and len(set(said)) == len(said):
+        order = sorted(range(len(said)), key=said.__getitem__)
+        return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
+    taken = {member.rank for member in active}
+    ranks: dict[str, int] = {}
+    rank = 0
+    for member in waiting:
+        while rank in taken:
+            rank += 1
+        ranks[member.pod.uid] = rank
+        rank += 1
+    return list(waiting), ranks

@@ -1,0 +1,83 @@
+"""The nodes as the topology search sees them: a placer's rows, on which pods are put on trial."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.topology.placing.request import PodsByRow
+
+#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
+_MOST = 2**31
+
+
+class PlacerRoom:
+    """A placer's rows as `kaicore.rules.topology.placing.request.Room`; pods are numbers in the order given.
+
+    Attributes:
+        classes: of each pod, as a number.
+    """
+
+    def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
+        """Args:
+        placer: on the nodes at one time.
+        members: by number.
+        among: rows that may take pods; None for all.
+        """
+        self.classes: list[int] = []
+        self._placer = placer
+        self._members = members
+        self._among = among
+        #: A pod of each class.
+        self._samples: list[Member] = []
+        #: Where pods were put, each with the savepoint before it.
+        self._trail: list[tuple[int, Assignment]] = []
+        #: Counts by class, as long as no pod is put or taken off.
+        self._counts: dict[int, PodsByRow] = {}
+        numbers: dict[str, int] = {}
+        for member in members:
+            number = numbers.setdefault(placer.class_of(member).key, len(numbers))
+            if number == len(self._samples):
+                self._samples.append(member)
+            self.classes.append(number)
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """Where pods are now, in the order in which they were put there."""
+        return [assignment for _, assignment in self._trail]
+
+    def counts(self, pod_class: int) -> PodsByRow:
+        """See `Room.counts`."""
+        counts = self._counts.get(pod_class)
+        if counts is None:
+            sample = self._samples[pod_class]
+            pod_class_of = self._placer.class_of(sample)
+            counts = self._placer.counts(pod_class_of, most=_MOST, created_at=sample.pod.created_at)
+            if self._among is not None:
+                counts = np.where(self._among, counts, 0)
+            self._counts[pod_class] = counts
+        return counts
+
+    def put(self, pods: Sequence[int], row: int) -> int:
+        """See `Room.put`."""
+        self._counts.clear()
+        for place, pod in enumerate(pods):
+            before = self._placer.statement.savepoint()
+            assignment = self._placer.place_on(self._members[pod], row)
+            if assignment is None:
+                return place
+            self._trail.append((before, assignment))
+        return len(pods)
+
+    def savepoint(self) -> int:
+        """See `Room.savepoint`."""
+        return self._placer.statement.savepoint()
+
+    def rollback(self, savepoint: int) -> None:
+        """See `Room.rollback`."""
+        self._counts.clear()
+        self._placer.statement.rollback(savepoint)
+        while self._trail and self._trail[-1][0] >= savepoint:
+            self._trail.pop()

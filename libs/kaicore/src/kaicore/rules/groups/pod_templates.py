@@ -1,0 +1,104 @@
+"""A tree of pod sets, each with what its pod template says about topology, in Kueue's words or in Volcano's."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kaicore.rules.groups.kueue_topology import GROUP_NAME, kueue_rank, kueue_topology, refused_group
+from kaicore.rules.groups.volcano_topology import annotated_tiers
+from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
+
+
+class PodSetTemplate(NamedTuple):
+    """The pod template of a set.
+
+    Attributes:
+        annotations: of its metadata.
+        where: the path of its metadata in the object, for people.
+        pods: how many pods the set has in all; 0 where it is not known.
+        slice_size: of slices of which no size is said; 0 for none.
+        rank: where its pods tell their rank by themselves; None where they do not.
+    """
+
+    annotations: Mapping[str, str]
+    where: str
+    pods: int
+    slice_size: int = 0
+    rank: RankSource | None = None
+
+
+def with_templates(sets: Sequence[PodSet], templates: Mapping[str, PodSetTemplate]) -> tuple[PodSet, ...]:
+    """Return a tree with the topology constraints of its leaves, and where their pods tell their ranks.
+
+    Two sets of one `podset-group-name`, such as a leader and its workers, come below an inner set that has their
+    constraint.
+
+    Args:
+        sets: the tree, the root first and every parent before its children.
+        templates: by the leaf that it is of.
+    """
+    found = [_with_template(one, templates[one.name]) if one.name in templates else one for one in sets]
+    groups: dict[str, list[str]] = {}
+    for one in sets:
+        if one.name in templates and (group := templates[one.name].annotations.get(GROUP_NAME)):
+            groups.setdefault(group, []).append(one.name)
+    for group, names in groups.items():
+        found = _grouped(found, f"podset-group.{group}", names, templates)
+    return tuple(found)
+
+
+def _with_template(one: PodSet, template: PodSetTemplate) -> PodSet:
+    topology = kueue_topology(
+        template.annotations, pods=template.pods, where=template.where, slice_size=template.slice_size
+    )
+    topology = topology or annotated_tiers(template.annotations, where=template.where) or one.topology
+    return replace(one, topology=topology, rank=kueue_rank(template.annotations, template.rank))
+
+
+def _grouped(
+    sets: Sequence[PodSet], inner: str, names: Sequence[str], templates: Mapping[str, PodSetTemplate]
+) -> list[PodSet]:
+    """Return a tree in which sets are below one that has their constraint; if they cannot be, each says why."""
+    members = [one for one in sets if one.name in names]
+    if any(one.topology is not None and one.topology.problem for one in members):
+        return list(sets)
+    if problem := _group_problem([one.topology for one in members], [templates[name].pods for name in names]):
+        return [
+            replace(
+                one,
+                topology=refused_group(
+                    templates[one.name].annotations, where=templates[one.name].where, problem=problem
+                ),
+            )
+            if one.name in names
+            else one
+            for one in sets
+        ]
+    parent = next(one for one in sets if one.name == members[0].parent)
+    siblings = [one.name for one in sets[1:] if one.parent == parent.name]
+    around = PodSet(inner, parent.name, topology=members[0].topology)
+    if len(siblings) == len(members):
+        # All that the parent holds: how many of them must be satisfied is now said of the set between.
+        around, parent = replace(around, min_sets=parent.min_sets), replace(parent, min_sets=None)
+    found: list[PodSet] = []
+    for one in sets:
+        if one is members[0]:
+            found.append(around)
+        if one.name in names:
+            found.append(replace(one, parent=inner, topology=None))
+        else:
+            found.append(parent if one.name == parent.name else one)
+    return found
+
+
+def _group_problem(topologies: Sequence[TopologyConstraint | None], pods: Sequence[int]) -> str:
+    """Return why sets cannot be placed as a group of Kueue; empty if they can."""
+    if len(topologies) != 2:
+        return f"is the name of {len(topologies)} pod sets that start together, and must be of 2"
+    if 1 not in pods:
+        return "needs a pod set of one pod, the leader"
+    first, second = ((one.required, one.preferred) if one is not None else ("", "") for one in topologies)
+    if first != second:
+        return "needs the same topology on both of its pod sets"
+    return ""

@@ -1,0 +1,107 @@
+"""How many pods of a class each domain takes, from the nodes up."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.rules.topology.ordered import Numbers, OrderedTree
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """So many pods stay in one domain at a depth.
+
+    Attributes:
+        size: pods.
+        depth: of the domain.
+        spares: how many positions of each such domain stay free.
+        alone: whether a domain takes only one such part.
+    """
+
+    size: int
+    depth: int
+    spares: int = 0
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A domain, or the whole cluster, as a run of positions.
+
+    Attributes:
+        depth: of the domain.
+        low: first position.
+        high: behind the last position.
+    """
+
+    depth: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the domains in a scope take, at each depth from the scope's down to the positions.
+
+    Attributes:
+        firsts: at each depth, the first domain in the scope; depths above the scope's have nothing.
+        whole: at each depth, of each domain how many pods in whole parts.
+        pods: the same, but the last part need not be whole; for ties.
+    """
+
+    firsts: tuple[int, ...]
+    whole: tuple[Numbers, ...]
+    pods: tuple[Numbers, ...]
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope) -> Capacity:
+    """Sum up what positions take.
+
+    Args:
+        tree: the positions.
+        counts: of each position in the scope, how many pods it takes.
+        layers: parts that stay together, from the widest to the narrowest.
+        scope: what is looked at.
+    """
+    at_depth: dict[int, list[Layer]] = {}
+    for layer in layers:
+        at_depth.setdefault(layer.depth, []).append(layer)
+        if layer.spares:
+            counts = without_spares(tree, counts, layer, scope)
+    firsts, whole, pods = [0] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1)
+    for depth in range(tree.depth, scope.depth - 1, -1):
+        low, high = tree.span(depth, scope.low, scope.high)
+        firsts[depth] = low
+        if depth == tree.depth:
+            summed = loose = counts
+        else:
+            begins = tree.children[depth][low:high] - firsts[depth + 1]
+            summed = np.add.reduceat(whole[depth + 1], begins) if high > low else _NOTHING
+            loose = summed if whole[depth + 1] is pods[depth + 1] else np.add.reduceat(pods[depth + 1], begins)
+        here = at_depth.get(depth)
+        if here:
+            loose = np.where(tree.numbers[depth][low:high] >= 0, summed, 0)
+            summed = loose
+            for layer in reversed(here):
+                summed = summed - summed % layer.size
+                if layer.alone:
+                    summed = np.minimum(summed, layer.size)
+        whole[depth], pods[depth] = summed, loose
+    return Capacity(tuple(firsts), tuple(whole), tuple(pods))
+
+
+def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope) -> Numbers:
+    """Return the counts with those positions of each domain at nothing that stay free.
+
+    These are the ones that take the most pods, so that each of them can stand in for any other of its domain.
+    """
+    of = tree.of[layer.depth][scope.low : scope.high]
+    sequence = np.lexsort((-counts, of))
+    heads = np.searchsorted(of, of)
+    spare = sequence[np.arange(len(of)) - heads < layer.spares]
+    counts = counts.copy()
+    counts[spare] = 0
+    return counts

@@ -1,0 +1,93 @@
+"""Pods over domains: each part of several shares goes to its own domains, all shares at once."""
+
+import numpy as np
+
+from kaicore.rules.topology.ordered import Numbers
+from kaicore.rules.topology.placing.strategies import Order
+
+_MANY = np.iinfo(np.int64).max
+
+
+def fill(
+    capacities: Numbers,
+    shares: Numbers,
+    parents: Numbers,
+    *,
+    order: Order,
+    last_tightest: bool = True,
+    ties: tuple[Numbers, ...] = (),
+    pull: Numbers | None = None,
+    unit: int = 1,
+) -> Numbers:
+    """Return how many pods each domain gets.
+
+    Args:
+        capacities: of each domain, a multiple of the unit.
+        shares: of each parent, how many pods its domains get together; not more than they take.
+        parents: of each domain, its parent's number in `shares`; never falling.
+        order: which of a parent's domains come first.
+        last_tightest: whether the rest goes to the domain with the least room that takes it.
+        ties: what decides between domains with equal room, the first first; the smaller goes first.
+        pull: of each domain a rank, the smallest first, before any room is compared; None for all alike.
+        unit: so many pods stay together.
+    """
+    if order is Order.EVEN:
+        return _even(capacities, shares, parents, unit)
+    pulled = np.zeros(len(capacities), np.int64) if pull is None else pull
+    by_room = capacities if order is Order.SMALLEST else -capacities
+    sequence = np.lexsort((*ties[::-1], by_room, pulled, parents))
+    room, parent, pulled = capacities[sequence], parents[sequence], pulled[sequence]
+    firsts = np.searchsorted(parent, np.arange(len(shares)))
+    before = np.cumsum(room) - room
+    before -= np.append(before, 0)[firsts][parent]
+    rest = shares[parent] - before
+    taken = np.clip(rest, 0, room)
+    if last_tightest or order is Order.SMALLEST:
+        _swap_last(taken, room, rest, parent, pulled, order=order)
+    found = np.empty_like(taken)
+    found[sequence] = taken
+    return found
+
+
+def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pulled: Numbers, *, order: Order) -> None:
+    """Give what is left to the tightest domain that takes it: the last one's, or where gaps are filled the whole."""
+    if order is Order.SMALLEST:
+        heads = np.flatnonzero(np.append(True, (parent[1:] != parent[:-1]) | (pulled[1:] != pulled[:-1])))
+        heads = heads[rest[heads] > 0]
+    else:
+        heads = np.flatnonzero((rest > 0) & (rest <= room))
+    for head in heads.tolist():
+        end = int(np.searchsorted(parent, parent[head], side="right"))
+        end = head + int(np.searchsorted(pulled[head:end], pulled[head], side="right"))
+        if order is Order.SMALLEST:
+            best = head + int(np.searchsorted(room[head:end], rest[head]))
+            if best == end:
+                continue
+        else:
+            tightest = int(np.searchsorted(-room[head:end], -rest[head], side="right")) - 1
+            best = head + int(np.searchsorted(-room[head:end], -room[head + tightest]))
+        last = int(np.searchsorted(parent, parent[head], side="right"))
+        taken[head:last] = 0
+        taken[best] = rest[head]
+
+
+def _even(capacities: Numbers, shares: Numbers, parents: Numbers, unit: int) -> Numbers:
+    """Each unit goes where the most room is left; of equals to the first."""
+    taken = np.zeros_like(capacities)
+    bounds = np.searchsorted(parents, np.arange(len(shares) + 1))
+    for share, low, high in zip((shares // unit).tolist(), bounds, bounds[1:], strict=False):
+        if share <= 0:
+            continue
+        room = capacities[low:high] // unit
+        least, most = 0, int(room.max())
+        while least < most:
+            level = (least + most + 1) // 2
+            if int(np.maximum(room - level, 0).sum()) >= share:
+                least = level
+            else:
+                most = level - 1
+        part = np.maximum(room - least - 1, 0)
+        open_ = np.flatnonzero(room > least)[: share - int(part.sum())]
+        part[open_] += 1
+        taken[low:high] = part * unit
+    return taken

@@ -1,0 +1,208 @@
+"""A request as the search goes about it: depths for levels, pods by class, sets that are alike as one batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from kaicore.rules.topology.ordered import Numbers, OrderedTree
+from kaicore.rules.topology.placing.capacity import Layer
+from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest, Slices
+
+#: What sets have in common that are placed alike.
+Likeness = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Pods of one class.
+
+    Attributes:
+        pods: in order of rank.
+        pod_class: their class.
+        layers: which of them stay together, from the widest domain to the narrowest.
+    """
+
+    pods: tuple[int, ...]
+    pod_class: int
+    layers: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sets that are alike, in order.
+
+    Attributes:
+        works: the sets.
+        lot: the same as pods of one class of which some stay together; None where that does not say it all.
+    """
+
+    works: tuple["Work", ...]
+    lot: Lot | None
+
+    @property
+    def size(self) -> int:
+        """Pods of one of the sets."""
+        return self.works[0].size
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A set to be placed.
+
+    Attributes:
+        name: of the set.
+        size: how many pods it has, those of sets in it included.
+        lots: pods with no constraint but this set's, by class.
+        batches: sets in it with constraints of their own.
+        constrained: whether it is to be in the topology at all.
+        required: depth at which it must be in one domain; 0 for none.
+        preferred: depth at which it should; 0 for none.
+        gaps: whether any place in the topology will do.
+        spares: how many positions of its domain stay free.
+        exclusive: whether it shares its domain with no other set of the same parent.
+        held: of each position, how many of its pods are there already; None for none.
+    """
+
+    name: str
+    size: int
+    lots: tuple[Lot, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    constrained: bool = False
+    required: int = 0
+    preferred: int = 0
+    gaps: bool = False
+    spares: int = 0
+    exclusive: bool = False
+    held: Numbers | None = None
+
+    @property
+    def likeness(self) -> Likeness:
+        """Equal of sets that are placed alike."""
+        lots = tuple((lot.pod_class, len(lot.pods), lot.layers) for lot in self.lots)
+        batches = tuple((len(batch.works), batch.works[0].likeness) for batch in self.batches)
+        shape = (self.required, self.preferred, self.gaps, self.spares, self.exclusive, self.constrained)
+        return (lots, batches, shape, self.held is not None and id(self.held))
+
+
+def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> Work:
+    """Return what is to be placed for a request."""
+    held = None if request.held is None else at_positions(request.held, tree)
+    constraint = request.constraint
+    if request.children:
+        works = [compiled(child, tree, classes) for child in request.children]
+        own = [work for work in works if work.constrained or work.held is not None]
+        loose = [work for work in works if not (work.constrained or work.held is not None)]
+        lots = _by_class([lot for work in loose for lot in work.lots])
+        own += [work for loose_work in loose for batch in loose_work.batches for work in batch.works]
+        work = Work(request.name, sum(each.size for each in works), lots, _batches(own))
+    elif constraint is not None and constraint.slices:
+        parts = _slices(request, constraint.slices, tree, classes)
+        work = Work(request.name, len(request.pods), (), _batches(parts))
+    else:
+        work = Work(request.name, len(request.pods), _lots(request.pods, classes))
+    if constraint is None:
+        return replace(work, held=held)
+    return replace(
+        work,
+        constrained=True,
+        required=constraint.required + 1,
+        preferred=constraint.preferred + 1,
+        gaps=_any_place(constraint),
+        exclusive=constraint.exclusive,
+        held=held,
+    )
+
+
+def at_positions(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
+    """Return numbers of rows as numbers of positions; None if there are none."""
+    return by_row[tree.rows].astype(np.int64) if by_row.any() else None
+
+
+def _any_place(constraint: LevelConstraint) -> bool:
+    return constraint.unconstrained or (constraint.required < 0 and constraint.preferred < 0)
+
+
+def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
+    return _by_class([Lot((pod,), classes[pod]) for pod in pods])
+
+
+def _by_class(lots: Sequence[Lot]) -> tuple[Lot, ...]:
+    pods: dict[int, list[int]] = {}
+    for lot in lots:
+        pods.setdefault(lot.pod_class, []).extend(lot.pods)
+    return tuple(Lot(tuple(found), pod_class) for pod_class, found in pods.items())
+
+
+def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, classes: Sequence[int]) -> list[Work]:
+    """Return a work of each slice that has pods to be placed; what of it is held comes first in order."""
+    outer, inner = layers[0], layers[1:]
+    ranks = request.ranks or tuple(range(len(request.pods)))
+    by_rank = sorted(zip(ranks, request.pods, strict=True))
+    held: dict[int, dict[int, int]] = {}
+    for rank, row in request.held_ranks.items():
+        held.setdefault(rank // outer.size, {})[rank] = row
+    works = []
+    for number, members in groupby(by_rank, key=lambda member: member[0] // outer.size):
+        there, missing = held.get(number, {}), list(members)
+        pods = tuple(pod for _, pod in missing)
+        part = replace(
+            request,
+            pods=pods,
+            ranks=tuple(rank for rank, _ in missing) if inner else (),
+            held_ranks=there,
+        )
+        batches = _batches(_slices(part, inner, tree, classes)) if inner else ()
+        work = Work(
+            request.name,
+            len(pods),
+            () if inner else _lots(pods, classes),
+            batches,
+            constrained=True,
+            required=outer.required + 1,
+            preferred=outer.preferred + 1,
+            spares=outer.spares,
+            held=_held_at(there, tree),
+        )
+        works.append(work)
+    return works
+
+
+def _held_at(there: dict[int, int], tree: OrderedTree) -> Numbers | None:
+    if not there:
+        return None
+    found = np.zeros(len(tree.rows), np.int64)
+    np.add.at(found, tree.positions[list(there.values())], 1)
+    return found
+
+
+def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
+    """Put together what is alike: what has pods running first, then the largest, then in order."""
+    alike: dict[Likeness, list[Work]] = {}
+    for work in works:
+        alike.setdefault(work.likeness, []).append(work)
+    order: Callable[[list[Work]], tuple[bool, int, int]] = lambda found: (  # noqa: E731
+        found[0].held is None,
+        -max(found[0].required, found[0].preferred) if found[0].required else 1,
+        -found[0].size,
+    )
+    return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=order))
+
+
+def _as_one(works: Sequence[Work]) -> Lot | None:
+    """Return sets that are alike as pods of one class in parts; None where that does not say it all."""
+    first = works[0]
+    if not first.required or first.preferred or first.held is not None:
+        return None
+    if len(first.lots) + len(first.batches) != 1:
+        return None
+    inner = [work.lots[0] if work.lots else work.batches[0].lot for work in works]
+    if any(lot is None for lot in inner):
+        return None
+    lots = [lot for lot in inner if lot is not None]
+    layer = Layer(first.size, first.required, first.spares, first.exclusive)
+    pods = tuple(pod for lot in lots for pod in lot.pods)
+    if lots[0].layers and lots[0].layers[0].depth < layer.depth:
+        return None
+    return Lot(pods, lots[0].pod_class, (layer, *lots[0].layers))

@@ -1,0 +1,307 @@
+"""Looks up what a group's topology constraints name: the topology, and the levels.
+
+A level is known by its name, its aliases and its labels, in exactly this spelling; the level of single nodes by the
+hostname's label too. A group is placed on one topology: the one that its sets name; else the only one of the kind that
+they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes.
+
+Of HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does; above all tiers it asks for
+nothing (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1).
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
+from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, LABEL, TopologyLevel
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.topology import (
+    TopologyAmbiguous,
+    TopologyConstraintInvalid,
+    TopologyInvalid,
+    TopologyLevelNotFound,
+    TopologyNotFound,
+)
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
+from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a group asks of a topology.
+
+    Attributes:
+        topology: the one on which it is placed.
+        constraints: by name of the set; sets that ask for nothing are left out.
+        together: whether the constraint of the root is about the pods of all groups that start at once with it.
+    """
+
+    topology: TopologyKey
+    constraints: Mapping[str, LevelConstraint]
+    together: bool = False
+
+
+def resolve(sets: Sequence[PodSet], topologies: TopologyBook, *, group: str) -> Resolved | Reason | None:
+    """Look up what the sets of a group name.
+
+    Args:
+        sets: the group's.
+        topologies: those that there are; the answer holds as long as its `revision`.
+        group: `<kind> <namespace>/<name>`, for reasons.
+
+    Returns:
+        Why nothing of the group starts, or None if it asks for nothing.
+    """
+    said = [_Said(group, one.name, one.topology) for one in sets if one.topology not in (None, TopologyConstraint())]
+    try:
+        for one in said:
+            one.check()
+        if not said:
+            return None
+        key = _chosen(said, topologies)
+        if problems := topologies.paths(key).problems:
+            raise _Refused(TopologyInvalid(topology=_shown(key), problem="; ".join(problems), **said[0].whose))
+        levels = _Levels(key, topologies.paths(key).levels)
+        constraints = {one.pod_set: _looked_up(one, levels) for one in said}
+    except _Refused as refused:
+        return refused.reason
+    asked = {name: constraint for name, constraint in constraints.items() if constraint != LevelConstraint()}
+    together = any(one.constraint.together and one.pod_set in asked for one in said if not one.pod_set)
+    return Resolved(key, asked, together) if asked else None
+
+
+class _Refused(Exception):
+    """A constraint cannot be understood."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Said:
+    """A set's constraint, with whose it is."""
+
+    def __init__(self, group: str, pod_set: str, constraint: TopologyConstraint | None) -> None:
+        self.pod_set = pod_set
+        self.constraint = constraint or TopologyConstraint()
+        self.whose = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
+
+    def check(self) -> None:
+        """Check what needs no topology.
+
+        Raises:
+            _Refused: naming what is wrong.
+        """
+        said = self.constraint
+        if said.problem:
+            # The problem names its own field.
+            whose = {**self.whose, "field": ""}
+            raise _Refused(TopologyConstraintInvalid(problem=said.problem, **whose))
+        if said.exclusive and not said.required:
+            raise self.invalid("exclusive domains need a required level")
+        for layer in said.slices:
+            if layer.size < 1:
+                raise self.invalid(f"slices of {layer.size} pods: the size must be 1 or more")
+
+    def names(self) -> tuple[str, ...]:
+        """Return the levels that are named, each once, in the order of the fields."""
+        said = self.constraint
+        named = [said.required, *said.required_also, said.preferred, *said.preferred_also]
+        for layer in said.slices:
+            named += layer.required, layer.preferred
+        return tuple(dict.fromkeys(filter(None, named)))
+
+    def invalid(self, problem: str) -> _Refused:
+        return _Refused(TopologyConstraintInvalid(problem=problem, **self.whose))
+
+
+class _Levels:
+    """The levels of a topology, found by their names."""
+
+    def __init__(self, key: TopologyKey, levels: Sequence[TopologyLevel]) -> None:
+        self.key = key
+        self.names = tuple(name for level in levels for name in (level.name, *level.aliases))
+        self.narrowest = len(levels) - 1
+        self._by_name: dict[str, int] = {}
+        for number, level in enumerate(levels):
+            self._by_name.setdefault(level.name, number)
+        for number, level in enumerate(levels):
+            for name in (*level.aliases, *(level.keys or (HOSTNAME,))):
+                self._by_name.setdefault(name, number)
+        self._tiers = [int(level.name) for level in levels[:-1]] if key.kind == HYPER_NODE else []
+
+    def has(self, name: str) -> bool:
+        return self.number(name) is not None
+
+    def number(self, name: str) -> int | None:
+        """Return a level's number; `NO_LEVEL` for a tier above all, and None if there is no such level."""
+        found = self._by_name.get(name)
+        if found is None and self._tiers and name.isascii() and name.isdecimal():
+            if int(name) > self._tiers[0]:
+                return NO_LEVEL
+            return next((number for number, tier in enumerate(self._tiers) if tier <= int(name)), None)
+        return found
+
+    def narrowest_of(self, names: Iterable[str], one: _Said) -> int:
+        """Return the number of the narrowest of the levels that are named; `NO_LEVEL` for none.
+
+        Raises:
+            _Refused: one of them does not exist.
+        """
+        found = NO_LEVEL
+        for name in filter(None, names):
+            number = self.number(name)
+            if number is None:
+                there = ", ".join(self.names)
+                reason = TopologyLevelNotFound(level=name, topology=_shown(self.key), levels=there, **one.whose)
+                raise _Refused(reason)
+            found = max(found, number)
+        return found
+
+
+def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+    """Return the topology of a group.
+
+    Raises:
+        _Refused: there is none, or more than one.
+    """
+    everything = topologies.topologies()
+    common = set(everything)
+    for one in said:
+        kind, name = one.constraint.kind, one.constraint.topology
+        meant = {key for key in everything if kind in ("", key.kind) and name in ("", key.name)}
+        if not meant and (kind or name):
+            there = ", ".join(_shown(key) for key in everything if kind in ("", key.kind))
+            wanted = f"{kind.partition('.')[0] or 'topology'} {name}".rstrip()
+            raise _Refused(TopologyNotFound(topology=wanted, topologies=there, **one.whose))
+        if common and not common & meant:
+            first = next((other for other in said if other.constraint.topology), said[0])
+            raise one.invalid(
+                f"topology {name or kind} is not the one of {_set_text(first)}, "
+                f"{first.constraint.topology or first.constraint.kind}; a group is placed on one topology"
+            )
+        common &= meant
+    if any(one.constraint.kind or one.constraint.topology for one in said):
+        return _one_of(sorted(common), said, topologies)
+    return _by_labels(sorted(common), said, topologies)
+
+
+def _one_of(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+    """Return the topology of several that has all levels, or the only one whatever it has.
+
+    Raises:
+        _Refused: none has them, or more than one.
+    """
+    if len(keys) == 1:
+        return keys[0]
+    having = _having(keys, said, topologies)
+    if len(having) == 1:
+        return having[0]
+    raise _ambiguous(having, said) if having else _nowhere(keys, said, topologies)
+
+
+def _by_labels(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+    """Return the topology that has the labels that are named, or a label of nodes by itself.
+
+    Raises:
+        _Refused: there is neither.
+    """
+    having = _having(keys, said, topologies)
+    if len(having) == 1:
+        return having[0]
+    labels = sorted({name for one in said for name in one.names()} - {HOSTNAME})
+    if not labels:
+        return TopologyKey(LABEL, HOSTNAME)
+    if len(labels) == 1 and topologies.is_label(labels[0]):
+        return TopologyKey(LABEL, labels[0])
+    if having:
+        raise _ambiguous(having, said)
+    if len(labels) > 1 and all(map(topologies.is_label, labels)):
+        one = next(one for one in said if one.names())
+        raise one.invalid(f"labels {', '.join(labels)} are levels of no one topology; define one that has them")
+    raise _nowhere(keys, said, topologies)
+
+
+def _having(keys: Iterable[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> list[TopologyKey]:
+    """Return the topologies that have all levels that are named."""
+    names = {name for one in said for name in one.names()}
+    found = ((key, _Levels(key, topologies.paths(key).levels)) for key in keys)
+    return [key for key, levels in found if all(map(levels.has, names))]
+
+
+def _ambiguous(keys: Iterable[TopologyKey], said: Sequence[_Said]) -> _Refused:
+    """Return why one of several topologies cannot be chosen."""
+    one = next((one for one in said if one.names()), said[0])
+    level = next(iter(one.names()), "")
+    there = ", ".join(f"{key.kind} {key.name}".rstrip() for key in keys)
+    return _Refused(TopologyAmbiguous(topologies=there, level=level, **one.whose))
+
+
+def _nowhere(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> _Refused:
+    """Return why none of some topologies will do: a level that none has, or levels that no single one has."""
+    found = {key: _Levels(key, topologies.paths(key).levels) for key in keys}
+    for one in said:
+        for name in one.names():
+            if not any(levels.has(name) for levels in found.values()):
+                there = ", ".join(dict.fromkeys(level for levels in found.values() for level in levels.names))
+                could_be_label = not one.constraint.kind and not one.constraint.topology
+                where = "" if could_be_label else ", ".join(map(_shown, keys))
+                return _Refused(TopologyLevelNotFound(level=name, topology=where, levels=there, **one.whose))
+    names = dict.fromkeys(name for one in said for name in one.names())
+    return said[0].invalid(f"no topology has all of the levels {', '.join(names)}")
+
+
+def _looked_up(one: _Said, levels: _Levels) -> LevelConstraint:
+    """Return a set's constraint with its levels as numbers.
+
+    Raises:
+        _Refused: a level does not exist, or slices make no sense.
+    """
+    said = one.constraint
+    required = levels.narrowest_of((said.required, *said.required_also), one)
+    preferred = levels.narrowest_of((said.preferred, *said.preferred_also), one)
+    if said.closest:
+        preferred = levels.narrowest
+    return LevelConstraint(
+        required=required,
+        # What is as wide as the required domain is had anyway.
+        preferred=preferred if preferred > required else NO_LEVEL,
+        unconstrained=said.unconstrained,
+        slices=_slices(one, levels, required),
+        exclusive=said.exclusive and required != NO_LEVEL,
+    )
+
+
+def _slices(one: _Said, levels: _Levels, above: int) -> tuple[Slices, ...]:
+    """Return the slices of a set from the widest layer to the narrowest.
+
+    Args:
+        above: the level at which all pods of the set share a domain.
+
+    Raises:
+        _Refused: a level does not exist or is wider than that of the set, or the sizes do not divide each other.
+    """
+    found: list[tuple[Slices, SliceLayer]] = []
+    for layer in one.constraint.slices:
+        required, preferred = (levels.narrowest_of((name,), one) for name in (layer.required, layer.preferred))
+        if NO_LEVEL < required < above:
+            problem = f"level {layer.required} of slices of {layer.size} pods is above that of all pods"
+            raise one.invalid(f"{problem}, {one.constraint.required}")
+        preferred = preferred if preferred > max(required, above) else NO_LEVEL
+        if max(required, preferred) != NO_LEVEL:
+            found.append((Slices(layer.size, required, preferred, layer.spares), layer))
+    found.sort(key=lambda item: (max(item[0].required, item[0].preferred), -item[0].size))
+    for (wider, _), (narrower, _) in itertools.pairwise(found):
+        if wider.size % narrower.size:
+            raise one.invalid(f"slices of {wider.size} pods cannot be divided into slices of {narrower.size}")
+    return tuple(slices for slices, _ in found)
+
+
+def _shown(key: TopologyKey) -> str:
+    """Return a topology for people."""
+    kind = key.kind.partition(".")[0]
+    return f"{kind} {key.name}" if key.name else f"{kind}s"
+
+
+def _set_text(one: _Said) -> str:
+    return f"sub-group {one.pod_set}" if one.pod_set else "the whole group"

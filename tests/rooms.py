@@ -1,0 +1,84 @@
+"""A room of nodes in memory for the placement on topologies: free amounts as one array."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.topology.placing.request import PodsByRow
+from kaicore.rules.topology.tree import TopologyColumns
+from numpy.typing import NDArray
+
+
+class MemoryRoom:
+    """Nodes with free amounts of resources, and pods by class with what they request.
+
+    `shy` rows tell more than they take: counts say what is free, but no pod finds room there.
+    """
+
+    def __init__(
+        self,
+        free: NDArray[np.int64],
+        requests: NDArray[np.int64],
+        classes: Sequence[int],
+        shy: frozenset[int] = frozenset(),
+    ) -> None:
+        self.free = free.reshape(len(free), -1).copy()
+        self._requests = requests.reshape(len(requests), -1)
+        self.classes = tuple(classes)
+        self._shy = shy
+        self._trail: list[tuple[int, int, int]] = []
+
+    def counts(self, pod_class: int) -> PodsByRow:
+        asked = self._requests[pod_class]
+        used = asked > 0
+        return (self.free[:, used] // asked[used]).min(axis=1)
+
+    def put(self, pods: Sequence[int], row: int) -> int:
+        if row in self._shy:
+            return 0
+        pod_class = self.classes[pods[0]]
+        if len(pods) == 1 or all(self.classes[pod] == pod_class for pod in pods):
+            return self._put_alike(pod_class, len(pods), row)
+        for done, pod in enumerate(pods):
+            if not self._put_alike(self.classes[pod], 1, row):
+                return done
+        return len(pods)
+
+    def savepoint(self) -> int:
+        return len(self._trail)
+
+    def rollback(self, savepoint: int) -> None:
+        while len(self._trail) > savepoint:
+            pod_class, count, row = self._trail.pop()
+            self.free[row] += count * self._requests[pod_class]
+
+    def _put_alike(self, pod_class: int, count: int, row: int) -> int:
+        asked, free = self._requests[pod_class].tolist(), self.free[row].tolist()
+        fits = min([count, *(have // need for have, need in zip(free, asked, strict=True) if need)])
+        if fits > 0:
+            self.free[row] -= fits * self._requests[pod_class]
+            self._trail.append((pod_class, fits, row))
+        return max(fits, 0)
+
+
+def room_of(free: Sequence[int], pods: int, request: int = 1, **more: frozenset[int]) -> MemoryRoom:
+    """Nodes with one resource, and pods of one class."""
+    return MemoryRoom(np.array(free, np.int64), np.array([request]), [0] * pods, **more)
+
+
+def tree_of(paths: Sequence[Sequence[str]], names: Sequence[str] | None = None) -> TopologyColumns:
+    """A tree from the path of each row's node; a path may end early. Names are n0, n1, … unless given."""
+    depth = max((len(path) for path in paths), default=0)
+    levels = tuple(TopologyLevel(f"l{number}", (f"label-{number}",)) for number in range(depth))
+    named = names or [f"n{number:05}" for number in range(len(paths))]
+    domains, of_rows, parents = [], [], []
+    above: dict[tuple[str, ...], int] = {}
+    for level in range(depth):
+        here = sorted({tuple(path[: level + 1]) for path in paths if len(path) > level})
+        numbers = {path: number for number, path in enumerate(here)}
+        domains.append(tuple(here))
+        of_rows.append(np.array([numbers.get(tuple(path[: level + 1]), -1) for path in paths], np.int32))
+        parents.append(np.array([above.get(path[:-1], -1) for path in here], np.int32))
+        above = numbers
+    order = np.array(sorted(range(len(paths)), key=lambda row: named[row]), np.int64)
+    return TopologyColumns(levels, tuple(domains), tuple(of_rows), tuple(parents), order)
