@@ -52,6 +52,7 @@ from kai_binder.projection import (
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
+from kai_binder.settings import TopologyStatusesMode
 from kai_binder.side_writes import (
     SideWrites,
     failed_scheduling_event,
@@ -61,6 +62,7 @@ from kai_binder.side_writes import (
     pod_condition,
     queue_status,
     scheduled_event,
+    topology_status,
 )
 
 #: Conditions of readiness.
@@ -83,6 +85,7 @@ class BinderOptions:
         annotations: whether observed placements are written on pods.
         group_statuses: whether it is written into PodGroups how they fare.
         queue_statuses: whether it is written into Queues how they stand.
+        topology_statuses: whether it is written into HyperNodes and ClusterNetworkTopologies what nodes they have.
         empty_groups: whether into those without any pods too, which might be another scheduler's.
         pod_conditions: whether it is written into waiting pods why they wait.
         failed_scheduling_events: whether a Kubernetes event tells of it, too.
@@ -101,6 +104,7 @@ class BinderOptions:
     annotations: bool = True
     group_statuses: bool = True
     queue_statuses: bool = True
+    topology_statuses: TopologyStatusesMode = "auto"
     empty_groups: bool = False
     pod_conditions: bool = True
     failed_scheduling_events: bool = True
@@ -283,6 +287,13 @@ class Binder:
                 self._side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
             else:
                 queues.mark_written(figures)
+        topologies, mode = self._projection.topologies, self._options.topology_statuses
+        for definition in topologies.news():
+            if mode == "off":
+                topologies.mark_written(definition)
+            else:
+                then = partial(topologies.mark_written, definition)
+                self._side_writes.add(topology_status(definition, ours_only=mode == "auto", then=then))
         waiting = self._projection.waiting
         for pod in waiting.news():
             if self._options.pod_conditions:

@@ -16,9 +16,10 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
 
-from kai_binder import group_statuses, queue_statuses, waiting_pods
+from kai_binder import group_statuses, queue_statuses, topology_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
 from kai_binder.queue_statuses import QueueStatuses
+from kai_binder.topology_statuses import TopologyStatuses
 from kai_binder.waiting_pods import WaitingPods
 
 SNAPSHOT_NAME = "binder"
@@ -48,6 +49,7 @@ EVENT_TYPES = tuple(
             "ProvisioningWithdrawn",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
+            *topology_statuses.EVENT_TYPES,
             *waiting_pods.EVENT_TYPES,
         }
     )
@@ -173,6 +175,7 @@ class _Record(msgspec.Struct):
     queues: list[payloads.QueueFigures]
     nominations: list[NominatedNode]
     waiting: waiting_pods.WaitingPodsRecord
+    topologies: topology_statuses.TopologyStatusesRecord
     provisionings: list[Provisioning]
 
 
@@ -191,6 +194,8 @@ class Projection:
         self.groups = GroupStatuses(self._reasons_of_group, empty_groups=empty_groups)
         #: How queues stand.
         self.queues = QueueStatuses()
+        #: How topologies turn out.
+        self.topologies = TopologyStatuses()
         #: Bindings without an outcome.
         self.bindings: dict[str, PodBinding] = {}
         #: Observations that may not be on their pods yet.
@@ -219,6 +224,8 @@ class Projection:
             self.groups.fold(payload, recorded_at=event.recorded_at)
         if event.type in queue_statuses.EVENT_TYPES:
             self.queues.fold(payload)
+        if event.type in topology_statuses.EVENT_TYPES:
+            self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
             case payloads.PodPlaced() as placed:
                 self.nominations.pop(placed.uid, None)
@@ -306,6 +313,7 @@ class Projection:
             self.queues.record(),
             list(self.nominations.values()),
             self.waiting.record(),
+            self.topologies.record(),
             list(self.provisionings.values()),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
@@ -327,6 +335,7 @@ class Projection:
             record.groups, projection._reasons_of_group, empty_groups=empty_groups
         )
         projection.queues = QueueStatuses(record.queues)
+        projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.provisionings = {task.subject: task for task in record.provisionings}
         projection.position = snapshot.position
