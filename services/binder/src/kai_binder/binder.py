@@ -210,10 +210,8 @@ class Binder:
             self._take(binding)
         for observation in list(projection.observations.values()):
             self._take(observation)
-        for eviction in projection.evictions.values():
-            self._take(eviction)
-        for provisioning in projection.provisionings.values():
-            self._take(provisioning)
+        for task in projection.other_tasks():
+            self._take(task)
         self._tell_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)

@@ -25,7 +25,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-12"
+SNAPSHOT_SCHEMA = "binder-13"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -280,6 +280,10 @@ class Projection:
         if task is not None:
             self.provisionings[task.subject] = task
         return task
+
+    def other_tasks(self) -> list[PodEviction | Provisioning]:
+        """Return the evictions and ProvisioningRequests without an outcome."""
+        return [*self.evictions.values(), *self.provisionings.values()]
 
     def is_open(self, task: PodBinding | PodEviction | Provisioning) -> bool:
         """Whether a task has no outcome yet, its pod is there, and there is no later one."""
