@@ -3,6 +3,7 @@
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 
 from tests.groups import shape, source
 
@@ -128,7 +129,7 @@ def test_what_else_a_kai_pod_group_says() -> None:
     assert (parsed.staleness_grace_us, parsed.preemption_delay_us) == (300_000_000, 5_400_000_000)
     assert parsed.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
     assert parsed.templates[0].sets[0].topology == TopologyConstraint(
-        "dc", "block", "rack", "spec.topologyConstraint.requiredTopologyLevel"
+        "dc", "block", "rack", "spec.topologyConstraint", KAI_TOPOLOGY
     )
 
 
