@@ -18,7 +18,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningRequestRemoved,
     ProvisioningWithdrawn,
 )
-from kaicore.rules.model.provisioning import CONSUMED_CLASS_ANNOTATION, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
+from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import CRDS, DEFINITIONS, PODS, Api, Json
@@ -238,4 +238,4 @@ async def test_a_pod_on_nodes_that_were_asked_for_says_so_to_the_autoscaler(scen
     await scene.outcomes(1)
     annotations = (await scene.api.get(f"{PODS}/a"))["metadata"]["annotations"]
     assert annotations[CONSUMED_REQUEST_ANNOTATION] == "kai-train-1"
-    assert annotations[CONSUMED_CLASS_ANNOTATION] == CLASS
+    assert annotations[CONSUMED_CLASS_KEY] == CLASS

@@ -9,7 +9,7 @@ from kaicore.rules.model.placement import (
     RANK_ANNOTATION,
     encode_annotation,
 )
-from kaicore.rules.model.provisioning import CONSUMED_CLASS_ANNOTATION, CONSUMED_REQUEST_ANNOTATION
+from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
 
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
@@ -24,5 +24,5 @@ def binding_annotations(placed: PodPlaced) -> dict[str, str]:
         found[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
     if placed.provisioning_request:
         found[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
-        found[CONSUMED_CLASS_ANNOTATION] = placed.provisioning_class
+        found[CONSUMED_CLASS_KEY] = placed.provisioning_class
     return found

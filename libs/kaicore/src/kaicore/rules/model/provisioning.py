@@ -30,7 +30,7 @@ MOST_POD_SETS = 32
 
 #: Annotations of a pod: the request whose nodes it uses, and that request's class.
 CONSUMED_REQUEST_ANNOTATION = "autoscaling.x-k8s.io/consume-provisioning-request"
-CONSUMED_CLASS_ANNOTATION = "autoscaling.x-k8s.io/provisioning-class-name"
+CONSUMED_CLASS_KEY = "autoscaling.x-k8s.io/provisioning-class-name"
 
 
 class ProvisioningCondition(msgspec.Struct, frozen=True, omit_defaults=True):
