@@ -74,6 +74,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         failed_nodes=failed,
         on_failed_nodes=on_failed_nodes(state, failed, config),
         topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        provisioning=state.provisioning.standing,
     )
 
 
@@ -105,11 +106,12 @@ def _budgets(state: ClusterState) -> Budgets:
 
 
 def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
     return (
         not state.waiting
         and not state.workload_index.below
         and not state.node_readiness.may_have_failed(state.charges.on_node)
+        and not state.provisioning.standing
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 

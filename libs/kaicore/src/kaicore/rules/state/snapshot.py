@@ -23,13 +23,14 @@ from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
+from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-12-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-13-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -76,6 +77,7 @@ class _StateRecord(msgspec.Struct):
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
     node_readiness: NodeReadiness
+    provisioning: ProvisioningRecord
 
 
 _Fact = TypeVar("_Fact")
@@ -147,6 +149,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
             node_readiness=state.node_readiness,
+            provisioning=state.provisioning.record(),
         )
     )
 
@@ -168,6 +171,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.counters.restore(record.counters)
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
+    state.provisioning.restore(record.provisioning)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)
