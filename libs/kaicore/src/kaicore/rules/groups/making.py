@@ -5,8 +5,12 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 
 from collections.abc import Callable, Iterable
 
-from kaicore.rules.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
-from kaicore.rules.groups.kinds import KUEUE_WORKLOAD, SIGS_POD_GROUP
+from msgspec.structs import replace
+
+from kaicore.rules.groups.gang import gang_group, gang_min_available, match_policy
+from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
+from kaicore.rules.groups.kinds import KAI_POD_GROUP, KUEUE_WORKLOAD, SIGS_POD_GROUP
+from kaicore.rules.groups.koordinator_topology import gather_strategy, topology_index
 from kaicore.rules.groups.kueue_pod_group import pod_group_size, starts_whole
 from kaicore.rules.groups.kueue_topology import kueue_topology, pod_group_rank
 from kaicore.rules.groups.membership import POD, Membership
@@ -65,7 +69,9 @@ def make_group(
         name=member.group.split("/", 2)[2],
         uid=source.uid,
         origin=source.kind,
-        sets=_sets(template, pod_sets),
+        sets=_sets(template, pod_sets)
+        if source.kind == KAI_POD_GROUP
+        else _with_topology(_sets(template, pod_sets), oldest),
         queue=source.queue or (queue_of(oldest) if oldest is not None else ""),
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
@@ -86,13 +92,16 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gang = kind != POD
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
+    gathering = gather_strategy(annotations) if gang else None
+    topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
+    root = PodSet(min_pods=count, topology=topology, rank=topology_index(gathering))
     return Group(
         key=member.group,
         namespace=oldest.namespace,
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else _pod_topology(oldest)),),
+        sets=(root,),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
@@ -104,8 +113,9 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
 
 
 def _pod_topology(pod: Pod) -> TopologyConstraint | None:
-    """Return where a pod without any group is to be, in Kueue's words or Volcano's."""
-    return kueue_topology(pod.annotations, pods=1) or annotated_tiers(pod.annotations)
+    """Return where a pod without any group is to be, in Kueue's words, Volcano's or KAI's."""
+    annotations = pod.annotations
+    return kueue_topology(annotations, pods=1) or annotated_tiers(annotations) or pod_topology(annotations)
 
 
 def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
@@ -144,6 +154,18 @@ def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...
         names = [name for name in arisen if name.startswith(prefix)]
         sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
     return tuple(sets)
+
+
+def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet, ...]:
+    """Return a tree with what its oldest pod says about topology in KAI's words, where the source says nothing.
+
+    A PodGroup of KAI itself has the last word.
+    """
+    root, *others = sets
+    if oldest is None or any(one.topology is not None for one in sets):
+        return sets
+    topology = kai_topology(oldest.annotations)
+    return sets if topology is None else (replace(root, topology=topology), *others)
 
 
 def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
