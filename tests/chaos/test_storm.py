@@ -1,6 +1,7 @@
 """A storm: pods, Jobs and gangs come and go on kubelets that are ahead of the API, and one part after another fails.
 
-Fifteen seconds of it in the gate; `make chaos` has five minutes (`KAI_TEST_STORM_S`, `KAI_TEST_STORM_SEED`).
+Fifteen seconds of it in the gate; `make chaos` has five minutes (`KAI_TEST_STORM_S`, `KAI_TEST_STORM_SEED`). The log is
+kept as the file `KAI_TEST_STORM_LOG`, where that is set, for `tests.recorded.read_log`.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,6 +24,7 @@ from kaicore.rules.state.pod_entry import Stage
 
 from tests.chaos.rejections import rejections_of, story
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, ours, pod_manifest
+from tests.recorded import write_log
 from tests.servers import scratch_directory
 
 SECONDS = float(os.environ.get("KAI_TEST_STORM_S", "15"))
@@ -92,6 +95,8 @@ async def test_a_storm_leaves_nothing_promised_twice_nothing_rejected_and_nothin
     async with stack.log() as log:
         report = await promises_of(log, "e2e", upto=state.position)
         events = await log.read("e2e", limit=1_000_000)
+    if kept := os.environ.get("KAI_TEST_STORM_LOG"):
+        write_log(Path(kept), events)
     assert report.ok, "\n".join(line for over in report.twice for line in story(events, over.node, over.position))
     bound = Counter(decode_payload(event).uid for event in events if event.type == "PodBound")  # type: ignore[attr-defined]
     assert [uid for uid, times in bound.items() if times > 1] == []

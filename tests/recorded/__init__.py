@@ -28,6 +28,6 @@ def read_log(path: Path) -> list[Event]:
 
 def write_log(path: Path, events: list[Event]) -> None:
     """Keep the events of a log."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = b"".join(encode_event(event) + b"\n" for event in events)
     path.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
