@@ -35,15 +35,14 @@ class Workloads(Cluster):
 
         With `sets` it is of KAI's dialect, and its pods are to be added by `subgroup`.
         """
-        root = PodSet(min_pods=count if least is None else least, topology=topology)
+        of_group = tuple(sets) or (PodSet(min_pods=count if least is None else least, topology=topology),)
         source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
             uid=f"uid-group-{name}",
             namespace="default",
             name=name,
             resource_version="1",
-            templates=(GroupTemplate(sets=tuple(sets) or (root,)),),
-            **(group or {}),
+            **({"templates": (GroupTemplate(sets=of_group),)} | (group or {})),
         )
         self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
         return self.members(name, range(count), **spec)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.scoring import NumaScoring
@@ -125,6 +126,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
         topology_strategy: which domains of a network topology are preferred, for groups that ask for any.
+        provisioning: whether and how nodes are asked for, for groups that need new ones.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -154,6 +156,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
     topology_strategy: Strategy = Strategy.BEST_FIT
+    provisioning: ProvisioningConfig = ProvisioningConfig()
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
@@ -168,6 +171,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         document: dict[str, object] = msgspec.to_builtins(self)
         if self.topology_strategy is Strategy.BEST_FIT:
             del document["topology_strategy"]
+        if self.provisioning == ProvisioningConfig():
+            # As it was before there was such a setting: the digests of older logs hold.
+            del document["provisioning"]
         return document
 
     def digest(self) -> str:

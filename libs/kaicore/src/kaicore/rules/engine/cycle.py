@@ -8,6 +8,7 @@ from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.consolidate import Consolidate
 from kaicore.rules.engine.actions.preempt import Preempt
+from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.reclaim import Reclaim
 from kaicore.rules.engine.actions.repair import Repair
 from kaicore.rules.engine.actions.stale_gang import StaleGang
@@ -34,7 +35,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
        gang that does not fit as a whole leaves no trace.
     3. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`.
     4. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
-    5. Give each class and each group with pods left its reasons, as they were when it found no node.
+    5. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
+    6. Give each class and each group with pods left its reasons, as they were when it found no node.
     """
     before = cycle_input.accounts.savepoint()
     session = Session(cycle_input, config)
@@ -43,5 +45,6 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
         _ACTIONS[action](session).run()
     session.reservations.clear_idle()
     Repair(session).run()
+    Provision(session).run()
     cycle_input.accounts.undo(before)
     return session.result()

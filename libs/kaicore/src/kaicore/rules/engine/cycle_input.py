@@ -8,6 +8,7 @@ from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
@@ -78,6 +79,7 @@ class CycleInput:
         matters: what is not known for certain of nodes; None where nothing is open.
         topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
             where it has none.
+        provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
     """
 
     columns: NodeColumns
@@ -103,3 +105,4 @@ class CycleInput:
     misaligned: Sequence[MisalignedPod] = ()
     matters: OpenMatters | None = None
     topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
+    provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)

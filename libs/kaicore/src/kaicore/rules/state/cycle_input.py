@@ -69,7 +69,8 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
-        topology_of=GroupTopologies(state.network_topologies, state.columns.names),
+        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        provisioning=state.provisioning.standing,
     )
 
 
@@ -101,10 +102,11 @@ def _budgets(state: ClusterState) -> Budgets:
 
 
 def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
     return (
         not state.waiting
         and not state.workload_index.below
+        and not state.provisioning.standing
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 

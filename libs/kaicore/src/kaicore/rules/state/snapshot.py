@@ -22,13 +22,14 @@ from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
+from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-12-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-13-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -74,6 +75,7 @@ class _StateRecord(msgspec.Struct):
     ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
+    provisioning: ProvisioningRecord
 
 
 _Fact = TypeVar("_Fact")
@@ -144,6 +146,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
+            provisioning=state.provisioning.record(),
         )
     )
 
@@ -165,6 +168,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.counters.restore(record.counters)
     state.early_releases.ended = record.ended
     state.misses.restore(record.open_misses, record.explained_misses)
+    state.provisioning.restore(record.provisioning)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)
