@@ -124,13 +124,16 @@ class StepPlacer:
         placed, unplaced = placer.place_all(plain)
         return PlacingResult([*assignments, *placed], unplaced)
 
-    def place_again(self, moved: Waiting, placer: Placer, *, among: Flags | None = None) -> list[Assignment] | None:
-        """Place pods of running groups anew, where constrained near those that stay and in as good a domain as before.
+    def place_again(
+        self, moved: Waiting, placer: Placer, *, among: Flags | None = None, as_close: bool = False
+    ) -> list[Assignment] | None:
+        """Place pods of running groups anew, where constrained near those that stay.
 
         Args:
             moved: the pods.
             placer: on the nodes at one time.
             among: rows that may take constrained pods; None for all.
+            as_close: whether the pods of a group must share as narrow a domain as they do now.
 
         Returns:
             where they go; None, and nothing is changed, if not all fit.
@@ -140,7 +143,7 @@ class StepPlacer:
         trials, plain = self.trials(moved, placer)
         for trial in trials:
             found = trial.search(among)
-            if isinstance(found, Refused) or not trial.is_as_close(found):
+            if isinstance(found, Refused) or (as_close and not trial.is_as_close(found)):
                 placer.statement.rollback(savepoint)
                 return None
             assignments += found

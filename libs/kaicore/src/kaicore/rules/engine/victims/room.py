@@ -215,7 +215,7 @@ class RoomSearch:
                 accounts.undo(charged)
                 stuck.update(victim_set.groups)
                 continue
-            assignments = session.step_placer.place_again(victim_set.parts, future)
+            assignments = session.step_placer.place_again(victim_set.parts, future, as_close=True)
             if assignments is None:
                 future.statement.rollback(savepoint)
                 accounts.undo(charged)
