@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.groups.ranks import NO_RANK, own_rank
+from kaicore.rules.groups.ranks import NO_RANK, own_rank, rank_order
 from kaicore.rules.model.group import RankSource
 
 
@@ -13,17 +13,25 @@ def ranked(
     """Return pods of a leaf in order of their ranks, and their ranks by uid.
 
     Where a pod that waits names no rank, or the same as another, none counts: then they take the lowest ranks that
-    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel).
+    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel). Where only the
+    order of the numbers counts, they take those ranks in that order.
 
     Args:
         waiting: in order of age and name.
         active: the pods of the leaf that run.
         source: where pods tell their rank.
     """
+    if source is not None and source.order_only:
+        return _in_turn(sorted(waiting, key=lambda member: rank_order(member.pod, source)), active)
     said = [own_rank(member.pod, source) for member in waiting]
     if source is not None and NO_RANK not in said and len(set(said)) == len(said):
         order = sorted(range(len(said)), key=said.__getitem__)
         return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
+    return _in_turn(waiting, active)
+
+
+def _in_turn(waiting: Sequence[Member], active: Iterable[Member]) -> tuple[list[Member], Mapping[str, int]]:
+    """Give pods the lowest ranks that running pods leave, in the order given."""
     taken = {member.rank for member in active}
     ranks: dict[str, int] = {}
     rank = 0
