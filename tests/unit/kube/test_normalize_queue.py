@@ -179,14 +179,14 @@ def test_a_local_queue_is_another_name_for_its_cluster_queue() -> None:
     assert (queue.name, queue.alias_of) == ("ml/user-queue", "ClusterQueue/team-a")
 
 
-def test_a_flavor_keeps_its_node_labels() -> None:
+def test_a_flavor_keeps_its_node_labels_and_its_topology() -> None:
     flavor = read("""
         apiVersion: kueue.x-k8s.io/v1beta1
         kind: ResourceFlavor
         metadata: {name: spot, uid: u}
-        spec: {nodeLabels: {instance: spot}}
+        spec: {nodeLabels: {instance: spot}, topologyName: dc}
     """)
-    assert flavor == ResourceFlavor("spot", "u", "", {"instance": "spot"})
+    assert flavor == ResourceFlavor("spot", "u", "", {"instance": "spot"}, topology="dc")
 
 
 @pytest.mark.parametrize(

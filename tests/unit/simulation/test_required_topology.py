@@ -116,7 +116,6 @@ def test_what_is_required_of_no_topology_makes_it_wait(
     [
         (KAI + "{topologyConstraint: {topology: dc, preferredTopologyLevel: rack}}", OF_KAI),
         (koordinator(layer("PreferGather")), OF_SIGS),
-        (VOLCANO + "{networkTopology: {mode: soft, highestTierAllowed: 2}}", OF_VOLCANO),
         (pytorch_job("kai.scheduler/topology: dc, kai.scheduler/topology-preferred-placement: rack"), None),
     ],
 )

@@ -259,3 +259,54 @@ def test_constraint_of_groups_that_start_together_says_so() -> None:
     found = look_up(book(SPINES), kind=CLUSTER_NETWORK_TOPOLOGY, required="SpineLayer", together=True)
     assert isinstance(found, Resolved)
     assert found.together
+
+
+NEW, OLD = define(KUEUE_TOPOLOGY, "new", BLOCK, RACK), define(KUEUE_TOPOLOGY, "old", BLOCK)
+
+
+def by_flavors(*names: str, required: str = "x/block") -> Resolved | Reason | None:
+    said = TopologyConstraint(required=required, kind=KUEUE_TOPOLOGY, field="f")
+    return resolve((PodSet(topology=said),), book(NEW, OLD, KAI), group=GROUP, of_flavors=names)
+
+
+@pytest.mark.parametrize(
+    ("names", "required", "chosen"),
+    [
+        (("old", "new"), "x/block", "old"),
+        (("new", "old"), "x/block", "new"),
+        # The first that has the level, and that is there.
+        (("old", "new"), "x/rack", "new"),
+        (("gone", "old"), "x/block", "old"),
+        # Without flavors it is the only one that has the level.
+        ((), "x/rack", "new"),
+    ],
+)
+def test_kueues_topology_is_that_of_a_flavor_of_the_queue(names: tuple[str, ...], required: str, chosen: str) -> None:
+    found = by_flavors(*names, required=required)
+    assert isinstance(found, Resolved), str(found)
+    assert found.topology == TopologyKey(KUEUE_TOPOLOGY, chosen)
+
+
+def test_flavors_without_such_a_topology_or_level_are_named() -> None:
+    found = by_flavors("gone", "lost")
+    assert isinstance(found, TopologyNotFound)
+    assert found.topology == "Topology gone or Topology lost"
+    assert found.topologies == "Topology new, Topology old"
+    found = by_flavors("old", required="x/rack")
+    assert isinstance(found, TopologyLevelNotFound)
+    assert (found.level, found.topology, found.levels) == ("x/rack", "Topology old", by_names(OLD))
+
+
+def by_names(definition: TopologyDefinition) -> str:
+    return ", ".join(name for level in definition.levels for name in (level.name, *level.aliases)) + NODES
+
+
+NODES = f", {HOSTNAME}"
+
+
+@pytest.mark.parametrize(
+    "said", [{"kind": HYPER_NODE, "closest": True}, {"kind": KUEUE_TOPOLOGY, "unconstrained": True}]
+)
+def test_what_names_no_level_asks_for_nothing_where_there_is_no_topology(said: dict[str, object]) -> None:
+    assert look_up(book(KAI), **said) is None
+    assert isinstance(look_up(book(KAI, NEW, *TIERS), **said), Resolved)

@@ -69,7 +69,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
-        topology_of=GroupTopologies(state.network_topologies, state.columns.names),
+        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
     )
 
 

@@ -2,7 +2,10 @@
 
 A level is known by its name, its aliases and its labels, in exactly this spelling; the level of single nodes by the
 hostname's label too. A group is placed on one topology: the one that its sets name; else the only one of the kind that
-they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes.
+they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes. In Kueue's words
+it is that of a flavor of the group's queue, the first in the queue's order that has all levels.
+
+What names no level asks for nothing where there is no topology of its kind.
 
 Of HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does; above all tiers it asks for
 nothing (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1).
@@ -12,8 +15,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, LABEL, TopologyLevel
+from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
@@ -41,13 +46,16 @@ class Resolved:
     together: bool = False
 
 
-def resolve(sets: Sequence[PodSet], topologies: TopologyBook, *, group: str) -> Resolved | Reason | None:
+def resolve(
+    sets: Sequence[PodSet], topologies: TopologyBook, *, group: str, of_flavors: Sequence[str] = ()
+) -> Resolved | Reason | None:
     """Look up what the sets of a group name.
 
     Args:
         sets: the group's.
         topologies: those that there are; the answer holds as long as its `revision`.
         group: `<kind> <namespace>/<name>`, for reasons.
+        of_flavors: names of Kueue's topologies that the flavors of the group's queue name, in the queue's order.
 
     Returns:
         Why nothing of the group starts, or None if it asks for nothing.
@@ -56,6 +64,9 @@ def resolve(sets: Sequence[PodSet], topologies: TopologyBook, *, group: str) -> 
     try:
         for one in said:
             one.check()
+        kinds = {key.kind for key in topologies.topologies()}
+        said = [one for one in said if one.names() or one.constraint.topology or one.constraint.kind in ("", *kinds)]
+        said = _by_flavors(said, topologies, of_flavors)
         if not said:
             return None
         key = _chosen(said, topologies)
@@ -85,6 +96,10 @@ class _Said:
         self.pod_set = pod_set
         self.constraint = constraint or TopologyConstraint()
         self.whose = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
+
+    def on(self, topology: str) -> "_Said":
+        """Return the same on a topology of this name."""
+        return _Said(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
 
     def check(self) -> None:
         """Check what needs no topology.
@@ -184,6 +199,28 @@ def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
     if any(one.constraint.kind or one.constraint.topology for one in said):
         return _one_of(sorted(common), said, topologies)
     return _by_labels(sorted(common), said, topologies)
+
+
+def _by_flavors(said: list[_Said], topologies: TopologyBook, names: Sequence[str]) -> list[_Said]:
+    """Return constraints with the topology of their queue's flavors where they mean one of Kueue and name none.
+
+    Raises:
+        _Refused: none of the flavors' topologies is there, or none has all levels.
+    """
+    meant = [one for one in said if one.constraint.kind == KUEUE_TOPOLOGY and not one.constraint.topology]
+    if not (meant and names):
+        return said
+    keys = [TopologyKey(KUEUE_TOPOLOGY, name) for name in dict.fromkeys(names)]
+    everything = topologies.topologies()
+    there = [key for key in keys if key in everything]
+    if not there:
+        shown = ", ".join(_shown(key) for key in everything if key.kind == KUEUE_TOPOLOGY)
+        wanted = " or ".join(_shown(key) for key in keys)
+        raise _Refused(TopologyNotFound(topology=wanted, topologies=shown, **meant[0].whose))
+    having = _having(there, meant, topologies)
+    if not having:
+        raise _nowhere(there, meant, topologies)
+    return [one.on(having[0].name) if one in meant else one for one in said]
 
 
 def _one_of(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
