@@ -190,6 +190,23 @@ def test_multiple_of_a_layer_is_kept_in_each_of_its_domains(tmp_path: Path) -> N
     assert [found[f"p{number}"] for number in range(4)] == ["a10", "a10", "a20", "a20"]
 
 
+def test_each_gang_of_several_keeps_the_multiple(tmp_path: Path) -> None:
+    taken = pod("taken", spec="nodeName: a00", status="{phase: Running}")
+    groups = {f"{GANG}/groups": '["default/g", "default/h"]'}
+    spec = groups | gather(("SpineLayer", "MustGather", 0), ("BlockLayer", "PreferGather", 2))
+    found = placed(
+        tmp_path,
+        nodes(blocks=1, racks=3, hosts=1),
+        network_topology(),
+        sigs("g", 2, spec),
+        sigs("h", 2, spec),
+        taken,
+        pods(2, metadata=said(labels={SIGS: "g"}), name="g") + pods(2, metadata=said(labels={SIGS: "h"}), name="h"),
+    )
+    assert found["g0"] == found["g1"]
+    assert found["h0"] == found["h1"] != "a00"
+
+
 def test_order_of_indexes_counts_and_not_that_of_names(tmp_path: Path) -> None:
     group = sigs("g", 4, gather(("SpineLayer", "MustGather", 0), ("NodeTopologyLayer", "PreferGather", 2)))
     indexes = ("40", "7", "9", "8")
