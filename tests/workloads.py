@@ -34,14 +34,14 @@ class Workloads(Cluster):
 
         With `sets` it is of KAI's dialect, and its pods are to be added by `subgroup`.
         """
+        of_group = tuple(sets) or (PodSet(min_pods=count if least is None else least),)
         source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
             uid=f"uid-group-{name}",
             namespace="default",
             name=name,
             resource_version="1",
-            templates=(GroupTemplate(sets=tuple(sets) or (PodSet(min_pods=count if least is None else least),)),),
-            **(group or {}),
+            **({"templates": (GroupTemplate(sets=of_group),)} | (group or {})),
         )
         self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
         return self.members(name, range(count), **spec)

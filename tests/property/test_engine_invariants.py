@@ -303,11 +303,11 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
 
 @settings(max_examples=60, deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
-def test_what_no_cycle_does(
-    layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]
+def test_cycles_break_no_invariant(
+    layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], happenings: list[Any]
 ) -> None:
     story = Story(layout, queues, protection)
-    for added, happened in story:
+    for added, happened in happenings:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()

@@ -58,7 +58,7 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
     ]
 
 
-async def test_kinds_that_are_served_later_or_no_more(world: World) -> None:
+async def test_kinds_that_are_served_later_or_no_more_are_followed(world: World) -> None:
     watcher = await world.start().ready()
     groups = await world.api.install_pod_groups("scheduling.sigs.k8s.io")
     await world.api.post(groups, group("g", minMember=2))

@@ -28,7 +28,7 @@ def read(text: str) -> Any:
     return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), refuse)
 
 
-def test_a_queue_of_kai() -> None:
+def test_queue_of_kai_is_normalized() -> None:
     queue = read("""
         apiVersion: scheduling.run.ai/v2
         kind: Queue
@@ -135,7 +135,9 @@ def test_a_cluster_queue_without_cohort_borrows_nothing() -> None:
         ("{matchExpressions: [{key: team, operator: Exists}]}", (), "a namespaceSelector by team Exists"),
     ],
 )
-def test_whose_work_a_cluster_queue_is_for(selector: str, namespaces: tuple[str, ...], problem: str) -> None:
+def test_cluster_queue_takes_work_of_the_selected_namespaces(
+    selector: str, namespaces: tuple[str, ...], problem: str
+) -> None:
     queue = read(CLUSTER_QUEUE.replace("namespaceSelector: {}", f"namespaceSelector: {selector}"))
     assert queue.namespaces == namespaces
     assert queue.unsupported == ((problem,) if problem else ())

@@ -16,6 +16,7 @@ LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rej
 LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains"),
+    *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
 )
 
 

@@ -98,7 +98,7 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         ),
     ],
 )
-def test_what_is_required_of_no_topology_makes_it_wait(
+def test_required_level_of_no_topology_makes_its_group_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
@@ -119,7 +119,7 @@ def test_what_is_required_of_no_topology_makes_it_wait(
         (pytorch_job("kai.scheduler/topology: dc, kai.scheduler/topology-preferred-placement: rack"), None),
     ],
 )
-def test_what_is_preferred_of_no_topology_does_too(tmp_path: Path, group: str, metadata: str | None) -> None:
+def test_preferred_level_of_no_topology_makes_its_group_wait(tmp_path: Path, group: str, metadata: str | None) -> None:
     (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
     assert shown in ("Pending TopologyNotFound", "Pending TopologyLevelNotFound")
 

@@ -19,6 +19,7 @@ from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
@@ -64,6 +65,7 @@ def group_source(
             lost=lost,
         ),
         "kai": KAI_QUEUE_LABEL in labels,
+        "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
     }
     found |= {name: value for name, value in said.items() if value not in (None, "")}
     if "priority" in found:

@@ -20,6 +20,7 @@ from kaicore.rules.groups.volcano_topology import annotated_tiers
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 #: From this priority on, a group of KAI's dialect that does not say otherwise cannot be preempted.
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
@@ -81,6 +82,7 @@ def make_group(
         staleness_grace_us=source.staleness_grace_us,
         preemption_delay_us=source.preemption_delay_us or 0,
         ends_whole=source.ends_whole,
+        provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
     )
 
 
@@ -109,6 +111,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         together=_together(gang_group(annotations), member.group) if gang else (),
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
+        provisioning_class=_provisioning_class(oldest),
     )
 
 
@@ -133,7 +136,12 @@ def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
         created_at=oldest.created_at,
+        provisioning_class=_provisioning_class(oldest),
     )
+
+
+def _provisioning_class(pod: Pod) -> str:
+    return pod.annotations.get(PROVISIONING_CLASS_ANNOTATION, "")
 
 
 def _together(names: tuple[str, ...], key: str) -> tuple[str, ...]:

@@ -135,6 +135,8 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
             configured time, negative for ever.
         preemption_delay_us: how long it waits until it may have others evicted, microseconds.
         ends_whole: whether none of its pods is evicted without all others (native `disruptionMode: PodGroup`).
+        provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
+            where it chooses none, `none` where it wants none.
     """
 
     key: str
@@ -152,3 +154,4 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     staleness_grace_us: int | None = None
     preemption_delay_us: int = 0
     ends_whole: bool = False
+    provisioning_class: str = ""

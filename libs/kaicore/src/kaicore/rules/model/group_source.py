@@ -80,6 +80,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         staleness_grace_us: see `Group`.
         preemption_delay_us: see `Group`; None where it does not say.
         ends_whole: see `Group`.
+        provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
@@ -104,6 +105,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_whole: bool = False
     kept: dict[str, str] = {}
     failures: JobFailures | None = None
+    provisioning_class: str = ""
 
     @property
     def key(self) -> str:
