@@ -212,6 +212,9 @@ def _as_one(works: Sequence[Work]) -> Lot | None:
     first = works[0]
     if not (first.required or first.preferred) or first.held is not None or (first.spares and not first.required):
         return None
+    if first.exclusive and first.preferred:
+        # Each takes a narrow domain and closes the wide one that it is in, which is not said of all at once.
+        return None
     if len(first.lots) + len(first.batches) != 1 or (first.batches and first.batches[0].works[0].preferred):
         return None
     inner = [work.lots[0] if work.lots else work.batches[0].lot for work in works]
