@@ -160,7 +160,7 @@ def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...
         sets.append(PodSet(rule.name, rule.parent, min_sets=rule.min_sets))
         prefix = f"{rule.name}."
         names = [name for name in arisen if name.startswith(prefix)]
-        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
+        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology, rank=rule.rank) for name in names]
     return tuple(sets)
 
 

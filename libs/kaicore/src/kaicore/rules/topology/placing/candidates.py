@@ -15,10 +15,17 @@ from kaicore.rules.topology.placing.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """So many pods of a set must fit into a domain, so many does each take at most."""
+    """So many pods of a set must fit into a domain, so many does each take at most.
+
+    Attributes:
+        wanted: pods.
+        within: what domains take.
+        of: which of the sets in it, one of those that are alike; None for pods of one class of all of them.
+    """
 
     wanted: int
     within: Capacity
+    of: Work | None = None
 
 
 def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
@@ -58,7 +65,7 @@ def bounds(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Tr
     for batch in work.batches:
         if batch.lot is not None and batch.lot.layers:
             within = capacity(tree, counts[batch.lot.pod_class], batch.lot.layers, scope, work.held)
-            found.append(Bound(len(batch.lot.pods), within))
+            found.append(Bound(len(batch.lot.pods), within, batch.works[0]))
     if len(found) != 1 or found[0].wanted != work.size:
         found += [Bound(total, capacity(tree, counts[one], (), scope)) for one, total in totals.items()]
     return sorted(found, key=lambda bound: -bound.wanted)

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
+from kaicore.rules.topology.placing.balancing import balanced
 from kaicore.rules.topology.placing.candidates import Bound, bounds, candidates, first_depth, reach
 from kaicore.rules.topology.placing.capacity import Layer, Scope, capacity, without_spares
 from kaicore.rules.topology.placing.descent import descend
@@ -22,6 +25,8 @@ CORRECTIONS = 16
 #: So often a search takes back a set that had found a place, because another one found none.
 RETRIES = 512
 
+_NOTHING = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
+
 
 def search(
     request: SetRequest, tree: TopologyColumns, room: Room, strategy: Strategy = Strategy.BEST_FIT
@@ -36,6 +41,8 @@ def search(
     """
     ordered = tree.ordered
     work = compiled(request, ordered, room.classes)
+    if not work.size:
+        return Placed({}, {})
     one = _Search(ordered, Trial(ordered, room), POLICIES[strategy])
     if not one.place(work, Scope(0, 0, len(ordered.rows)), None):
         return one.refused
@@ -86,8 +93,10 @@ class _Search:
         self._tree, self._policy = tree, policy
         self._retries = RETRIES
         self._reached = 0
+        #: Depth of the domains over which pods are balanced; 0 for none.
+        self._balance = 0
         self.trial = trial
-        self.refused = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
+        self.refused = _NOTHING
 
     def place(self, work: Work, scope: Scope, closed: Truths | None, pull: Numbers | None = None) -> bool:
         """Put the pods of a set into the first domain of a scope that takes them; if there is none, say why."""
@@ -112,15 +121,21 @@ class _Search:
         """
         reached = reach(self._tree, work, scope)
         if reached is None:
-            self.refused = Refused(work.name, work.required - 1, work.size, 0, -1, 0, 0)
+            self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)
             return
         limits = bounds(self._tree, self.trial, work, reached, closed)
         widest = max(work.required, reached.depth)
-        tried, farthest, inner = 0, -1, self.refused
+        tried, farthest, inner, where = 0, -1, _NOTHING, reached
+        if self._policy.balanced and work.preferred > widest and work.as_one():
+            self._balance = work.preferred
+            for _ in self._inside(work, reached, closed):
+                self._balance = 0
+                yield reached
+            self._balance = 0
         for domain in self._domains(work, limits, reached, widest, pull):
             if domain in shunned:
                 continue
-            tried, self._reached = tried + 1, 0
+            tried, self._reached, self.refused = tried + 1, 0, _NOTHING
             mark = self.trial.mark()
             for _ in self._inside(work, domain, closed):
                 yield domain
@@ -129,12 +144,18 @@ class _Search:
                     return
                 self._retries -= 1
             if self._reached > farthest:
-                farthest, inner = self._reached, self.refused
+                farthest, inner, where = self._reached, self.refused, domain
         if scope.depth == 0 and work.preferred and not work.required and scope.high > reached.high:
             # It is more important that the pods start than that they are in the topology.
             for _ in self._inside(work, scope, closed):
                 yield scope
-        self._refuse(work, limits, widest, tried=tried, farthest=farthest, inner=inner)
+        if not tried:
+            self._refuse_by_counts(work, limits, widest)
+        elif inner.set_name != work.name and inner is not _NOTHING:
+            self.refused = inner
+        else:
+            there = int(self._tree.numbers[widest][self._tree.of[widest][where.low]]) if widest else -1
+            self.refused = self._refusal(work, widest, fitting=farthest, domain=there, tried=tried)
 
     def _domains(
         self, work: Work, limits: list[Bound], scope: Scope, widest: int, pull: Numbers | None
@@ -142,26 +163,35 @@ class _Search:
         for depth in range(first_depth(self._tree, work, widest, self._policy), widest - 1, -1):
             yield from candidates(self._tree, work, limits, depth, scope, policy=self._policy, pull=pull)
 
-    def _refuse(
-        self, work: Work, limits: list[Bound], depth: int, *, tried: int, farthest: int, inner: Refused
-    ) -> None:
-        if tried and inner.set_name and inner.set_name != work.name:
-            self.refused = inner
+    def _refuse_by_counts(self, work: Work, limits: list[Bound], depth: int) -> None:
+        """Say which domain would take the most pods: all but those for which it lacks room by any one limit."""
+        lacking = np.stack([bound.wanted - np.minimum(bound.within.whole[depth], bound.wanted) for bound in limits])
+        first = limits[0].within.firsts[depth]
+        numbers = self._tree.numbers[depth][first : first + lacking.shape[1]]
+        fitting = np.where(numbers >= 0, work.size - lacking.max(axis=0), 0)
+        if not fitting.any() and len(fitting) != 1:
+            self.refused = self._refusal(work, depth, fitting=0, domain=-1, tried=0)
             return
-        best, domain, within = 0, -1, limits[0].within
-        for index in range(len(within.whole[depth])):
-            fitting = min(min(int(bound.within.whole[depth][index]), bound.wanted) for bound in limits)
-            if fitting > best:
-                best, domain = fitting, int(self._tree.numbers[depth][within.firsts[depth] + index])
-        self.refused = Refused(
-            work.name,
-            depth - 1,
-            work.size,
-            farthest if tried else best,
-            domain if depth else -1,
-            tried,
-            int(self._tree.real(depth).sum()) if depth else 1,
+        best = int(fitting.argmax())
+        worst = limits[int(lacking[:, best].argmax())]
+        if worst.of is not None and worst.of.required > depth:
+            narrow = worst.of.required
+            low = worst.within.firsts[narrow]
+            room = worst.within.pods[narrow]
+            most = int(room.argmax())
+            if int(room[most]) < worst.of.size:
+                there = int(self._tree.numbers[narrow][low + most]) if room[most] else -1
+                self.refused = self._refusal(worst.of, narrow, fitting=int(room[most]), domain=there, tried=0)
+                return
+        domain = int(numbers[best]) if depth and best >= 0 else -1
+        self.refused = self._refusal(
+            work, depth, fitting=int(fitting[best]) if best >= 0 else 0, domain=domain, tried=0
         )
+
+    def _refusal(self, work: Work, depth: int, *, fitting: int, domain: int, tried: int) -> Refused:
+        wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
+        domains = int(self._tree.real(depth).sum()) if depth else 1
+        return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains)
 
     def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:
         """Put the pods of a set into a domain in one way after another; each is taken off before the next."""
@@ -179,7 +209,7 @@ class _Search:
                 yield
             self._reached = max(self._reached, len(self.trial.pods) - mark[0])
             self.trial.undo(mark)
-        if sum(len(batch.works) for batch in work.batches) > 1 or (work.batches and work.lots):
+        if not self._balance and (sum(len(batch.works) for batch in work.batches) > 1 or (work.batches and work.lots)):
             yield from self._one_by_one(work, scope, closed)
 
     def _without_spares(self, work: Work, scope: Scope, closed: Truths | None) -> Truths:
@@ -197,6 +227,8 @@ class _Search:
         if part.lot is not None and self._parted(part, part.lot, work, scope, placed):
             placed.ends.append((part.works[0], len(self.trial.pods)))
             return True
+        if self._balance:
+            return False
         for one in part.works:
             if not self.place(one, scope, placed.closed_to(one), placed.pull()):
                 return False
@@ -277,6 +309,12 @@ class _Search:
             within = capacity(self._tree, counts, lot.layers, scope, work.held)
             if within.whole[scope.depth].sum() < wanted:
                 return False
+            start = None
+            if self._balance:
+                size, parts = (lot.layers[0].size, lot.layers[0].depth) if lot.layers else (1, self._tree.depth)
+                start = balanced(self._tree, within, wanted, size, preferred=self._balance, parts=parts)
+                if start is None:
+                    return False
             taken = descend(
                 self._tree,
                 within,
@@ -287,6 +325,7 @@ class _Search:
                 gaps=work.gaps,
                 gather=work.preferred,
                 pull=pull,
+                start=start,
             )
             short = self.trial.put(lot.pods, taken, scope)
             if short is None:

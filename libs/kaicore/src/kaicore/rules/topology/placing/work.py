@@ -64,6 +64,7 @@ class Work:
         spares: how many positions of its domain stay free.
         exclusive: whether it shares its domain with no other set of the same parent.
         held: of each position, how many of its pods are there already; None for none.
+        slice_size: pods of each of its slices; 1 if it has none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Work:
     spares: int = 0
     exclusive: bool = False
     held: Numbers | None = None
+    slice_size: int = 1
 
     def totals(self) -> Iterator[tuple[int, int]]:
         """Yield classes with how many pods there are; a class may come several times."""
@@ -85,6 +87,12 @@ class Work:
         for batch in self.batches:
             for pod_class, count in batch.works[0].totals():
                 yield pod_class, count * len(batch.works)
+
+    def as_one(self) -> bool:
+        """Whether all its pods are of one class, in parts that are alike."""
+        if self.batches:
+            return len(self.batches) == 1 and not self.lots and self.batches[0].lot is not None
+        return len(self.lots) == 1
 
     @property
     def likeness(self) -> Likeness:
@@ -100,7 +108,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     held = None if request.held is None else at_positions(request.held, tree)
     constraint = request.constraint
     if request.children:
-        works = [compiled(child, tree, classes) for child in request.children]
+        works = [work for child in request.children if (work := compiled(child, tree, classes)).size]
         own = [work for work in works if work.constrained or work.held is not None]
         loose = [work for work in works if not (work.constrained or work.held is not None)]
         lots = _by_class([lot for work in loose for lot in work.lots])
@@ -108,7 +116,8 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         work = Work(request.name, sum(each.size for each in works), lots, _batches(own))
     elif constraint is not None and constraint.slices:
         parts = _slices(request, constraint.slices, tree, classes)
-        work = Work(request.name, len(request.pods), (), _batches(parts))
+        size = constraint.slices[0].size
+        work = Work(request.name, len(request.pods), (), _batches(parts), slice_size=size)
     else:
         work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
@@ -202,6 +211,9 @@ def _urgency(alike: list[Work]) -> tuple[bool, int, int]:
 def _as_one(works: Sequence[Work]) -> Lot | None:
     first = works[0]
     if not (first.required or first.preferred) or first.held is not None or (first.spares and not first.required):
+        return None
+    if first.exclusive and first.preferred:
+        # Each takes a narrow domain and closes the wide one that it is in, which is not said of all at once.
         return None
     if len(first.lots) + len(first.batches) != 1 or (first.batches and first.batches[0].works[0].preferred):
         return None
