@@ -13,23 +13,29 @@ def ranked(
     """Return pods of a leaf in order of their ranks, and their ranks by uid.
 
     Where a pod that waits names no rank, or the same as another, none counts: then they take the lowest ranks that
-    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel).
+    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel). A pod that is
+    placed anew keeps the rank that it has.
 
     Args:
-        waiting: in order of age and name.
-        active: the pods of the leaf that run.
+        waiting: to be placed, in order of age and name.
+        active: the pods of the leaf that stay where they are.
         source: where pods tell their rank.
     """
     said = [own_rank(member.pod, source) for member in waiting]
     if source is not None and NO_RANK not in said and len(set(said)) == len(said):
         order = sorted(range(len(said)), key=said.__getitem__)
         return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
-    taken = {member.rank for member in active}
     ranks: dict[str, int] = {}
+    taken = {member.rank for member in active}
+    for member in waiting:
+        if member.rank != NO_RANK and member.rank not in taken:
+            ranks[member.pod.uid] = member.rank
+            taken.add(member.rank)
     rank = 0
     for member in waiting:
-        while rank in taken:
+        if member.pod.uid not in ranks:
+            while rank in taken:
+                rank += 1
+            ranks[member.pod.uid] = rank
             rank += 1
-        ranks[member.pod.uid] = rank
-        rank += 1
-    return list(waiting), ranks
+    return sorted(waiting, key=lambda member: ranks[member.pod.uid]), ranks
