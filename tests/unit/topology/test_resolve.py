@@ -123,7 +123,7 @@ def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:
     found = look_up(book(other, third, KAI), kind=KUEUE_TOPOLOGY, required="x/rack")
     assert isinstance(found, Resolved)
     assert found.topology.name == "b"
-    both = look_up(book(third, define(KUEUE_TOPOLOGY, "c", RACK)), kind=KUEUE_TOPOLOGY, required="x/rack")
+    both = look_up(book(third, define(KUEUE_TOPOLOGY, "c", BLOCK, RACK)), kind=KUEUE_TOPOLOGY, required="x/rack")
     assert isinstance(both, TopologyAmbiguous)
     assert str(both).endswith(
         "level x/rack is in several topologies, and none is named: Topology.kueue.x-k8s.io b, Topology.kueue.x-k8s.io c"
@@ -133,6 +133,13 @@ def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:
     assert "Topology a, Topology b: it has x/zone, kubernetes.io/hostname, x/rack; did you mean 'x/rack'?" in str(none)
     split = look_up(book(other, third), kind=KUEUE_TOPOLOGY, required="x/zone", preferred="x/rack")
     assert "no topology has all of the levels x/zone, x/rack" in str(split)
+
+
+def test_topologies_that_differ_by_name_only_are_not_ambiguous() -> None:
+    twins = [define(KUEUE_TOPOLOGY, name, TopologyLevel("x/rack", ("x/rack",))) for name in ("b", "a")]
+    found = look_up(book(*twins), kind=KUEUE_TOPOLOGY, required="x/rack")
+    assert isinstance(found, Resolved)
+    assert found.topology.name == "a"
 
 
 def test_label_without_a_topology_is_a_topology_of_that_label() -> None:
@@ -229,6 +236,13 @@ def test_slices_are_ordered_by_level_and_their_sizes_must_divide() -> None:
     assert "level block of slices of 2 pods is above that of all pods, rack" in str(above)
     empty = look_up(book(KAI), kind=KAI_TOPOLOGY, slices=(SliceLayer(0, required="rack"),))
     assert "the size must be 1 or more" in str(empty)
+
+
+def test_slices_of_sub_groups_are_refused() -> None:
+    topology = TopologyConstraint(kind=KAI_TOPOLOGY, slices=(SliceLayer(2, required="rack"),))
+    sets = (PodSet(), PodSet("a", topology=topology), PodSet("b", "a", 2))
+    reason = resolve(sets, book(KAI), group=GROUP)
+    assert str(reason) == "sub-group a of PodGroup.x default/g: slices are of pods, and not of sub-groups"
 
 
 def test_sets_of_one_group_are_placed_on_one_topology() -> None:
