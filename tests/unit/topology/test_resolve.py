@@ -107,8 +107,14 @@ def test_single_nodes_are_a_level_of_every_topology() -> None:
         columns = topologies.tree(found.topology).columns(["n1"])
         assert root_of(found).required == len(columns.levels) - 1
         assert not columns.levels[-1].keys
-    closest = root_of(look_up(book(*TIERS), kind=HYPER_NODE, closest=True))
-    assert closest == LevelConstraint(preferred=2)
+
+
+def test_the_closest_is_the_narrowest_level_above_the_single_nodes() -> None:
+    assert root_of(look_up(book(*TIERS), kind=HYPER_NODE, closest=True)) == LevelConstraint(preferred=1)
+    within = look_up(book(*TIERS), kind=HYPER_NODE, required="3", closest=True)
+    assert root_of(within) == LevelConstraint(required=0, preferred=1)
+    # What is as narrow as that is required already.
+    assert root_of(look_up(book(*TIERS), kind=HYPER_NODE, required="1", closest=True)) == LevelConstraint(required=1)
 
 
 def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:

@@ -142,7 +142,8 @@ class _Levels:
     def __init__(self, key: TopologyKey, levels: Sequence[TopologyLevel]) -> None:
         self.key = key
         self.names = tuple(name for level in levels for name in (level.name, *level.aliases))
-        self.narrowest = len(levels) - 1
+        #: Above the single nodes, which are the last one.
+        self.narrowest = max(len(levels) - 2, 0)
         self._by_name: dict[str, int] = {}
         for number, level in enumerate(levels):
             self._by_name.setdefault(level.name, number)
