@@ -24,8 +24,8 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
