@@ -33,6 +33,8 @@ class OrderedTree:
         numbers: at each depth, the number of each domain at its level; -1 for a stand-in. At the ends all are real.
         parents: at each depth, the domain of the depth above that each domain is in; of the first depth nothing.
         children: at each depth but the last, the first domain below each domain, and the number of those at the end.
+        real: at each depth, which domains are in the topology, and are no stand-ins.
+        complete: at each depth, whether all are.
         inside: how many positions are in a domain of the widest level; they come first.
     """
 
@@ -45,14 +47,12 @@ class OrderedTree:
         self.positions: Numbers = np.empty(count, np.int64)
         self.positions[self.rows] = np.arange(count)
         self.starts, self.of, self.numbers = _runs([level[order] for level in named], count)
+        self.real = [numbers >= 0 for numbers in self.numbers]
+        self.complete = [bool(real.all()) for real in self.real]
         self.inside = int((named[0] != _LAST).sum()) if named else count
         self.parents = [np.zeros(0, np.int64)]
         self.parents += [above[below[:-1]] for above, below in zip(self.of, self.starts[1:], strict=False)]
         self.children = [_first_below(above, below) for above, below in zip(self.starts, self.starts[1:], strict=False)]
-
-    def real(self, depth: int) -> Truths:
-        """Return which domains at a depth are in the topology."""
-        return self.numbers[depth] >= 0
 
     def span(self, depth: int, low: int, high: int) -> tuple[int, int]:
         """Return the domains at a depth, from the first up to but not including the last, of a run of positions."""

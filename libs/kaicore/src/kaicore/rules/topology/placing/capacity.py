@@ -72,9 +72,8 @@ def capacity(
     at_depth: dict[int, list[Layer]] = {}
     for layer in layers:
         at_depth.setdefault(max(layer.depth, scope.depth), []).append(layer)
-        real = tree.real(layer.depth)
-        if not real.all():
-            counts = np.where(real[tree.of[layer.depth][scope.low : scope.high]], counts, 0)
+        if not tree.complete[layer.depth]:
+            counts = np.where(tree.real[layer.depth][tree.of[layer.depth][scope.low : scope.high]], counts, 0)
         if layer.spares:
             counts = without_spares(tree, counts, layer, scope, held)
     firsts, whole, pods = [0] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1)

@@ -190,7 +190,7 @@ class _Search:
 
     def _refusal(self, work: Work, depth: int, *, fitting: int, domain: int, tried: int) -> Refused:
         wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
-        domains = int(self._tree.real(depth).sum()) if depth else 1
+        domains = int(self._tree.real[depth].sum()) if depth else 1
         return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains)
 
     def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:

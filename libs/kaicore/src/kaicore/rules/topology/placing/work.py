@@ -121,7 +121,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     else:
         work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
-        return replace(work, held=held)
+        return work if held is None else replace(work, held=held)
     return replace(
         work,
         constrained=True,
@@ -143,6 +143,9 @@ def _any_place(constraint: LevelConstraint) -> bool:
 
 
 def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
+    found = {classes[pod] for pod in pods}
+    if len(found) == 1:
+        return (Lot(pods, found.pop()),)
     return _by_class([Lot((pod,), classes[pod]) for pod in pods])
 
 
