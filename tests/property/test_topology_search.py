@@ -259,7 +259,7 @@ def test_nodes_in_another_order_get_the_same_pods(
         found = search(request, tree, room, strategy)
         if isinstance(found, Placed):
             answers.append([names[rows[found.rows[pod]]] for pod in range(pods)])
-            places = tree.ordered.positions[[found.rows[pod] for pod in range(pods)]].tolist()
+            places = tree.ordered.spots[[found.rows[pod] for pod in range(pods)]].tolist()
             assert places == sorted(places)
         else:
             answers.append([str(found)])

@@ -37,6 +37,8 @@ class EvictionReason(StrEnum):
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
     STALE_GANG = "StaleGang"
+    NODE_FAILED = "NodeFailed"
+    NO_REPLACEMENT = "NoReplacement"
 
 
 class ClearReason(StrEnum):

@@ -20,6 +20,7 @@ from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, 
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import PodHolding
+from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.provisioning_registry import ProvisioningRecord
@@ -75,6 +76,7 @@ class _StateRecord(msgspec.Struct):
     ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
+    node_readiness: NodeReadiness
     provisioning: ProvisioningRecord
 
 
@@ -146,6 +148,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
+            node_readiness=state.node_readiness,
             provisioning=state.provisioning.record(),
         )
     )
@@ -166,7 +169,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
     state.repairs.records, state.moved_at = record.repairs, record.moved_at
     state.counters.restore(record.counters)
-    state.early_releases.ended = record.ended
+    state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
     state.provisioning.restore(record.provisioning)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)

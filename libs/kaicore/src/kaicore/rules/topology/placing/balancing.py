@@ -42,7 +42,7 @@ def balanced(
     """Return a depth, and how many pods each of the scope's domains there gets; None where no balance is found.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         within: what domains take.
         wanted: how many pods.
         size: so many stay together.

@@ -84,7 +84,7 @@ def candidates(
     """Yield the domains at a depth that may take a set, the best first; of equals the first by name.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         work: the set.
         limits: what must fit.
         depth: of the domains.

@@ -46,7 +46,7 @@ def search(
     one = _Search(ordered, Trial(ordered, room), POLICIES[strategy])
     if not one.place(work, Scope(0, 0, len(ordered.rows)), None):
         return one.refused
-    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.positions].tolist(), strict=True))
+    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.spots].tolist(), strict=True))
     return Placed(rows, shared_domains(request, ordered, rows))
 
 
@@ -115,7 +115,7 @@ class _Search:
         Args:
             work: the set.
             scope: where.
-            closed: positions that take nothing.
+            closed: spots that take nothing.
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """
