@@ -5,8 +5,9 @@ may still take it: the reservation is suspended while the group is tried, and re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+import msgspec
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -209,7 +210,7 @@ class Reservations:
             assignment, pod_class = recorded, self._pods.class_of(recorded.member)
             if pod_class.volumes.wanted:
                 # The volume that it was nominated with may be given to another pod by now.
-                assignment = replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
+                assignment = msgspec.structs.replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
             now.statement.place(assignment.pod_charge)
             if not columns.lasts(assignment.row):
                 break

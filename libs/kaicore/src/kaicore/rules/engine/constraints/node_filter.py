@@ -102,8 +102,14 @@ class RoomFilter:
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
-        short: Flags = self._available(rows) < self._amounts
-        failing: Flags = np.asarray(short.any(axis=1))
+        allocatable, used = self._columns.allocatable, self._columns.used
+        failing = np.zeros(len(rows), np.bool_)
+        # Resource by resource: many times faster than any() over rows of few resources.
+        for column, amount in zip(self._requested.tolist(), self._amounts.tolist(), strict=True):
+            available = allocatable[rows, column]
+            if not self._in_all:
+                available -= used[rows, column]
+            failing |= available < amount
         return failing
 
     def counts(self, rows: Ints) -> Ints:

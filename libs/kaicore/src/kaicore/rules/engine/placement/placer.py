@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
@@ -19,8 +21,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 _NOTHING = ZoneCharge()
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
