@@ -113,7 +113,9 @@ class Reservations:
         Returns:
             the reservations.
         """
-        suspended = []
+        suspended: Suspended = []
+        if not pending_groups:
+            return suspended
         if not future:
             self.take_off_accounts(pending_groups)
         statement = self._nodes.future.statement if future else self._nodes.statement
@@ -169,6 +171,8 @@ class Reservations:
             below: groups of a lower priority than this.
             behind: a group with a reservation; also the groups that come after it.
         """
+        if not self._by_group:
+            return []
         groups = [self._pending_groups[key] for key in self._by_group if key not in self._new]
 
         def may_be_taken(pending_group: PendingGroup) -> bool:

@@ -31,7 +31,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         entry = state.pods[uid]
         if entry.pod.scheduler_name != config.scheduler_name:
             continue
-        if now < retry_at(entry, config):
+        if entry.bind_failures and now < retry_at(entry, config):
             in_backoff.add(uid)
             continue
         waiting += 1

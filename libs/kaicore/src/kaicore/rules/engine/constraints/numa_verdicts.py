@@ -127,17 +127,24 @@ class NumaVerdicts:
 
     def zone_fit(self, rows: Ints) -> ZoneFit:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
+        if len(rows) == 1:
+            admit, keeps, score = self._fit(int(rows[0]))
+            return ZoneFit(np.array([admit]), np.array([keeps]), np.array([score]))
         kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
         fits = []
         for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
-            fit = self._fits.get(kind)
-            if fit is None:
-                fit = self._fits[kind] = self._fit_of(int(rows[index]))
-            fits.append(fit)
-        admit, keeps, score = zip(*fits, strict=True)
+            fits.append(self._fits.get(kind) or self._fit(int(rows[index])))
+        admits, keep, scores = zip(*fits, strict=True)
         return ZoneFit(
-            np.array(admit, np.bool_)[which], np.array(keeps, np.bool_)[which], np.array(score, np.int64)[which]
+            np.array(admits, np.bool_)[which], np.array(keep, np.bool_)[which], np.array(scores, np.int64)[which]
         )
+
+    def _fit(self, row: int) -> tuple[bool, bool, int]:
+        kind = self._states.kind(row)
+        fit = self._fits.get(kind)
+        if fit is None:
+            fit = self._fits[kind] = self._fit_of(row)
+        return fit
 
     def _fit_of(self, row: int) -> tuple[bool, bool, int]:
         verdict, zones = self.verdict(row), self._columns.zones

@@ -34,7 +34,7 @@ _FULLEST = 9
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 
 #: Up to this many rows are looked at one by one.
-_FEW = 8
+_FEW = 16
 #: Room for so many states at first.
 _STATES = 256
 
@@ -197,12 +197,13 @@ class FeasibleNodes:
 
     def refresh(self, rows: list[int]) -> None:
         """Evaluate rows again that were charged."""
-        if len(rows) > _FEW:
-            self._refresh(np.unique(np.array(rows, np.int64)))
+        distinct = set(rows)
+        if len(distinct) > _FEW:
+            self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        for row in set(rows):
+        for row in distinct:
             if eligible[row]:
                 state = state_of(row)
                 score = int(scores[state]) if state < len(scores) else _UNKNOWN
@@ -224,7 +225,7 @@ class FeasibleNodes:
         self._reserve()
         scores = self._scores_by_state[states]
         unknown = scores == _UNKNOWN
-        if unknown.any():
+        if np.count_nonzero(unknown):
             examples = np.full(self._states.count, -1)
             # Of equal ones the last is kept.
             examples[states[unknown][::-1]] = rows[unknown][::-1]

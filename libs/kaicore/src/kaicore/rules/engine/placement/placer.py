@@ -59,7 +59,12 @@ class ExcludedNodes:
 
 def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
     """Return pods in the order in which they are placed: the largest first, of equal ones as they are given."""
-    return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+    members = list(members)
+    classes = {pod_class.key: pod_class for pod_class in map(class_of, members)}
+    if len(classes) <= 1:
+        return members
+    sizes = {key: pod_class.size for key, pod_class in classes.items()}
+    return sorted(members, key=lambda member: sizes[class_of(member).key], reverse=True)
 
 
 class Placer:

@@ -48,7 +48,9 @@ class Ranking:
             self._highest[block] = self._blocks[block].max()
 
     def set_many(self, rows: Ints, ranks: Ints) -> None:
-        """Set the ranks of rows, each of them once."""
+        """Set the ranks of rows; a row that is there twice has the same rank twice."""
         self.by_row[rows] = ranks
-        blocks = np.unique(rows // _BLOCK)
-        self._highest[blocks] = self._blocks[blocks].max(axis=1)
+        changed = np.zeros(len(self._highest), np.bool_)
+        changed[rows // _BLOCK] = True
+        blocks = np.flatnonzero(changed)
+        self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)
