@@ -127,19 +127,17 @@ class NumaVerdicts:
 
     def zone_fit(self, rows: Ints) -> ZoneFit:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
-        if len(rows) == 1:
-            admit, keeps, score = self._fit(int(rows[0]))
-            return ZoneFit(np.array([admit]), np.array([keeps]), np.array([score]))
         kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
         fits = []
         for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
-            fits.append(self._fits.get(kind) or self._fit(int(rows[index])))
+            fits.append(self._fits.get(kind) or self.fit(int(rows[index])))
         admits, keep, scores = zip(*fits, strict=True)
         return ZoneFit(
             np.array(admits, np.bool_)[which], np.array(keep, np.bool_)[which], np.array(scores, np.int64)[which]
         )
 
-    def _fit(self, row: int) -> tuple[bool, bool, int]:
+    def fit(self, row: int) -> tuple[bool, bool, int]:
+        """Return a row's `ZoneFit`."""
         kind = self._states.kind(row)
         fit = self._fits.get(kind)
         if fit is None:

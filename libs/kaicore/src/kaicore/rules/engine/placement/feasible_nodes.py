@@ -76,7 +76,8 @@ class FeasibleNodes:
         self._numa = self.filters.numa
         self._constraints = self.filters.constraints
         self._states = states
-        self._places: list[int] = columns.name_order().tolist()
+        self._order = columns.name_order()
+        self._places: list[int] = self._order.tolist()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
@@ -89,6 +90,8 @@ class FeasibleNodes:
         #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
         self._weighed: Ints = np.array(weighed, np.int64)
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
+        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
+        self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
         self._refresh(np.flatnonzero(self._eligible), all_rows=True)
 
@@ -208,9 +211,10 @@ class FeasibleNodes:
                 state = state_of(row)
                 score = int(scores[state]) if state < len(scores) else _UNKNOWN
                 if score == _UNKNOWN:
-                    self._find_scores(np.array([row], np.int64))
-                    score = int(self._scores_by_state[state])
+                    score = self._score(row)
+                    self._reserve()
                     scores = self._scores_by_state
+                    scores[state] = score
                 self._ranking.set(row, self._ranked(score, row))
 
     def _refresh(self, rows: Ints, *, all_rows: bool = False) -> None:
@@ -249,7 +253,7 @@ class FeasibleNodes:
 
     def _rank(self, rows: Ints, scores: Ints) -> None:
         """Set the ranking of rows by their scores."""
-        ranking = (scores - self._avoid[rows] * _AVOIDED) * _PLACE - self._columns.name_order()[rows]
+        ranking = (scores - self._avoid[rows] * _AVOIDED) * _PLACE - self._order[rows]
         ranking[scores == _NO] = _NO
         self._ranking.set_many(rows, ranking)
 
@@ -278,6 +282,28 @@ class FeasibleNodes:
         if len(places):
             scores[places] = self._scores(rows[places]) + by_zones
         return scores
+
+    def _score(self, row: int) -> int:
+        """Return the score of a row as `_evaluated` does: one row by itself is not worth vectors."""
+        columns, own = self._columns, self._class.numa_policy
+        allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
+        if self.filters.room.fails(allocatable, used):
+            return _NO
+        by_zones = 0
+        if self._config.numa and self._numa.discerns:
+            admits, keeps, score = self._numa.fit(row)
+            if not admits or (own is not None and own.binding and not keeps):
+                return _NO
+            by_zones = score * _ZONES + (_OWN if own is not None and not own.binding and keeps else 0)
+        elif self._config.numa and not self._numa.admits(row):
+            return _NO
+        full = 0
+        for column, need in self._weighed_needs:
+            total = max(allocatable[column], 1)
+            full += min(used[column] + need, total * _FULLEST) * 1000 // total
+        full //= max(len(self._weighed_needs), 1)
+        spared = any(allocatable[column] for column in self._spared_columns)
+        return by_zones + (-full if self._spread else full) - _DEVICES * spared
 
     def _scores(self, rows: Ints) -> Ints:
         """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""

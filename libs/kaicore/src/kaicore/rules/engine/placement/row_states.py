@@ -13,7 +13,6 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
-_NOTHING = ZoneCharge()
 #: Up to this many rows are looked at one by one.
 _FEW = 32
 #: Where rows have more than one state for so many of them, they are said to differ.
@@ -44,7 +43,7 @@ class _Effect(msgspec.Struct, frozen=True):
         charge: as it came about.
         state: the row's state afterwards.
         after: the row afterwards.
-        whole: nothing but what is used of the node as a whole is another than before.
+        zones: those arrays of the zones that are others than before, by name.
     """
 
     requests: Amounts
@@ -52,7 +51,7 @@ class _Effect(msgspec.Struct, frozen=True):
     charge: ZoneCharge
     state: int
     after: NodeMark
-    whole: bool
+    zones: tuple[tuple[str, Ints], ...]
 
 
 class RowStates:
@@ -88,7 +87,7 @@ class RowStates:
         """Return the numbers of rows as `state` does."""
         states: Ints = self._states_array[rows]
         unknown = states < 0
-        if unknown.any():
+        if np.count_nonzero(unknown):
             self._look_at(rows[unknown])
             states = self._states_array[rows]
         return states
@@ -140,18 +139,24 @@ class RowStates:
         key = self.state(row), id(requests), id(charge), releasing
         effect, columns = self._effects.get(key), self._columns
         if effect is None:
+            before = self._mark(row, self.state(row))
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
             self._set(row, -1)
             state = self.state(row)
-            whole = not releasing and charge == _NOTHING
-            self._effects[key] = _Effect(requests, charge, placed, state, self._mark(row, state), whole)
+            after = self._mark(row, state)
+            self._effects[key] = _Effect(requests, charge, placed, state, after, before.zones.changes(after.zones))
             return placed
-        if effect.whole and len(effect.after.used) == columns.used.shape[1]:
-            columns.used[row] = effect.after.used
+        after, zones = effect.after, columns.zones
+        if len(after.used) == columns.used.shape[1]:
+            columns.used[row] = after.used
+            if releasing:
+                columns.releasing[row] = after.releasing
+            for name, figures in effect.zones:
+                getattr(zones, name)[row] = figures
         else:
-            columns.restore(row, effect.after)
+            columns.restore(row, after)
         self._set(row, effect.state)
         return effect.charge
 
