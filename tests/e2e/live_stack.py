@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.inquiry.promising import promises_of
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.access import AccessSource, configured_access
 from kaicore.kube.client import KubeClient
@@ -235,7 +235,7 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
 
 def miss_causes(state: ClusterState) -> set[str]:
     """How kubelets contradicted predictions, explained or not."""
-    causes = {key.rpartition("/")[2] for causes in state.counters.misses.values() for key in causes}
+    causes = {key.rpartition("/")[2] for by_cause in state.counters.misses.values() for key in by_cause}
     return causes | {miss.cause for miss in state.misses.open.values()}
 
 

@@ -128,6 +128,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: 
         await claims_are_provisioned_and_bound(stack, admin)
         await a_binding_is_not_answered(stack, admin)
         await a_pod_makes_way(stack, admin)
+        await write_topology_statuses(cluster, admin)
         # Queues last: once there are some, pods need one.
         await write_pod_group_and_queue_statuses(cluster, admin, wave="first")
         await without_status_subresource(admin)
@@ -153,6 +154,21 @@ async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient
         await admin.post(path, body)
     for path in (*paths, QUEUES):
         await until(admin, f"{path}/{wave}", lambda seen: seen.get("status"))
+
+
+async def write_topology_statuses(cluster: Cluster, admin: KubeClient) -> None:
+    """A HyperNode and a ClusterNetworkTopology, each until its status is told."""
+    member = {"type": "Node", "selector": {"regexMatch": {"pattern": "."}}}
+    layers = [{"topologyLayer": "NodeTopologyLayer"}]
+    for group, kind, name, spec in (
+        ("topology.volcano.sh", "HyperNode", "rights", {"tier": 1, "members": [member]}),
+        ("scheduling.koordinator.sh", "ClusterNetworkTopology", "default", {"networkTopologySpec": layers}),
+    ):
+        plural = "hypernodes" if kind == "HyperNode" else "clusternetworktopologies"
+        path = f"/apis/{group}/v1alpha1/{plural}"
+        body = {"apiVersion": f"{group}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        await admin.post(path, body)
+        await until(admin, f"{path}/{name}", lambda seen: seen.get("status"))
 
 
 async def without_status_subresource(admin: KubeClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_ingest.projection import Projection
+from kai_ingest.projection import IngestProjection
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -142,7 +142,7 @@ class Story:
         self.layout = {f"n{index}": spec for index, spec in enumerate(layout)}
         #: What facts have brought that no decision answers for.
         self.brought: set[str] = set()
-        self.ingest = Projection()
+        self.ingest = IngestProjection()
         for name, (held, policy, scope) in self.layout.items():
             self.cluster.add_node(name, *held, policy=policy, scope=scope)
 
@@ -350,7 +350,7 @@ def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: l
 
 @settings(max_examples=150, deadline=None)
 @given(nodes, stories())
-def test_accounts_replay_and_snapshots(layout: list[Any], sequence: list[Step]) -> None:
+def test_state_replays_and_restores_after_any_history(layout: list[Any], sequence: list[Step]) -> None:
     story = Story(layout, compares_indexes=True)
     for step in sequence:
         story.take(step)

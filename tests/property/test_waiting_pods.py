@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import condition_reason, reasons_in_short
 from kaicore.rules.state.why import pending_reasons
@@ -17,7 +17,7 @@ class Reader:
 
     def __init__(self, story: Story) -> None:
         self.story = story
-        self.projection = Projection()
+        self.projection = BinderProjection()
 
     def check(self) -> None:
         """After a cycle: the projection, and one restored from a snapshot, say of each pod what the state says."""
@@ -25,7 +25,7 @@ class Reader:
         for event in events[self.projection.position :]:
             self.projection.fold(event)
         state = self.story.cluster.state
-        restored = Projection.restored(self.projection.snapshot())
+        restored = BinderProjection.restored(self.projection.snapshot())
         for uid, entry in state.pods.items():
             waits, ours = uid in state.waiting, entry.pod.scheduler_name == EngineConfig().scheduler_name
             expected = pending_reasons(entry, state)
@@ -44,11 +44,11 @@ class Reader:
 @settings(max_examples=60, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_condition_of_every_waiting_pod_says_what_kai_why_says(
-    layout: list[Any], queues: dict[str, Any] | None, story: list[Any]
+    layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]
 ) -> None:
     story = Story(layout, queues)
     reader = Reader(story)
-    for added, happened in story:
+    for added, happened in happenings:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.queues.tree import UNLIMITED
@@ -37,11 +37,11 @@ def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool =
         )
     world.apply(group(spec) + PODS.replace("LABELS", labels))
     world.cycle()
-    projection = Projection()
+    projection = BinderProjection()
     for event in world.events:
         projection.fold(event)
     if again:
-        projection = Projection.restored(projection.snapshot())
+        projection = BinderProjection.restored(projection.snapshot())
     (news,) = projection.groups.news()
     return news.status
 
@@ -68,7 +68,7 @@ def condition_of(spec: str, *, taken: bool = False, again: bool = False) -> dict
         ("minMember: 2, queue: nowhere", "QueueDoesNotExist", None),
     ],
 )
-def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
+def test_condition_has_the_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
     for again in (False, True):
         condition = condition_of(spec, again=again)
         assert (condition["type"], condition["reason"]) == ("UnschedulableOnNodePool", reason)
@@ -77,13 +77,13 @@ def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | Non
         assert first["message"] in condition["message"]
 
 
-def test_reasons_of_nodes() -> None:
+def test_condition_has_the_reasons_of_nodes() -> None:
     condition = condition_of("minMember: 2, queue: large, preemptibility: preemptible", taken=True)
     assert [one["reason"] for one in condition["reasons"]] == ["PodSchedulingErrors"]
     assert "nvidia.com/gpu" in condition["reasons"][0]["message"]
 
 
-def test_the_delay_is_told_beside_them() -> None:
+def test_condition_has_the_preemption_delay_beside_the_reasons() -> None:
     condition = condition_of(
         "minMember: 2, queue: large, preemptibility: preemptible, preemptionDelay: 1000000h", taken=True
     )
@@ -94,16 +94,16 @@ def test_pods_that_start_one_by_one_are_told_as_well() -> None:
     assert condition_of("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
 
 
-def test_a_required_topology_and_a_sub_group_that_is_none() -> None:
+def test_condition_names_a_missing_topology_and_a_missing_sub_group() -> None:
     required = condition_of(
         "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
     )
-    assert "spec.topologyConstraint.requiredTopologyLevel: rack" in required["message"]
+    assert required["message"].endswith("spec.topologyConstraint.requiredTopologyLevel: there is no topology t")
     nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 
 
-def test_what_runs_has_none() -> None:
+def test_running_group_has_no_reasons() -> None:
     assert status_of("minMember: 2, queue: large, preemptibility: preemptible")["schedulingConditions"] == []
 
 
@@ -120,7 +120,7 @@ class Native:
     def __init__(self) -> None:
         self.world = Running()
         self.world.add_node("n1", cpu=8, memory=8)
-        self.projection = Projection()
+        self.projection = BinderProjection()
         self._folded = 0
 
     def apply(self, text: str) -> None:
@@ -164,7 +164,7 @@ def test_a_native_group_that_was_once_scheduled_stays_so() -> None:
     native.pod("c", 64)
     native.world.cycle()
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
-    native.projection = Projection.restored(native.projection.snapshot())
+    native.projection = BinderProjection.restored(native.projection.snapshot())
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}, "also after a snapshot"
 
 

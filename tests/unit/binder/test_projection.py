@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from kai_binder.projection import SNAPSHOT_SCHEMA, Observation, PodBinding, Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, Observation, PodBinding
 from kaicore.ledger.log.port import Snapshot
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     BindFailed,
@@ -14,7 +15,13 @@ from kaicore.rules.events.payloads import (
     PodObserved,
     PodPlaced,
 )
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import (
+    PREDICTED_ANNOTATION,
+    ContainerPlacement,
+    Placement,
+    Provenance,
+    ZoneAmount,
+)
 
 from tests.factory import pod
 from tests.ledger import Ledger
@@ -29,7 +36,7 @@ class Story(Ledger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.projection = Projection()
+        self.projection = BinderProjection()
 
     def tell(self, event: Event) -> PodBinding | Observation | None:
         return self.projection.fold(event)
@@ -67,7 +74,7 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story = Story()
     story.see("a")
     one, two, three = story.place("a"), story.place("b", placement=None), story.place("c")
-    assert (one.annotation, two.annotation) == (TEXT, "")
+    assert (binding_annotations(one.decision), binding_annotations(two.decision)) == ({PREDICTED_ANNOTATION: TEXT}, {})
     assert all(map(story.projection.is_open, (one, two, three)))
     story.outcome("a", bound("a"), of=one)
     story.outcome("b", failed("b"), of=two)
@@ -111,7 +118,7 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
     story.place("b")
     story.observe("a")
     snapshot = story.projection.snapshot()
-    restored = Projection.restored(snapshot)
+    restored = BinderProjection.restored(snapshot)
     assert restored.bindings == story.projection.bindings
     assert restored.observations == story.projection.observations
     assert restored.position == story.projection.position == snapshot.position
@@ -120,7 +127,7 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
 
 def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
-        Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))
+        BinderProjection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,16 @@ spec: {podGroups: [{name: a, policy: {gang: {minCount: 2}}}]}
 apiVersion: batch/v1
 kind: Job
 metadata: {name: g, annotations: {kai.scheduler/batch-min-member: "2"}}
-spec: {parallelism: 2, completions: 2}
+spec:
+  parallelism: 4
+  completions: 4
+  completionMode: Indexed
+  template:
+    metadata:
+      annotations:
+        kueue.x-k8s.io/podset-preferred-topology: block
+        kueue.x-k8s.io/podset-slice-required-topology-constraints: '[{"topology": "rack", "size": 2}]'
+        kueue.x-k8s.io/pod-index-offset: "1"
 ---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -87,7 +96,26 @@ spec:
       replicas: 3
       minAvailable: 2
       policies: [{event: "*", action: RestartTask}]
-      partitionPolicy: {networkTopology: {mode: soft, highestTierAllowed: 2}}
+    - name: b
+      replicas: 4
+      partitionPolicy:
+        totalPartitions: 2
+        partitionSize: 2
+        minPartitions: 1
+        networkTopology: {mode: soft, highestTierAllowed: 2}
+---
+apiVersion: topology.volcano.sh/v1alpha1
+kind: HyperJob
+metadata: {name: g}
+spec:
+  minAvailable: 2
+  networkTopology: [{mode: hard, highestTierAllowed: 2}]
+  replicatedJobs: [{name: a, replicas: 2, template: {networkTopology: {mode: hard}, tasks: [{name: w, replicas: 2}]}}]
+---
+apiVersion: training.volcano.sh/v1alpha1
+kind: HyperJob
+metadata: {name: g}
+spec: {replicatedJobs: [{name: a, templateSpec: {minAvailable: 1, queue: q, tasks: [{replicas: 2}]}}]}
 ---
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -95,7 +123,9 @@ metadata: {name: g}
 spec:
   startupPolicy: {startupPolicyOrder: AnyOrder}
   replicatedJobs:
-    - {name: a, replicas: 2, template: {spec: {parallelism: 2, completions: 2}}}
+    - name: a
+      replicas: 2
+      template: {spec: {parallelism: 2, template: {metadata: {annotations: {kueue.x-k8s.io/podset-slice-size: "2"}}}}}
     - {name: b, dependsOn: [{name: a}], template: {spec: {}}}
 ---
 apiVersion: kubeflow.org/v1
@@ -104,7 +134,11 @@ metadata: {name: g}
 spec:
   runPolicy: {schedulingPolicy: {minAvailable: 2, queue: q, priorityClass: p}}
   elasticPolicy: {minReplicas: 1}
-  pytorchReplicaSpecs: {Master: {replicas: 1}, Worker: {replicas: 2}}
+  pytorchReplicaSpecs:
+    Master:
+      template: &near
+        metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: r, kueue.x-k8s.io/podset-group-name: g}}
+    Worker: {replicas: 2, template: *near}
 ---
 apiVersion: kubeflow.org/v1
 kind: MPIJob
@@ -119,12 +153,22 @@ spec: {workerGroupSpecs: [{groupName: a, replicas: 2, minReplicas: 1, numOfHosts
 apiVersion: ray.io/v1
 kind: RayJob
 metadata: {name: g}
-spec: {rayClusterSpec: {workerGroupSpecs: [{groupName: a, replicas: 2}]}}
+spec:
+  rayClusterSpec:
+    headGroupSpec: {template: {metadata: {annotations: {volcano.sh/network-topology-mode: soft}}}}
+    workerGroupSpecs: [{groupName: a, replicas: 2, template: {metadata: {annotations: {a: b}}}}]
+  submitterPodTemplate: {metadata: {annotations: {volcano.sh/network-topology-highest-tier: "1"}}}
 ---
 apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet
 metadata: {name: g}
-spec: {startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 3}}
+spec:
+  startupPolicy: LeaderReady
+  leaderWorkerTemplate:
+    size: 3
+    leaderTemplate: &near
+      metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: r, kueue.x-k8s.io/podset-group-name: g}}
+    workerTemplate: *near
 """
 
 
@@ -164,6 +208,9 @@ WORDS = [
     "leaderworkerset.sigs.k8s.io/name",
     "leaderworkerset.sigs.k8s.io/group-index",
     "jobset.sigs.k8s.io/jobset-name",
+    "kueue.x-k8s.io/pod-group-name",
+    "kueue.x-k8s.io/pod-group-total-count",
+    "volcano.sh/partition-id",
 ]
 
 

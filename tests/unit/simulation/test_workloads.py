@@ -93,7 +93,7 @@ RAY = "{headGroupSpec: {template: POD}, workerGroupSpecs: [{groupName: gpu, repl
         ),
     ],
 )
-def test_pods_of_owners(text: str, expected: list[str]) -> None:
+def test_owner_makes_the_expected_pods(text: str, expected: list[str]) -> None:
     made = pods(text, nodes=("n1", "n2"))
     assert names(made) == expected
     assert len({pod["metadata"]["name"] for pod in made}) == len(made)
@@ -268,8 +268,30 @@ def test_uids_are_made_of_what_they_are_made_for() -> None:
         ),
     ],
 )
-def test_pods_of_a_volcano_job(text: str, expected: list[str]) -> None:
+def test_volcano_job_makes_the_expected_pods(text: str, expected: list[str]) -> None:
     assert names(pods(text)) == expected
+
+
+def test_a_pod_of_a_partition_says_so() -> None:
+    policy = "partitionPolicy: {totalPartitions: 2, partitionSize: 2}"
+    found = pods(VOLCANO % f"tasks: [{{name: w, replicas: 4, template: POD, {policy}}}]")
+    assert [pod["metadata"]["labels"]["volcano.sh/partition-id"] for pod in found] == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize("group", ["topology.volcano.sh", "training.volcano.sh"])
+@pytest.mark.parametrize("field", ["template", "templateSpec"])
+def test_pods_of_a_hyper_job_are_those_of_its_jobs(group: str, field: str) -> None:
+    text = (
+        f"apiVersion: {group}/v1alpha1\nkind: HyperJob\nspec: {{replicatedJobs: [{{name: a, replicas: 2,"
+        f" {field}: {{tasks: [{{name: w, replicas: 2, template: POD}}]}}}}]}}"
+    )
+    between: list[dict[str, Any]] = []
+    found = expand(owner(text), nodes_for=lambda _: [], between=between.append)
+    assert names([made.object for made in found]) == [f"x-a-{job}-w-{index}" for job in (0, 1) for index in (0, 1)]
+    assert {made.spec_field for made in found} == {f"spec.replicatedJobs[0].{field}.tasks[0].template.spec"}
+    jobs = [job["metadata"] for job in between]
+    assert [job["labels"]["volcano.sh/hyperjob-replicatedjob-index"] for job in jobs] == ["0", "1"]
+    assert {job["ownerReferences"][0]["uid"] for job in jobs} == {"u-1"}
 
 
 def test_a_pod_of_a_volcano_job_is_named_labelled_and_annotated_as_its_controller_does() -> None:

@@ -65,6 +65,7 @@ class OverlappingDomains(KaiError):
 
     def __init__(self, node: str, domains: Sequence[str]) -> None:
         super().__init__(f"Node {node} is in HyperNodes {' and '.join(domains)}, of which none is in another")
+        self.domains = tuple(domains)
 
 
 class LogError(KaiError):

@@ -11,8 +11,8 @@ from typing import Any
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.objects import PodObject
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.payloads import BindFailed, PodBound
-from kaicore.rules.model.placement import PREDICTED_ANNOTATION
 
 from kai_binder.projection import PodBinding
 
@@ -163,12 +163,13 @@ def binding_document(binding: PodBinding) -> dict[str, Any]:
     """Return the binding.
 
     Its uid is a precondition: a pod of the same name that came after the decision is not bound. Its annotations are
-    merged into the pod's, so that the prediction is on the pod as soon as the kubelet sees it.
+    merged into the pod's, so that the prediction, and its place in the topology, are on the pod as soon as the kubelet
+    sees it.
     """
     placed = binding.decision
     metadata: dict[str, Any] = {"name": placed.name, "namespace": placed.namespace, "uid": placed.uid}
-    if binding.annotation:
-        metadata["annotations"] = {PREDICTED_ANNOTATION: binding.annotation}
+    if annotations := binding_annotations(placed):
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "v1",
         "kind": "Binding",

@@ -44,12 +44,15 @@ from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
+    BinderProjection,
     NominatedNode,
     Observation,
     PodBinding,
     PodEviction,
-    Projection,
+    Provisioning,
 )
+from kai_binder.provisioning import ProvisioningWriter
+from kai_binder.settings import TopologyStatusesMode
 from kai_binder.side_writes import (
     SideWrites,
     failed_scheduling_event,
@@ -59,6 +62,7 @@ from kai_binder.side_writes import (
     pod_condition,
     queue_status,
     scheduled_event,
+    topology_status,
 )
 
 #: Conditions of readiness.
@@ -81,6 +85,7 @@ class BinderOptions:
         annotations: whether observed placements are written on pods.
         group_statuses: whether it is written into PodGroups how they fare.
         queue_statuses: whether it is written into Queues how they stand.
+        topology_statuses: whether it is written into HyperNodes and ClusterNetworkTopologies what nodes they have.
         empty_groups: whether into those without any pods too, which might be another scheduler's.
         pod_conditions: whether it is written into waiting pods why they wait.
         failed_scheduling_events: whether a Kubernetes event tells of it, too.
@@ -99,6 +104,7 @@ class BinderOptions:
     annotations: bool = True
     group_statuses: bool = True
     queue_statuses: bool = True
+    topology_statuses: TopologyStatusesMode = "auto"
     empty_groups: bool = False
     pod_conditions: bool = True
     failed_scheduling_events: bool = True
@@ -148,7 +154,7 @@ class Binder:
         self._options = options or BinderOptions()
         self._observer = observer
         self._jitter = jitter
-        self._projection = Projection()
+        self._projection = BinderProjection()
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
@@ -161,7 +167,8 @@ class Binder:
             options=RecorderOptions(retry_s=self._options.retry_s, flush_s=self._options.flush_s),
         )
         self._outbox = self._recorder.outbox
-        self._evicting = self._new_evicting()
+        self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
+        self._provisioning = self._new_worker(ProvisioningWriter, self._options.give_up_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         self._side_writes = SideWrites(
             client,
@@ -171,11 +178,11 @@ class Binder:
         )
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
-    def _new_evicting(self) -> Evicting:
-        return Evicting(
+    def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
+        return make(
             self._client,
             self._outbox,
-            patience_s=self._options.evict_give_up_s,
+            patience_s=patience_s,
             is_open=self._is_open,
             clock=self._clock,
             jitter=self._jitter,
@@ -203,14 +210,15 @@ class Binder:
             self._take(binding)
         for observation in list(projection.observations.values()):
             self._take(observation)
-        for eviction in projection.evictions.values():
-            self._take(eviction)
+        for task in projection.other_tasks():
+            self._take(task)
         self._tell_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)
         await self._recorder.run_with(
             self._follow(),
             self._side_writes.run(),
+            self._provisioning.work(),
             *(self._evicting.work() for _ in range(self._options.evictions)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
@@ -219,7 +227,7 @@ class Binder:
 
     # From the log to the lanes.
 
-    async def _recall(self) -> Projection:
+    async def _recall(self) -> BinderProjection:
         head = (await self._log.head(self._cluster)).position
         empty_groups = self._options.empty_groups
         remembered = await newest(
@@ -227,10 +235,10 @@ class Binder:
             self._cluster,
             name=SNAPSHOT_NAME,
             schema=SNAPSHOT_SCHEMA,
-            read=partial(Projection.restored, empty_groups=empty_groups),
+            read=partial(BinderProjection.restored, empty_groups=empty_groups),
             upto=head,
         )
-        projection = remembered or Projection(empty_groups=empty_groups)
+        projection = remembered or BinderProjection(empty_groups=empty_groups)
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
@@ -252,11 +260,13 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: PodBinding | PodEviction | NominatedNode | Observation | None) -> None:
+    def _take(self, work: PodBinding | PodEviction | Provisioning | NominatedNode | Observation | None) -> None:
         if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, PodEviction):
             self._evicting.add(work)
+        elif isinstance(work, Provisioning):
+            self._provisioning.add(work)
         elif isinstance(work, NominatedNode):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
@@ -275,6 +285,13 @@ class Binder:
                 self._side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
             else:
                 queues.mark_written(figures)
+        topologies, mode = self._projection.topologies, self._options.topology_statuses
+        for definition in topologies.news():
+            if mode == "off":
+                topologies.mark_written(definition)
+            else:
+                then = partial(topologies.mark_written, definition)
+                self._side_writes.add(topology_status(definition, ours_only=mode == "auto", then=then))
         waiting = self._projection.waiting
         for pod in waiting.news():
             if self._options.pod_conditions:
@@ -322,7 +339,7 @@ class Binder:
             )
         return failed
 
-    def _is_open(self, work: PodBinding | PodEviction) -> bool:
+    def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
         return self._projection.is_open(work)
 
     async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:

@@ -14,6 +14,7 @@ from kaicore.runtime.service.log_access import open_log
 from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
 from kai_binder.settings import BinderSettings
+from kai_binder.side_writes import FIELD_MANAGER
 
 #: Connections for what is not a binding.
 _SPARE_CONNECTIONS = 2
@@ -27,7 +28,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
     try:
         async with (
             open_log(context, settings.database_url) as log,
-            KubeClient(access, connections=connections, user_agent="kai-binder") as client,
+            KubeClient(access, connections=connections, user_agent=FIELD_MANAGER) as client,
         ):
             if log is None:
                 return
@@ -47,6 +48,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     annotations=settings.annotations,
                     group_statuses=settings.group_statuses,
                     queue_statuses=settings.queue_statuses,
+                    topology_statuses=settings.topology_statuses,
                     empty_groups=settings.empty_groups,
                     pod_conditions=settings.pod_conditions,
                     failed_scheduling_events=settings.failed_scheduling_events,

@@ -1,7 +1,12 @@
 """Settings of `kai-binder`."""
 
+from typing import Literal
+
 from kaicore.runtime.service import ServiceSettings
 from pydantic import Field
+
+#: Whether statuses of topologies are written: always, never, or where no other controller has written them.
+TopologyStatusesMode = Literal["auto", "on", "off"]
 
 
 class BinderSettings(ServiceSettings):
@@ -19,6 +24,11 @@ class BinderSettings(ServiceSettings):
     annotations: bool = Field(True, description="write observed placements on pods")
     group_statuses: bool = Field(True, description="write into PodGroups how they fare")
     queue_statuses: bool = Field(True, description="write into Queues how they stand")
+    topology_statuses: TopologyStatusesMode = Field(
+        "auto",
+        description="write into HyperNodes and ClusterNetworkTopologies what nodes they have: on, off, or auto, which "
+        "is where no other controller has written their status",
+    )
     empty_groups: bool = Field(
         False, description="also into those without pods; set it where no other scheduler uses PodGroups"
     )

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.group_kinds import GROUP_KINDS
 from kaicore.kube.queue_kinds import KAI_QUEUES
+from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
 from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
 from kaicore.rules.groups.kinds import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
@@ -24,6 +26,7 @@ from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
 from kai_binder.projection import NominatedNode, Observation, PodBinding
 from kai_binder.queue_statuses import status_document as queue_document
+from kai_binder.topology_statuses import TopologyStatus
 from kai_binder.waiting_pods import PodCondition, WaitingPods
 
 #: Most writes of a kind that wait; further ones push out the oldest.
@@ -43,6 +46,9 @@ _CONTROLLER = "kai-ledger"
 
 _NOT_FOUND = 404
 
+#: What the API server calls us in `managedFields`: the first part of our User-Agent.
+FIELD_MANAGER = "kai-binder"
+
 Document = dict[str, Any]
 
 
@@ -51,13 +57,14 @@ class SideWrite:
     """A write about an object.
 
     Attributes:
-        kind: `annotation`, `nomination`, `condition`, `event`, `group-status` or `queue-status`.
+        kind: `annotation`, `nomination`, `condition`, `event`, `group-status`, `queue-status` or `topology-status`.
         uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
         body: what; a function is asked when it is the write's turn, and returns None when there is nothing to write.
         then: called when it is done with, however.
         otherwise: where else, and what there, one after the other, if there is no such place.
+        ours_only: whether it is left undone where another client has written the object's status.
     """
 
     kind: str
@@ -68,6 +75,7 @@ class SideWrite:
     then: Callable[[], None] = lambda: None
     otherwise: tuple[tuple[str, Document], ...] = ()
     content_type: str = MERGE_PATCH
+    ours_only: bool = False
 
 
 def observed_annotation(observation: Observation, *, then: Callable[[], None]) -> SideWrite:
@@ -194,6 +202,14 @@ def queue_status(figures: QueueFigures, *, then: Callable[[], None]) -> SideWrit
     return SideWrite("queue-status", figures.uid, "PATCH", f"{served}/status", body, then, ((served, body),))
 
 
+def topology_status(status: TopologyStatus, *, ours_only: bool, then: Callable[[], None]) -> SideWrite:
+    """Return the write of the status of an object that defines a topology."""
+    resource = next(kind.resource for kind in TOPOLOGY_KINDS if kind.name == status.kind)
+    path = f"/apis/{resource.group}/{resource.versions[0]}/{resource.plural}/{status.name}/status"
+    body = {"metadata": {"uid": status.uid}, "status": status.status}
+    return SideWrite("topology-status", status.uid, "PATCH", path, body, then, ours_only=ours_only)
+
+
 def _family(write: SideWrite) -> tuple[str, str]:
     """Return what has its place in common: the kind of write, and the API group."""
     return write.kind, write.path.split("/")[2]
@@ -208,7 +224,7 @@ class SideWritesObserver(Protocol):
     """Gets told what became of writes."""
 
     def side_write(self, kind: str, result: str) -> None:
-        """A write is done with: `written`, `refused` or `given-up`."""
+        """A write is done with: `written`, `refused`, `given-up`, or `left` to another client."""
         ...
 
 
@@ -288,6 +304,9 @@ class SideWrites:
 
     async def _ask(self, write: SideWrite, body: Document) -> None:
         try:
+            if write.ours_only and await self._is_anothers(write):
+                self._end(write, "left")
+                return
             if write.method == "PATCH":
                 await self._client.patch(write.path, body, content_type=write.content_type)
             else:
@@ -305,6 +324,16 @@ class SideWrites:
         else:
             self._served[_family(write)] = _place(write.path)
             self._end(write, "written")
+
+    async def _is_anothers(self, write: SideWrite) -> bool:
+        """Tell whether another client has written the status of a write's object."""
+        document = msgspec.json.decode(await self._client.get(write.path.removesuffix("/status")))
+        entries = document.get("metadata", {}).get("managedFields") or ()
+        return any(
+            entry.get("manager") != FIELD_MANAGER
+            and (entry.get("subresource") == "status" or "f:status" in (entry.get("fieldsV1") or {}))
+            for entry in entries
+        )
 
     def _where_served(self, write: SideWrite) -> SideWrite:
         """Return a write that begins where the last one of its family found its place."""

@@ -18,6 +18,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "PodGroup": ("podgroup", "podgroups", "pg"),
     "Workload": ("workload", "workloads", "wl"),
     "JobSet": ("jobset", "jobsets"),
+    "HyperJob": ("hyperjob", "hyperjobs", "hj"),
     "LeaderWorkerSet": ("leaderworkerset", "leaderworkersets", "lws"),
     "RayCluster": ("raycluster", "rayclusters"),
     "RayJob": ("rayjob", "rayjobs"),

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kaicore.kube import group_objects, owner_objects
+from kaicore.kube import group_objects, hyper_job_objects, owner_objects
 from kaicore.kube.kind import Kind
 from kaicore.kube.losses import Lost
+from kaicore.kube.normalize_hyper_job import normalize_hyper_job
+from kaicore.kube.normalize_leader_worker_set import normalize_leader_worker_set
 from kaicore.kube.normalize_owner import (
     normalize_job,
     normalize_jobset,
     normalize_kubeflow_job,
-    normalize_leader_worker_set,
     normalize_ray_cluster,
     normalize_ray_job,
 )
@@ -26,6 +27,7 @@ from kaicore.kube.normalize_volcano import normalize_volcano_job, normalize_volc
 from kaicore.kube.resources import ObjectT, OptionalResource
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kinds import (
+    HYPER_JOBS,
     JOB,
     JOBSET,
     KAI_POD_GROUP,
@@ -84,6 +86,12 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
     ),
     _group_kind(JOB, "jobs", ("v1",), owner_objects.JobObject, normalize_job),
     _group_kind(VOLCANO_JOB, "jobs", ("v1alpha1",), owner_objects.VolcanoJobObject, normalize_volcano_job),
+    *(
+        _group_kind(
+            kind, "hyperjobs", ("v1alpha1",), hyper_job_objects.HyperJobObject, partial(normalize_hyper_job, kind=kind)
+        )
+        for kind in sorted(HYPER_JOBS)
+    ),
     _group_kind(JOBSET, "jobsets", ("v1alpha2",), owner_objects.JobSetObject, normalize_jobset),
     _group_kind(RAY_CLUSTER, "rayclusters", ("v1",), owner_objects.RayClusterObject, normalize_ray_cluster),
     _group_kind(RAY_JOB, "rayjobs", ("v1",), owner_objects.RayJobObject, normalize_ray_job),

@@ -12,20 +12,18 @@ from kaicore.kube.network_topology_objects import (
 from kaicore.kube.normalize_selector import label_requirements
 from kaicore.kube.resources import subject_of
 from kaicore.rules.model.network_topology import (
+    CLUSTER_LAYER,
     CLUSTER_NETWORK_TOPOLOGY,
     HOSTNAME,
     KAI_TOPOLOGY,
     KUEUE_TOPOLOGY,
+    NODE_LAYER,
     HyperNode,
     HyperNodeMember,
     TopologyDefinition,
     TopologyLevel,
 )
 from kaicore.rules.topology.hyper_node_paths import compile_pattern
-
-#: Koordinator's names for single nodes, and for all of them (apis/scheduling/v1alpha1, v1.8.0).
-NODE_LAYER = "NodeTopologyLayer"
-CLUSTER_LAYER = "ClusterTopologyLayer"
 
 #: As in the definitions of KAI (v0.17.0) and of Kueue (v0.20.0-devel).
 MOST_LEVELS = 16

@@ -78,6 +78,10 @@ class VolcanoNetworkTopology(Wire):
     highest_tier_name: str | None = None
 
 
+#: An object, or a list of one, as the examples of Volcano's design have it.
+VolcanoNetworkTopologies = VolcanoNetworkTopology | list[VolcanoNetworkTopology] | None
+
+
 class VolcanoPartitionPolicy(Wire):
     """Parts of a task, each with a place of its own in the network."""
 
@@ -113,7 +117,7 @@ class VolcanoJobSpec(Wire):
     policies: list[VolcanoLifecyclePolicy] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
-    network_topology: VolcanoNetworkTopology | None = None
+    network_topology: VolcanoNetworkTopologies = None
 
 
 class VolcanoTaskState(Wire):
@@ -299,10 +303,18 @@ class RayJobObject(KubernetesObject):
     spec: RayJobSpec = msgspec.field(default_factory=RayJobSpec)
 
 
+class SubGroupPolicy(Wire):
+    """The sub-groups of a leader and its workers, and whether the leader is in the first of them."""
+
+    sub_group_policy_type: str | None = None
+    sub_group_size: int | None = None
+
+
 class LeaderWorkerTemplate(Wire):
     """A leader and its workers."""
 
     size: int | None = None
+    sub_group_policy: SubGroupPolicy | None = None
     leader_template: PodTemplate | None = None
     worker_template: PodTemplate | None = None
 

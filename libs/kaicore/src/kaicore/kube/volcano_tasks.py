@@ -13,7 +13,7 @@ from kaicore.kube.normalize_source import count
 from kaicore.kube.owner_objects import (
     VolcanoJobSpec,
     VolcanoLifecyclePolicy,
-    VolcanoNetworkTopology,
+    VolcanoNetworkTopologies,
     VolcanoPartitionPolicy,
     VolcanoTask,
     VolcanoTaskState,
@@ -33,10 +33,13 @@ _EVICTION_EVENTS = frozenset({"PodEvicted", "*"})
 _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "TerminateJob"})
 
 
-def network_topology(said: VolcanoNetworkTopology | None, *, field: str) -> TopologyConstraint | None:
+def network_topology(given: VolcanoNetworkTopologies, *, field: str) -> TopologyConstraint | None:
     """Return up to which tier of the network pods may be apart, None where nothing is said."""
-    if said is None:
+    if not given:
         return None
+    if isinstance(given, list) and len(given) > 1:
+        return refused_tiers(field, "may be one only", len(given))
+    said = given[0] if isinstance(given, list) else given
     return tier_topology(
         mode=said.mode or "", tier=said.highest_tier_allowed, tier_name=said.highest_tier_name or "", field=field
     )

@@ -28,6 +28,7 @@ from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
+from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import annotated_placement, held, observation, zones_of
 from kaicore.rules.events.payloads import (
@@ -43,14 +44,15 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.placement import (
+    DOMAINS_ANNOTATION,
     OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
+    RANK_ANNOTATION,
     ContainerPlacement,
     Placement,
     Provenance,
     SpanAmount,
     ZoneAmount,
-    encode_annotation,
 )
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.cluster_state import ClusterState
@@ -280,9 +282,8 @@ class Simulation:
         """Bind a pod as the binder does, and let the kubelet answer."""
         pod = self._pods[decision.uid]
         metadata, spec = dict(pod["metadata"]), {**pod["spec"], "nodeName": decision.node}
-        record = encode_annotation(decision.placement) if decision.placement is not None else ""
-        if record:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), PREDICTED_ANNOTATION: record}
+        if annotations := binding_annotations(decision):
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
         pod = self._pods[decision.uid] = {**pod, "metadata": metadata, "spec": spec}
         bound = PodBound(decision.uid, decision.namespace, decision.name, decision.node)
         wire = PODS.decode(_encode(pod))
@@ -338,7 +339,7 @@ class Simulation:
             return None
         after = successor(pod)
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
-        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION):
+        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION):
             (after["metadata"].get("annotations") or {}).pop(annotation, None)
         wire = PODS.decode(_encode(after))
         self._pods[wire.metadata.uid] = after

@@ -16,7 +16,7 @@ from kaicore.kube.workloads.leader_worker_set import leader_worker_set_pods
 from kaicore.kube.workloads.objects import Object, group_of
 from kaicore.kube.workloads.pods import Made
 from kaicore.kube.workloads.ray import ray_cluster_pods, ray_job_parts
-from kaicore.kube.workloads.volcano import volcano_job_pods
+from kaicore.kube.workloads.volcano import hyper_job_jobs, volcano_job_pods
 
 __all__ = ["Made", "NodesFor", "expand", "is_owner"]
 
@@ -30,6 +30,8 @@ _MAKERS: dict[tuple[str, str], Callable[[Object], list[Made]]] = {
     ("jobset.x-k8s.io", "JobSet"): jobset_jobs,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_set_pods,
     ("kubeflow.org", "MPIJob"): mpi_job_pods,
+    ("topology.volcano.sh", "HyperJob"): hyper_job_jobs,
+    ("training.volcano.sh", "HyperJob"): hyper_job_jobs,
     ("ray.io", "RayCluster"): ray_cluster_pods,
     ("ray.io", "RayJob"): ray_job_parts,
     **{("kubeflow.org", kind): training_job_pods for kind in TRAINING_KINDS},

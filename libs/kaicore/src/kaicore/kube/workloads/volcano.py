@@ -1,11 +1,12 @@
-"""Volcano Jobs.
+"""Volcano Jobs, and HyperJobs of them.
 
-Source: Volcano 1.13 (`pkg/controllers/job/job_controller_util.go`, `pkg/webhooks/admission/jobs/mutate`).
+Sources: Volcano 1.13 (`pkg/controllers/job/job_controller_util.go`, `pkg/webhooks/admission/jobs/mutate`), and for
+partitions and HyperJobs v1.16.0-alpha.1 and `training/v1alpha1` of `volcano.sh/apis`.
 """
 
 from kaicore.kube.workloads.fields import Fields, spec_of, status_of
 from kaicore.kube.workloads.objects import Object, name_of, namespace_of
-from kaicore.kube.workloads.pods import Made, list_in, pod_from
+from kaicore.kube.workloads.pods import Made, list_in, made_object, pod_from
 
 _VOLCANO = "volcano.sh"
 _GROUP_NAME = "scheduling.k8s.io/group-name"
@@ -14,6 +15,31 @@ _PREEMPTABLE = f"{_VOLCANO}/preemptable"
 
 #: Phases of a job that has no pods, or is about to have none.
 _OVER = ("Aborted", "Aborting", "Completed", "Completing", "Failed", "Terminated", "Terminating")
+
+
+def hyper_job_jobs(hyper_job: Object) -> list[Made]:
+    """Return the Jobs of a HyperJob, of each template in order of their index."""
+    name = name_of(hyper_job)
+    jobs = []
+    for item in spec_of(hyper_job).items("replicatedJobs"):
+        field = "templateSpec" if item.value.get("templateSpec") is not None else "template"
+        template = item.inside(field, required=True)
+        for index in range(item.pods("replicas", 1)):
+            marks = {
+                f"{_VOLCANO}/hyperjob-name": name,
+                f"{_VOLCANO}/hyperjob-replicatedjob-name": item.text("name"),
+                f"{_VOLCANO}/hyperjob-replicatedjob-index": str(index),
+            }
+            job = made_object(
+                hyper_job,
+                api_version="batch.volcano.sh/v1alpha1",
+                kind="Job",
+                name=f"{name}-{item.text('name')}-{index}",
+                metadata=Fields("", {"labels": marks}),
+            )
+            job["spec"] = item.copy(field)
+            jobs.append(Made(job, template.path))
+    return jobs
 
 
 def volcano_job_pods(job: Object) -> list[Made]:
@@ -34,6 +60,8 @@ def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
     queue, own = spec.text("queue"), {f"{_VOLCANO}/task-index": str(index), f"{_VOLCANO}/task-spec": name}
     shared = {**own, f"{_VOLCANO}/job-name": name_of(job), f"{_VOLCANO}/queue-name": queue}
     labels = {**shared, f"{_VOLCANO}/job-namespace": namespace_of(job)}
+    if size := task.inside("partitionPolicy").integer("partitionSize", 0):
+        labels[f"{_VOLCANO}/partition-id"] = str(index // size)
     annotations = {
         **shared,
         _GROUP_NAME: f"{name_of(job)}-{job['metadata']['uid']}",

@@ -6,10 +6,11 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.readiness import class_refusal, unsupported
+from kaicore.rules.engine.readiness import class_refusal
 from kaicore.rules.engine.workload import Member, Step, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.group import GangGroupWaits, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.reasons.reason import Reason
 
@@ -51,8 +52,10 @@ class GangPlanner:
 
     def joint_steps(self, pending_group: PendingGroup) -> tuple[list[tuple[PendingGroup, Step]], tuple[Reason, ...]]:
         """Return what must start at once for a group to go on, or why it cannot."""
-        if pending_group.workload.unsupported:
-            return [], (unsupported(pending_group.workload),)
+        if pending_group.workload.constrained:
+            asked = self._input.topology_of(pending_group.group)
+            if isinstance(asked, CodedReason):
+                return [], (asked,)
         step = pending_group.step()
         if step.missing:
             incomplete = GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)

@@ -6,7 +6,7 @@ from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.groups.membership import display_key
+from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.reasons.reason import Reason
@@ -33,8 +33,13 @@ def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCo
         held_back += not ready
         return ready
 
-    waiting = {} if workload.unsupported else workload.ready(may_be_placed)
+    waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
     return PendingGroup(workload, waiting, held_back)
+
+
+def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:
+    """Tell whether a group asks for what its topology does not have, so that nothing of it starts."""
+    return workload.constrained and isinstance(cycle_input.topology_of(workload.group), CodedReason)
 
 
 def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
@@ -51,9 +56,3 @@ def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
     if pod_class.volumes.waits:
         return (VolumeNotReady(waits_for=", ".join(pod_class.volumes.waits)),)
     return ()
-
-
-def unsupported(workload: Workload) -> Reason:
-    """Return why nothing of a group starts that requires what is not supported yet."""
-    detail = f"required topology ({', '.join(workload.unsupported)})"
-    return Unsupported(group=display_key(workload.group.key), features=detail)

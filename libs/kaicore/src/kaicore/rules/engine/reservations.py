@@ -158,6 +158,10 @@ class Reservations:
         self._new.add(key)
         return reserved
 
+    def of(self, group: str) -> Sequence[Assignment]:
+        """Return what is reserved for the pods of a group."""
+        return self._by_group.get(group, ())
+
     def is_new(self, group: str) -> bool:
         """Tell whether this cycle has decided to reserve room for a group."""
         return group in self._new

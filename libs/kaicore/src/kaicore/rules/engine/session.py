@@ -15,9 +15,12 @@ from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
+from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
+from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
+from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.reason import Reason
 
@@ -36,6 +39,8 @@ class Session:
         nodes: the nodes now and in the future.
         gangs: plans what starts at once.
         reservations: the room that is reserved for nominated pods.
+        topologies: what groups ask of network topologies.
+        step_placer: places what starts at once.
         record: what was decided so far.
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
         steps_left: how many more sets of victims the searches may try.
@@ -62,7 +67,7 @@ class Session:
         )
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
-        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names)
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
         self.gangs = GangPlanner(
             cycle_input,
             config,
@@ -77,6 +82,20 @@ class Session:
             nodes=self.nodes,
             pending_groups=self.pending_groups,
             record=self.record,
+        )
+        self.topologies = CycleTopologies(
+            cycle_input,
+            pending_groups=self.pending_groups,
+            reservations=self.reservations,
+            evicted=self.record.evicted,
+        )
+        self.step_placer = StepPlacer(
+            topology_of=self.topologies.of,
+            companions=self._companions,
+            placed=self.topologies.placed,
+            pending_groups=self.pending_groups,
+            class_key=self.pods.key_of,
+            strategy=config.topology_strategy,
         )
 
     def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
@@ -155,6 +174,19 @@ class Session:
         if self._doubts is not None and self._doubts.due:
             self.record.wait_until(self._doubts.due)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
+
+    def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
+        """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""
+        member = assignment.member
+        topology = self.topologies.of(self.cycle_input.workloads[member.group])
+        if topology is None:
+            return NO_RANK, {}
+        return self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
+
+    def _companions(self, workload: Workload) -> Iterable[Workload]:
+        """Return the groups that start together with a group, itself included."""
+        workloads = self.cycle_input.workloads
+        return [workloads[key] for key in self.gangs.started_with([workload.group.key]) if key in workloads]
 
     def _placer(self, statement: Statement, *, doubted: bool = False) -> Placer:
         """Return a placer; one that doubts puts a pod only where it fits whatever is not known yet."""

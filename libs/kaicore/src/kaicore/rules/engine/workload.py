@@ -10,7 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from kaicore.rules.groups.tree import is_gang, required_topologies
+from kaicore.rules.groups.ranks import rank_order
+from kaicore.rules.groups.tree import is_gang
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
@@ -49,6 +50,7 @@ class Member(Protocol):
         pod_set: the leaf of the group's tree that it belongs to.
         nomination: the room that is reserved for it while it waits.
         releasing: whether it is charged as being released.
+        rank: its place among the pods of its set, as it was placed; -1 for none.
     """
 
     group: str
@@ -61,6 +63,7 @@ class Member(Protocol):
     node: str
     zone_charge: ZoneCharge
     pod_set: str
+    rank: int
 
     @property
     def running_since(self) -> int: ...  # noqa: D102
@@ -103,7 +106,7 @@ class Workload:
         evicted_at: when pods of it were last decided to be evicted.
         reached: whether it has ever had its minimum, at once with all groups that it starts together with.
         ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
-        unsupported: what the group requires that cannot be honoured yet, in words for people; then none of it starts.
+        constrained: whether any of its sets has a topology constraint.
     """
 
     __slots__ = (
@@ -115,6 +118,7 @@ class Workload:
         "_sets",
         "active",
         "below_since",
+        "constrained",
         "done",
         "ending",
         "evicted_at",
@@ -122,7 +126,6 @@ class Workload:
         "leaving",
         "reached",
         "started_at",
-        "unsupported",
         "waiting",
     )
 
@@ -147,7 +150,7 @@ class Workload:
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group = group
-        self.unsupported = required_topologies(group.sets)
+        self.constrained = any(item.topology is not None for item in group.sets)
         self._sets = {item.name: item for item in group.sets}
         self._children: dict[str, list[PodSet]] = {}
         for item in group.sets[1:]:
@@ -273,13 +276,16 @@ class Workload:
         return sum(self.satisfied(counts, child.name) for child in children) >= needed
 
     def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
-        """Return by leaf the waiting pods that may be placed, oldest first."""
+        """Return by leaf the waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
         waiting: dict[str, list[Member]] = {}
         for member in self.waiting.values():
             if is_ready(member):
                 waiting.setdefault(self.leaf(member), []).append(member)
-        for members in waiting.values():
+        for leaf, members in waiting.items():
             members.sort(key=_age)
+            source = self._sets[leaf].rank
+            if self.constrained and source is not None:
+                members.sort(key=lambda member: rank_order(member.pod, source))
         return waiting
 
     def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:

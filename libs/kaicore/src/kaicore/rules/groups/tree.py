@@ -58,19 +58,6 @@ def min_pods(sets: Sequence[PodSet]) -> int:
     return 0
 
 
-def required_topologies(sets: Iterable[PodSet]) -> tuple[str, ...]:
-    """Return what sets require of a topology, or what is wrong with that, each once, in the tree's order.
-
-    As `<field>: <level>`, of slices alone that of the widest layer.
-    """
-    found = []
-    for said in (one.topology for one in sets if one.topology is not None):
-        level = said.required or next((layer.required for layer in said.slices if layer.required), "")
-        if said.problem or level:
-            found.append(said.problem or f"{said.field}: {level}")
-    return tuple(dict.fromkeys(found))
-
-
 def ordered(sets: Iterable[PodSet], *, root: PodSet, subject: str, field: str) -> tuple[PodSet, ...]:
     """Return a tree, the root first and every parent before its children, otherwise in the order given.
 

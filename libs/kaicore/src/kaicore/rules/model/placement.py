@@ -13,6 +13,10 @@ from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_am
 PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
 OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
 
+#: A pod's rank among the pods of its set; and its node's domain at each level of the group's topology, as JSON.
+RANK_ANNOTATION = "kai.scheduler/rank"
+DOMAINS_ANNOTATION = "kai.scheduler/topology-domains"
+
 
 class Provenance(StrEnum):
     """Where a placement is known from; `OBSERVED` beats `PREDICTED`, and nothing else is ever believed."""

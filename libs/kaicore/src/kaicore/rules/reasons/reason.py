@@ -76,6 +76,12 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.reasons.provisioning import (
+    ProvisioningClassNotAllowed,
+    ProvisioningImpossible,
+    ProvisioningRetried,
+    WaitsForProvisioning,
+)
 from kaicore.rules.reasons.queue import (
     NamespaceNotSelected,
     NonPreemptibleOverQuota,
@@ -102,6 +108,7 @@ from kaicore.rules.reasons.topology import (
     TopologyLevelNotFound,
     TopologyNotFound,
 )
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
     NoNodes
@@ -182,6 +189,11 @@ Reason: TypeAlias = (
     | TooManyToMove
     | NotWorthMoving
     | JobWouldFail
+    | WaitsForProvisioning
+    | ProvisioningRetried
+    | ProvisioningImpossible
+    | ProvisioningClassNotAllowed
     | FitsIf
     | FitsAfter
+    | TopologyHasNoRoom
 )

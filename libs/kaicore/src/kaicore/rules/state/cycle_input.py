@@ -10,6 +10,8 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.doubts import StateDoubts
+from kaicore.rules.state.failed_nodes import failed_nodes, on_failed_nodes
+from kaicore.rules.state.group_topologies import GroupTopologies
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.repairs import why_not
 
@@ -40,6 +42,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         if entry.class_key in rejecting:
             rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
     workloads = state.workload_index
+    failed = failed_nodes(state, config, now=now)
     return CycleInput(
         columns=state.columns,
         class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
@@ -67,6 +70,10 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
+        failed_nodes=failed,
+        on_failed_nodes=on_failed_nodes(state, failed, config),
+        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        provisioning=state.provisioning.standing,
     )
 
 
@@ -98,10 +105,12 @@ def _budgets(state: ClusterState) -> Budgets:
 
 
 def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
     return (
         not state.waiting
         and not state.workload_index.below
+        and not state.node_readiness.may_have_failed(state.charges.on_node)
+        and not state.provisioning.standing
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 
@@ -127,6 +136,7 @@ def next_due(
         for entry in (state.pods[uid] for uid in state.waiting)
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
+    times += state.node_readiness.due(config)
     repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
     times += [time for time in repairs if time is not None]
     for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():

@@ -6,6 +6,7 @@ import msgspec
 
 from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
+from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -76,6 +77,7 @@ class PodEntry(msgspec.Struct):
         exporter_reports, implausible_reports: how many observations of it were taken over, and how many were not
             believed; annotations are not counted among the former.
         volumes: volumes that its claims get by the decision that placed it, by the claim's name.
+        rank: its place among the pods of its set, by that decision; -1 for none.
         decided_at: the position that the cycle which placed it knew.
         cycle: the cycle that placed it.
         placed_at: the clock of that cycle, microseconds since the epoch.
@@ -151,6 +153,7 @@ class PodEntry(msgspec.Struct):
     eviction: Eviction | None = None
     rejection: KubeletRejection | None = None
     volumes: dict[str, str] = {}
+    rank: int = NO_RANK
 
     @property
     def charged(self) -> bool:

@@ -14,6 +14,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
@@ -233,8 +234,9 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
-    """Take over the node, the predicted zones and the volumes; no room is kept any more."""
+    """Take over the node, the predicted zones, the volumes and the rank; no room is kept any more."""
     entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
+    entry.rank = payload.rank
     entry.cycle, entry.placed_at = payload.cycle, context.occurred_at
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)
@@ -245,8 +247,8 @@ def _bind(entry: PodEntry, payload: payloads.PodBound, context: FoldContext) -> 
 
 
 def _fail_to_bind(entry: PodEntry, payload: payloads.BindFailed, context: FoldContext) -> None:
-    """Forget the node, the predicted zones and the volumes; count the failure; note if the pod is gone."""
-    entry.node, entry.predicted, entry.volumes = "", None, {}
+    """Forget the node, the predicted zones, the volumes and the rank; count the failure; note if the pod is gone."""
+    entry.node, entry.predicted, entry.volumes, entry.rank = "", None, {}, NO_RANK
     entry.bind_failures += 1
     entry.failed_at = context.recorded_at
     entry.gone = payload.gone

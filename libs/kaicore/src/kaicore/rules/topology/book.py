@@ -1,7 +1,7 @@
 """All topologies of a cluster, side by side over the same nodes."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.events import payloads
@@ -16,7 +16,7 @@ from kaicore.rules.model.network_topology import (
 from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
 from kaicore.rules.topology.label_paths import LabelPaths
 from kaicore.rules.topology.paths import Paths
-from kaicore.rules.topology.tree import TopologyTree
+from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 
 
 class TopologyKey(NamedTuple):
@@ -58,6 +58,8 @@ class TopologyBook:
         #: How many nodes have a label.
         self._labels: Counter[str] = Counter()
         self.revision = 0
+        #: Trees over rows, each with the tree that it was made from, that tree's number of changes, and the rows.
+        self._columns: dict[TopologyKey, tuple[TopologyTree, int, int, TopologyColumns]] = {}
 
     def definition_seen(self, definition: TopologyDefinition) -> None:
         """Take in a definition by labels, new or changed."""
@@ -134,6 +136,22 @@ class TopologyBook:
             for name, labels in self._nodes.items():
                 tree.put(name, labels)
         return tree
+
+    def columns(self, key: TopologyKey, names: Sequence[str]) -> TopologyColumns:
+        """Return the tree of a topology over rows of nodes; made anew only where a path has changed or rows came.
+
+        Args:
+            key: of the topology.
+            names: by row; a row belongs to a name for good.
+
+        Raises:
+            KeyError: there is no such topology.
+        """
+        tree = self.tree(key)
+        kept = self._columns.get(key)
+        if kept is None or kept[0] is not tree or kept[1:3] != (tree.changes, len(names)):
+            kept = self._columns[key] = tree, tree.changes, len(names), tree.columns(names)
+        return kept[3]
 
     def _paths_of(self, key: TopologyKey) -> Paths:
         if key == _HYPER_NODES:

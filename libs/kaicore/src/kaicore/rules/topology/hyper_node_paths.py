@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import re2
 
@@ -12,6 +13,13 @@ from kaicore.rules.topology.paths import Path
 
 #: The level of single nodes, below every tier.
 _NODE_LEVEL = TopologyLevel("node")
+
+
+class HyperNodeProblem(NamedTuple):
+    """What is wrong with some HyperNodes, by name."""
+
+    text: str
+    hyper_nodes: tuple[str, ...]
 
 
 class HyperNodePaths:
@@ -38,9 +46,14 @@ class HyperNodePaths:
             _NODE_LEVEL,
         )
         self._parents: dict[str, str] = {}
-        self.problems = (*self._find_parents(), *self._tier_names_used_twice(names), *self._wrong_tiers())
-        if cycles := tuple(self._cycles()):
-            self.problems += cycles
+        #: What is wrong, each with whose definitions have to be mended.
+        self.wrong = (
+            *self._find_parents(),
+            *self._tier_names_used_twice(names),
+            *self._wrong_tiers(),
+            *self._cycles(),
+        )
+        self.problems = tuple(problem.text for problem in self.wrong)
         self._exact: dict[str, list[str]] = {}
         self._patterns: list[tuple[str, str]] = []
         self._labels: list[tuple[tuple[Requirement, ...], str]] = []
@@ -96,7 +109,7 @@ class HyperNodePaths:
                 elif member.labels:
                     self._labels.append((member.labels, one.name))
 
-    def _find_parents(self) -> Iterator[str]:
+    def _find_parents(self) -> Iterator[HyperNodeProblem]:
         for one in self._by_name.values():
             for member in one.members:
                 child = member.hyper_node
@@ -104,31 +117,35 @@ class HyperNodePaths:
                     continue
                 parent = self._parents.setdefault(child, one.name)
                 if parent != one.name:
-                    yield f"HyperNode {child} is a member of {parent} and of {one.name}; it may have one parent only"
+                    text = f"HyperNode {child} is a member of {parent} and of {one.name}; it may have one parent only"
+                    yield HyperNodeProblem(text, (child, parent, one.name))
 
-    def _wrong_tiers(self) -> Iterator[str]:
+    def _wrong_tiers(self) -> Iterator[HyperNodeProblem]:
         for child, parent in sorted(self._parents.items()):
             lower, upper = self._by_name[child].tier, self._by_name[parent].tier
             if lower >= upper and child not in self._circle(child):
                 member = f"HyperNode {child} of tier {lower} is a member of {parent} of tier {upper}"
-                yield f"{member}; its tier must be lower"
+                yield HyperNodeProblem(f"{member}; its tier must be lower", (child, parent))
 
-    def _tier_names_used_twice(self, names: dict[int, set[str]]) -> Iterator[str]:
+    def _tier_names_used_twice(self, names: dict[int, set[str]]) -> Iterator[HyperNodeProblem]:
         tiers: dict[str, list[int]] = {}
         for tier in sorted(names):
             for name in names[tier]:
                 tiers.setdefault(name, []).append(tier)
         for name, same in sorted(tiers.items()):
             if len(same) > 1:
-                yield f"tierName {name} is the name of tiers {' and '.join(map(str, same))}"
+                named = tuple(one.name for one in self._by_name.values() if one.tier_name == name)
+                yield HyperNodeProblem(f"tierName {name} is the name of tiers {' and '.join(map(str, same))}", named)
 
-    def _cycles(self) -> Iterator[str]:
+    def _cycles(self) -> Iterator[HyperNodeProblem]:
         told: set[str] = set()
         for name in self._by_name:
             circle = self._circle(name)
             if name in circle and name not in told:
                 told |= circle
-                yield f"HyperNodes {', '.join(sorted(circle))} contain each other"
+                yield HyperNodeProblem(
+                    f"HyperNodes {', '.join(sorted(circle))} contain each other", tuple(sorted(circle))
+                )
 
     def _circle(self, name: str) -> set[str]:
         """Return the HyperNodes on the circle that a HyperNode's parents lead round; none if they come to an end."""

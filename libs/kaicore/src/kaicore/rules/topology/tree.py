@@ -48,12 +48,18 @@ class TopologyColumns:
 
 
 class TopologyTree:
-    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else."""
+    """A tree that follows the nodes: a node that comes, goes or is relabelled changes its own path and nothing else.
+
+    Attributes:
+        changes: how many times a node's path has changed.
+    """
 
     def __init__(self, paths: Paths) -> None:
+        self.changes = 0
         self._paths = paths
         self._nodes: dict[str, Path] = {}
-        self._overlaps: dict[str, str] = {}
+        #: Nodes that are in several domains, of which none is in another, and in none for that.
+        self.overlaps: dict[str, OverlappingDomains] = {}
         self._levels = [_Level() for _ in paths.levels]
 
     @property
@@ -64,7 +70,7 @@ class TopologyTree:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the definitions, and nodes that are in several domains, in order of the nodes' names."""
-        return (*self._paths.problems, *(self._overlaps[node] for node in sorted(self._overlaps)))
+        return (*self._paths.problems, *(str(self.overlaps[node]) for node in sorted(self.overlaps)))
 
     @property
     def outside(self) -> tuple[int, ...]:
@@ -73,22 +79,29 @@ class TopologyTree:
 
     def put(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a node, or its labels as they are now."""
-        self._overlaps.pop(name, None)
+        self.overlaps.pop(name, None)
         try:
             path = self._paths.path(name, labels)
         except OverlappingDomains as error:
             path = ()
-            self._overlaps[name] = str(error)
+            self.overlaps[name] = error
         before = self._nodes.get(name, ())
         self._nodes[name] = path
         if path != before:
+            self.changes += 1
             self._enter(path)
             self._leave(before)
 
     def remove(self, name: str) -> None:
         """Forget a node; one that is not there is no error."""
-        self._overlaps.pop(name, None)
-        self._leave(self._nodes.pop(name, ()))
+        self.overlaps.pop(name, None)
+        path = self._nodes.pop(name, ())
+        self.changes += bool(path)
+        self._leave(path)
+
+    def domains(self, level: int) -> Mapping[Path, int]:
+        """Return the domains of a level, each with the number of its nodes."""
+        return self._levels[level].counts
 
     def columns(self, names: Sequence[str]) -> TopologyColumns:
         """Return the tree over rows of nodes; a node that the tree does not know is in no domain."""
@@ -119,24 +132,24 @@ class _Level:
 
     def __init__(self) -> None:
         self.nodes = 0
-        self._counts: dict[Path, int] = {}
+        self.counts: dict[Path, int] = {}
         self._numbers: dict[Path, int] | None = None
 
     def enter(self, domain: Path) -> None:
         self.nodes += 1
-        if domain not in self._counts:
+        if domain not in self.counts:
             self._numbers = None
-        self._counts[domain] = self._counts.get(domain, 0) + 1
+        self.counts[domain] = self.counts.get(domain, 0) + 1
 
     def leave(self, domain: Path) -> None:
         self.nodes -= 1
-        self._counts[domain] -= 1
-        if not self._counts[domain]:
-            del self._counts[domain]
+        self.counts[domain] -= 1
+        if not self.counts[domain]:
+            del self.counts[domain]
             self._numbers = None
 
     def numbers(self) -> dict[Path, int]:
         """Return the domains in order of their paths, each with its number."""
         if self._numbers is None:
-            self._numbers = {domain: number for number, domain in enumerate(sorted(self._counts))}
+            self._numbers = {domain: number for number, domain in enumerate(sorted(self.counts))}
         return self._numbers

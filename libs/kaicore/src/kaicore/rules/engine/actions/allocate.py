@@ -24,6 +24,8 @@ class Allocate(CycleAction):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._failures = _Failures()
+        #: Of steps with topology constraints that found no room, why, by their shape.
+        self._no_room: dict[object, tuple[Reason, ...]] = {}
 
     def run(self) -> None:
         """See `CycleAction.run`."""
@@ -52,7 +54,10 @@ class Allocate(CycleAction):
         members = members_of(steps)
         class_counts = Counter(session.pods.key_of(member) for member in members)
         own, takeable = session.reservations.usable_by(steps)
-        known_to_fail = not own and not takeable and self._failures.include(class_counts)
+        constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
+        shape = session.step_placer.shape(steps) if constrained else ()
+        no_room = self._no_room.get(shape, ())
+        known_to_fail = not own and not takeable and (bool(no_room) or self._failures.include(class_counts))
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
         for taken in ([], takeable) if takeable else ([],):
@@ -60,14 +65,17 @@ class Allocate(CycleAction):
             suspended = session.reservations.suspend([*own, *taken])
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
-                assignments, unplaced = session.nodes.now.place_all(members)
-                if unplaced is None:
+                outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
+                if outcome.unplaced is None:
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
-                    session.start(steps, assignments, suspended)
+                    session.start(steps, outcome.assignments, suspended)
                     return True
-                placed = len(assignments)
-                self._explain(unplaced)
+                placed = len(outcome.assignments)
+                if outcome.refusal is None:
+                    self._explain(outcome.unplaced)
+                else:
+                    no_room = (outcome.refusal.reason, *self._node_reasons(members))
             session.nodes.statement.rollback(savepoint)
             session.accounts.undo(accounts)
         if refusal:
@@ -75,8 +83,11 @@ class Allocate(CycleAction):
                 pending_group.reasons = refusal
             return False
         if placed is not None and not own and not self._may_fit_later(class_counts):
-            self._failures.add(class_counts)
-        self._leave_reasons(steps, placed=placed)
+            if not constrained:
+                self._failures.add(class_counts)
+            elif no_room:
+                self._no_room[shape] = no_room
+        self._leave_reasons(steps, placed=placed, no_room=no_room)
         return False
 
     def _explain(self, member: Member) -> None:
@@ -85,6 +96,12 @@ class Allocate(CycleAction):
         pod_class = session.pods.class_of(member)
         if pod_class.key not in session.class_reasons:
             session.class_reasons[pod_class.key] = session.nodes.now.outlook(pod_class).reasons()
+
+    def _node_reasons(self, members: Sequence[Member]) -> tuple[Reason, ...]:
+        """Return why nodes are not for the classes of pods as they are now, whatever domains they are in."""
+        session = self.session
+        classes = {session.pods.key_of(member): session.pods.class_of(member) for member in members}
+        return tuple(reason for key in sorted(classes) for reason in session.nodes.now.outlook(classes[key]).reasons())
 
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""
@@ -105,12 +122,13 @@ class Allocate(CycleAction):
         accounts.undo(before)
         return refusal
 
-    def _leave_reasons(self, steps: Steps, *, placed: int | None) -> None:
+    def _leave_reasons(self, steps: Steps, *, placed: int | None, no_room: tuple[Reason, ...]) -> None:
         """Leave with groups why their steps do not start.
 
         Args:
             steps: the groups, and what was to start.
             placed: how many pods found a node before one did not; None if none was tried.
+            no_room: why no domain of a network topology has room; empty if it is not that.
         """
         session = self.session
         members = members_of(steps)
@@ -120,6 +138,8 @@ class Allocate(CycleAction):
         for pending_group, _ in steps:
             if pending_group.nominated:
                 pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
+            elif no_room:
+                pending_group.reasons = no_room
             elif len(members) > 1 and placed is not None:
                 pending_group.reasons = (GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
             elif len(members) > 1:

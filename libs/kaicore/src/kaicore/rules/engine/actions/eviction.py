@@ -138,7 +138,8 @@ class EvictionAction(CycleAction, VictimRules):
         group = steps[0][0].group
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         spared = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
-        return session.accounts.queue_of(group), tuple(sorted(class_counts.items())), group.preemptible, spared
+        counts = tuple(sorted(class_counts.items()))
+        return session.accounts.queue_of(group), counts, group.preemptible, spared, session.step_placer.shape(steps)
 
     def _own_refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return what of groups themselves keeps them from having pods evicted."""

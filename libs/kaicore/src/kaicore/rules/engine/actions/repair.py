@@ -1,5 +1,7 @@
 """Evict pods on zones that their own NUMA policy does not allow, one by one where a successor has a better node."""
 
+import numpy as np
+
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.cycle_input import MisalignedPod
 
@@ -37,7 +39,10 @@ class Repair(CycleAction):
         if member.pod.uid in session.record.evicted or session.failures.refuse([member]):
             return False
         workload = session.cycle_input.workloads.get(member.group)
-        if workload is not None and workload.unsupported:
-            return False
         own_row = session.nodes.row(member.node)
-        return session.nodes.now.place(member, besides=own_row) is not None
+        if workload is None or not workload.constrained:
+            return session.nodes.now.place(member, besides=own_row) is not None
+        if session.topologies.problem(workload) is not None:
+            return False
+        others = np.arange(len(session.nodes.columns.present)) != own_row
+        return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None

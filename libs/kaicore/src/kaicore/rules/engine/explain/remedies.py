@@ -95,6 +95,7 @@ class Remedies:
             apart = (
                 pending_group.workload.active
                 or pending_group.workload.leaving
+                or pending_group.workload.constrained
                 or any(member.nomination for member in step.members)
             )
             own = group.key if apart else ""
@@ -150,10 +151,9 @@ class Remedies:
                 session.accounts.charge(pending_group.group, request)
         finally:
             session.accounts.undo(before)
-        members = [member for _, step in steps for member in step.members]
-        self._effort -= 1 + len(members)
-        assignments, stuck = placer.place_all(members)
-        return _Outcome(assignments, stuck)
+        self._effort -= 1 + sum(len(step.members) for _, step in steps)
+        outcome = session.step_placer.place(steps, placer)
+        return _Outcome(outcome.assignments, outcome.unplaced)
 
     # Asking for less.
 

@@ -13,6 +13,7 @@ is a group of its own is told by its owner, and only one that was made since the
 import numpy as np
 
 from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.readiness import is_misunderstood
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
@@ -47,7 +48,7 @@ def stays_until(session: Session, workload: Workload) -> int:
 def obstacle(session: Session, workload: Workload) -> Obstacle | None:
     """Return why a running group is not moved, whatever it would be good for; None if it may be."""
     example = min(member.pod.subject for member in workload.active.values())
-    if workload.unsupported:
+    if is_misunderstood(workload, session.cycle_input):
         return GroupsThatCannotRestart(example_pod=example)
     if not session.config.consolidate_bare_pods and any(
         member.pod.owner is None for member in workload.active.values()

@@ -14,7 +14,7 @@ class Layer:
     Attributes:
         size: pods.
         depth: of the domain.
-        spares: how many positions of each such domain stay free.
+        spares: how many spots of each such domain stay free.
         alone: whether a domain takes only one such part.
     """
 
@@ -26,12 +26,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A domain, or the whole cluster, as a run of positions.
+    """A domain, or the whole cluster, as a run of spots.
 
     Attributes:
         depth: of the domain.
-        low: first position.
-        high: behind the last position.
+        low: first spot.
+        high: behind the last spot.
     """
 
     depth: int
@@ -41,7 +41,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the domains in a scope take, at each depth from the scope's down to the positions.
+    """What the domains in a scope take, at each depth from the scope's down to the spots.
 
     Attributes:
         firsts: at each depth, the first domain in the scope; depths above the scope's have nothing.
@@ -57,20 +57,25 @@ class Capacity:
 _NOTHING = np.zeros(0, np.int64)
 
 
-def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope) -> Capacity:
-    """Sum up what positions take.
+def capacity(
+    tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope, held: Numbers | None = None
+) -> Capacity:
+    """Sum up what spots take.
 
     Args:
-        tree: the positions.
-        counts: of each position in the scope, how many pods it takes.
+        tree: the spots.
+        counts: of each spot in the scope, how many pods it takes.
         layers: parts that stay together, from the widest to the narrowest.
         scope: what is looked at.
+        held: of each spot of the tree, how many pods of the set are there already; None for none.
     """
     at_depth: dict[int, list[Layer]] = {}
     for layer in layers:
-        at_depth.setdefault(layer.depth, []).append(layer)
+        at_depth.setdefault(max(layer.depth, scope.depth), []).append(layer)
+        if not tree.complete[layer.depth]:
+            counts = np.where(tree.real[layer.depth][tree.of[layer.depth][scope.low : scope.high]], counts, 0)
         if layer.spares:
-            counts = without_spares(tree, counts, layer, scope)
+            counts = without_spares(tree, counts, layer, scope, held)
     firsts, whole, pods = [0] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1)
     for depth in range(tree.depth, scope.depth - 1, -1):
         low, high = tree.span(depth, scope.low, scope.high)
@@ -83,8 +88,7 @@ def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scop
             loose = summed if whole[depth + 1] is pods[depth + 1] else np.add.reduceat(pods[depth + 1], begins)
         here = at_depth.get(depth)
         if here:
-            loose = np.where(tree.numbers[depth][low:high] >= 0, summed, 0)
-            summed = loose
+            loose = summed
             for layer in reversed(here):
                 summed = summed - summed % layer.size
                 if layer.alone:
@@ -93,13 +97,15 @@ def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scop
     return Capacity(tuple(firsts), tuple(whole), tuple(pods))
 
 
-def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope) -> Numbers:
-    """Return the counts with those positions of each domain at nothing that stay free.
+def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope, held: Numbers | None) -> Numbers:
+    """Return the counts with those spots of each domain at nothing that stay free.
 
-    These are the ones that take the most pods, so that each of them can stand in for any other of its domain.
+    These are the ones that take the most pods, so that each of them can stand in for any other of its domain. A
+    spot that holds pods of the set is none.
     """
     of = tree.of[layer.depth][scope.low : scope.high]
-    sequence = np.lexsort((-counts, of))
+    able = counts if held is None else np.where(held[scope.low : scope.high] > 0, -1, counts)
+    sequence = np.lexsort((-able, of))
     heads = np.searchsorted(of, of)
     spare = sequence[np.arange(len(of)) - heads < layer.spares]
     counts = counts.copy()

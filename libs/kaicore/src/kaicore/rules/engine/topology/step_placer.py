@@ -1,0 +1,246 @@
+"""Places what starts at once: groups with topology constraints by the search, other pods by the best node for each."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
+from kaicore.rules.engine.topology.unit_trial import UnitTrial
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
+from kaicore.rules.topology.placing.request import Refused
+from kaicore.rules.topology.placing.strategies import Strategy
+
+#: Pods that start, or are placed anew, each group's.
+Waiting = Sequence[tuple[Workload, Sequence[Member]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRefusal:
+    """Groups that found no place in their topology.
+
+    Attributes:
+        topology: of the first.
+        refused: by the search.
+    """
+
+    topology: GroupTopology
+    refused: Refused
+
+    @property
+    def reason(self) -> TopologyHasNoRoom:
+        """Why they found none."""
+        refused, topology = self.refused, self.topology
+        pod_set = refused.set_name.rpartition(OF_GROUP)[2]
+        constraint = topology.constraints.get(pod_set)
+        path = topology.tree.domains[refused.level][refused.domain] if refused.domain >= 0 <= refused.level else ()
+        return TopologyHasNoRoom(
+            topology=topology.name,
+            level=topology.level_name(refused.level),
+            pod_set=pod_set,
+            wanted=refused.wanted,
+            fitting=refused.fitting,
+            slice_size=constraint.slices[0].size if constraint is not None and constraint.slices else 0,
+            domain="/".join(path),
+            tried=refused.tried,
+            domains=refused.domains,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacingResult:
+    """What came of placing steps.
+
+    Attributes:
+        assignments: where pods went; charged.
+        unplaced: the first pod that found no node, or one of the groups that found no place; None if all found one.
+        refusal: the groups that found no place in their topology; None if it is not that.
+    """
+
+    assignments: list[Assignment]
+    unplaced: Member | None = None
+    refusal: TopologyRefusal | None = None
+
+
+class StepPlacer:
+    """Places the steps of one cycle.
+
+    Attributes:
+        ranks: of the pods of constrained groups, as they were placed last, by uid.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology_of: Callable[[Workload], GroupTopology | None],
+        companions: Callable[[Workload], Iterable[Workload]],
+        placed: Callable[[Workload], Iterable[HeldPod]],
+        pending_groups: Mapping[str, PendingGroup],
+        class_key: Callable[[Member], str],
+        strategy: Strategy,
+    ) -> None:
+        """Args:
+        topology_of: returns what a group asks of its topology; None for nothing.
+        companions: returns the other groups that start together with a group.
+        placed: returns the pods of a group that have a place: that run and stay, or that the cycle has decided on.
+        pending_groups: groups with waiting pods, by key.
+        class_key: returns the key of a pod's class.
+        strategy: of the search.
+        """
+        self.ranks: dict[str, int] = {}
+        self._topology_of = topology_of
+        self._companions = companions
+        self._placed = placed
+        self._pending_groups = pending_groups
+        self._class_key = class_key
+        self._strategy = strategy
+        #: Where pods go if all of their group start, by uid.
+        self._planned: dict[str, int] = {}
+        #: Keys of groups of which not all that waits fits.
+        self._unplanned: set[str] = set()
+
+    def place(self, steps: Steps, placer: Placer, *, plans: bool = False) -> PlacingResult:
+        """Place all pods of steps; what was placed stays charged, also where not all were.
+
+        Args:
+            steps: what starts at once.
+            placer: on the nodes at one time.
+            plans: whether a group is placed so that all that waits of it has a place, where there is one.
+        """
+        if not any(pending_group.workload.constrained for pending_group, _ in steps):
+            return PlacingResult(*placer.place_all(members_of(steps)))
+        assignments: list[Assignment] = []
+        trials, plain = self.trials(waiting_of(steps), placer)
+        for trial in trials:
+            self.ranks.update(trial.asked.ranks)
+            found = self._try(trial, plans=plans)
+            if isinstance(found, Refused):
+                return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(trial.topology, found))
+            assignments += found
+        placed, unplaced = placer.place_all(plain)
+        return PlacingResult([*assignments, *placed], unplaced)
+
+    def place_again(
+        self, moved: Waiting, placer: Placer, *, among: Flags | None = None, as_close: bool = False
+    ) -> list[Assignment] | None:
+        """Place pods of running groups anew, where constrained near those that stay.
+
+        Args:
+            moved: the pods.
+            placer: on the nodes at one time.
+            among: rows that may take constrained pods; None for all.
+            as_close: whether the pods of a group must share as narrow a domain as they do now.
+
+        Returns:
+            where they go; None, and nothing is changed, if not all fit.
+        """
+        savepoint = placer.statement.savepoint()
+        assignments: list[Assignment] = []
+        trials, plain = self.trials(moved, placer)
+        for trial in trials:
+            found = trial.search(among)
+            if isinstance(found, Refused) or (as_close and not trial.is_as_close(found)):
+                placer.statement.rollback(savepoint)
+                return None
+            assignments += found
+        placed, unplaced = placer.place_all(plain)
+        if unplaced is None:
+            return [*assignments, *placed]
+        placer.statement.rollback(savepoint)
+        return None
+
+    def trials(self, waiting: Waiting, placer: Placer) -> tuple[list[UnitTrial], list[Member]]:
+        """Return the trials of groups with constraints, those in one that share one, and the pods without."""
+        units: dict[object, list[tuple[Workload, Sequence[Member]]]] = {}
+        plain: list[Member] = []
+        for workload, members in waiting:
+            topology = self._topology_of(workload)
+            if topology is None:
+                plain += members
+            else:
+                key = _shared(topology) if topology.together else workload.group.key
+                units.setdefault(key, []).append((workload, members))
+        trials = [self._trial(placer, unit) for unit in units.values()]
+        for trial in trials:
+            plain += trial.asked.plain
+        return [trial for trial in trials if trial.asked.members], plain
+
+    def shape(self, steps: Steps) -> object:
+        """Return a key that is equal for steps whose constraints are alike; empty without any."""
+        parts: list[object] = []
+        for workload, members in waiting_of(steps):
+            topology = self._topology_of(workload)
+            if topology is None:
+                continue
+            ranked = any(one.rank is not None for one in topology.sets)
+            if topology.together or ranked or any(True for _ in self._placed(workload)):
+                parts.append(workload.group.key)
+                continue
+            leaves = tuple((workload.leaf(member), self._class_key(member)) for member in members)
+            parts.append((id(topology.tree), topology.sets, tuple(sorted(leaves))))
+        return tuple(parts)
+
+    def _try(self, trial: UnitTrial, *, plans: bool) -> list[Assignment] | Refused:
+        """Place pods where room is reserved for them, where all that waits with them fits, or by themselves."""
+        kept = trial.as_nominated() or (self._as_planned(trial) if plans else None)
+        return kept or trial.search()
+
+    def _as_planned(self, trial: UnitTrial) -> list[Assignment] | None:
+        """Place pods so that all that waits of their groups fits as well; None where it does not."""
+        keys = [part.workload.group.key for part in trial.parts]
+        if not self._unplanned.isdisjoint(keys):
+            return None
+        if any(member.pod.uid not in self._planned for member in trial.asked.members):
+            waiting = [
+                (part.workload, self._pending_groups[key].unplaced) for key, part in zip(keys, trial.parts, strict=True)
+            ]
+            if sum(len(members) for _, members in waiting) == sum(len(part.waiting) for part in trial.parts):
+                return None
+            whole = self._trial(trial.placer, waiting)
+            savepoint = trial.placer.statement.savepoint()
+            found = whole.search()
+            trial.placer.statement.rollback(savepoint)
+            if not isinstance(found, Refused):
+                self._planned.update((assignment.member.pod.uid, assignment.row) for assignment in found)
+        kept = trial.on_rows(self._planned)
+        if kept is None:
+            self._unplanned.update(keys)
+        return kept
+
+    def _trial(self, placer: Placer, waiting: Waiting) -> UnitTrial:
+        """Return a trial of pods that are to be placed in one go, by group."""
+        parts = []
+        for workload, members in waiting:
+            topology = self._topology_of(workload)
+            assert topology is not None, "a unit of groups with constraints"
+            uids = {member.pod.uid for member in members}
+            held = [pod for pod in self._placed(workload) if pod.member.pod.uid not in uids]
+            parts.append(GroupPart(workload, topology, members, held))
+        return UnitTrial(placer, parts, self._also_held(parts), self._strategy)
+
+    def _also_held(self, parts: Sequence[GroupPart]) -> list[HeldPod]:
+        """Return the pods of groups that are not to be placed now, and that share the constraint of the others."""
+        first = parts[0]
+        if not first.topology.together:
+            return []
+        keys = {part.workload.group.key for part in parts}
+        found: list[HeldPod] = []
+        for other in self._companions(first.workload):
+            topology = self._topology_of(other)
+            if other.group.key not in keys and topology is not None and _shared(topology) == _shared(first.topology):
+                found += self._placed(other)
+        return found
+
+
+def waiting_of(steps: Steps) -> Waiting:
+    """Return the pods of steps by group."""
+    return [(pending_group.workload, step.members) for pending_group, step in steps]
+
+
+def _shared(topology: GroupTopology) -> object:
+    """Return a key that is equal for groups that share a constraint."""
+    return id(topology.tree), topology.of_root, topology.together

@@ -1,0 +1,92 @@
+"""The nodes as the topology search sees them: a placer's rows, on which pods are put on trial."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.topology.placing.request import PodsByRow
+
+#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
+MOST_PODS = 2**31
+
+
+class PlacerRoom:
+    """A placer's rows as `kaicore.rules.topology.placing.request.Room`; pods are numbers in the order given.
+
+    Attributes:
+        classes: of each pod, as a number.
+        samples: a pod of each class.
+    """
+
+    def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
+        """Args:
+        placer: on the nodes at one time.
+        members: by number.
+        among: rows that may take pods; None for all.
+        """
+        self.classes: list[int] = []
+        self.samples: list[Member] = []
+        self.placer = placer
+        self._members = members
+        self._among = among
+        #: Where pods were put, each with the savepoint before it.
+        self._trail: list[tuple[int, Assignment]] = []
+        #: Counts by class, as long as no pod is put or taken off.
+        self._counts: dict[int, PodsByRow] = {}
+        numbers: dict[str, int] = {}
+        for member in members:
+            number = numbers.setdefault(placer.class_of(member).key, len(numbers))
+            if number == len(self.samples):
+                self.samples.append(member)
+            self.classes.append(number)
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """Where pods are now, in the order in which they were put there."""
+        return [assignment for _, assignment in self._trail]
+
+    def counts(self, pod_class: int) -> PodsByRow:
+        """See `Room.counts`."""
+        counts = self._counts.get(pod_class)
+        if counts is None:
+            counts = self._count(pod_class)
+            if self._among is not None:
+                counts = np.where(self._among, counts, 0)
+            self._counts[pod_class] = counts
+        return counts
+
+    def put(self, pods: Sequence[int], row: int) -> int:
+        """See `Room.put`."""
+        self._counts.clear()
+        for place, pod in enumerate(pods):
+            before = self.savepoint()
+            assignment = self._place(self._members[pod], row)
+            if assignment is None:
+                return place
+            self._trail.append((before, assignment))
+        return len(pods)
+
+    def savepoint(self) -> int:
+        """See `Room.savepoint`."""
+        return self.placer.statement.savepoint()
+
+    def rollback(self, savepoint: int) -> None:
+        """See `Room.rollback`."""
+        self._counts.clear()
+        self._undo(savepoint)
+        while self._trail and self._trail[-1][0] >= savepoint:
+            self._trail.pop()
+
+    def _count(self, pod_class: int) -> PodsByRow:
+        sample = self.samples[pod_class]
+        of_sample = self.placer.class_of(sample)
+        return self.placer.counts(of_sample, most=MOST_PODS, created_at=sample.pod.created_at)
+
+    def _place(self, member: Member, row: int) -> Assignment | None:
+        return self.placer.place_on(member, row)
+
+    def _undo(self, savepoint: int) -> None:
+        self.placer.statement.rollback(savepoint)

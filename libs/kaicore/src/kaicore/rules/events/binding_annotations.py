@@ -1,0 +1,28 @@
+"""What a binding writes on its pod."""
+
+import json
+
+from kaicore.rules.events.payloads import PodPlaced
+from kaicore.rules.model.placement import (
+    DOMAINS_ANNOTATION,
+    PREDICTED_ANNOTATION,
+    RANK_ANNOTATION,
+    encode_annotation,
+)
+from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
+
+
+def binding_annotations(placed: PodPlaced) -> dict[str, str]:
+    """Return the annotations of a pod's binding: its zones, its place in the topology, and whose nodes it uses."""
+    found = {}
+    predicted = encode_annotation(placed.placement) if placed.placement is not None else ""
+    if predicted:
+        found[PREDICTED_ANNOTATION] = predicted
+    if placed.rank >= 0:
+        found[RANK_ANNOTATION] = str(placed.rank)
+    if placed.domains:
+        found[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
+    if placed.provisioning_request:
+        found[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
+        found[CONSUMED_CLASS_KEY] = placed.provisioning_class
+    return found

@@ -1,0 +1,40 @@
+"""Why a group waits because no domain of its network topology has room for it."""
+
+from kaicore.rules.reasons.base import CodedReason, plural
+
+
+class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
+    """No domain of the required level takes a pod set, or not all of it fits as its slices must.
+
+    Attributes:
+        pod_set: the sub-group; empty for the group as a whole.
+        topology: name of the topology.
+        level: at which the set must be in one domain; empty for anywhere in the topology.
+        wanted: how many pods are to be placed, or slices.
+        fitting: how many of them the best domain takes.
+        slice_size: pods of a slice; 0 where pods are counted.
+        domain: the best domain; empty where no pod fits.
+        tried: in how many domains pods were put on trial.
+        domains: how many domains the level has.
+    """
+
+    pod_set: str = ""
+    topology: str = ""
+    level: str = ""
+    wanted: int = 0
+    fitting: int = 0
+    slice_size: int = 0
+    domain: str = ""
+    tried: int = 0
+    domains: int = 0
+
+    def __str__(self) -> str:
+        what = plural(self.wanted, "pod") if not self.slice_size else self._slices()
+        whose = f" of sub-group {self.pod_set}" if self.pod_set else ""
+        best = f"the best is {self.domain}, which takes {self.fitting}" if self.domain else "none takes any"
+        if not self.level:
+            return f"topology {self.topology} has no room for {what}{whose}: it takes {self.fitting}"
+        return f"of {plural(self.domains, f'{self.level} domain')} none has room for {what}{whose}: {best}"
+
+    def _slices(self) -> str:
+        return f"{plural(self.wanted, 'slice')} of {plural(self.slice_size, 'pod')}"

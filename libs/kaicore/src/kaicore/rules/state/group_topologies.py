@@ -1,0 +1,45 @@
+"""What groups ask of the network topologies that there are, for one cycle."""
+
+from collections.abc import Sequence
+
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.group import Group
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.topology.book import TopologyBook
+from kaicore.rules.topology.resolve import Resolved, resolve
+
+
+class GroupTopologies:
+    """Looks up groups' constraints, each group once."""
+
+    def __init__(self, topologies: TopologyBook, queues: QueueRegistry, nodes: Sequence[str]) -> None:
+        """Args:
+        topologies: as they are; not to change meanwhile.
+        queues: likewise.
+        nodes: names, by row.
+        """
+        self._topologies = topologies
+        self._queues = queues
+        self._nodes = nodes
+        self._by_group: dict[str, GroupTopology | Reason | None] = {}
+
+    def __call__(self, group: Group) -> GroupTopology | Reason | None:
+        """See `kaicore.rules.engine.cycle_input.CycleInput.topology_of`."""
+        if group.key not in self._by_group:
+            self._by_group[group.key] = self._look_up(group)
+        return self._by_group[group.key]
+
+    def _look_up(self, group: Group) -> GroupTopology | Reason | None:
+        found = resolve(
+            group.sets,
+            self._topologies,
+            group=display_key(group.key),
+            of_flavors=self._queues.flavor_topologies(group.queue, group.namespace),
+        )
+        if not isinstance(found, Resolved):
+            return found
+        tree = self._topologies.columns(found.topology, self._nodes)
+        name = found.topology.name or f"{found.topology.kind.partition('.')[0]}s"
+        return GroupTopology(name, group.sets, tree, found.constraints, found.together)

@@ -1,0 +1,163 @@
+"""What the statuses of HyperNodes and ClusterNetworkTopologies are to say, folded from the log.
+
+They are worked out when the nodes, their labels or the definitions have changed, once for all that happened since.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Self
+
+import msgspec
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.model.network_topology import (
+    CLUSTER_NETWORK_TOPOLOGY,
+    HYPER_NODE,
+    HyperNode,
+    TopologyDefinition,
+)
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
+from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
+from kaicore.rules.topology.statuses import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts
+
+#: The events that matter here.
+EVENT_TYPES = (
+    "HyperNodeDeleted",
+    "HyperNodeObserved",
+    "NodeDeleted",
+    "NodeObserved",
+    "TopologyDefinitionDeleted",
+    "TopologyDefinitionObserved",
+)
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class TopologyStatus(msgspec.Struct, frozen=True):
+    """What the status of an object should say; `status` is a part of the object, to be merged into it."""
+
+    kind: str
+    name: str
+    uid: str
+    status: dict[str, Any]
+    digest: bytes
+
+
+class _LastStatus(msgspec.Struct):
+    """What was last told of an object, and since when each of its conditions has been as it is."""
+
+    told: bytes = b""
+    since: dict[str, tuple[bool, int]] = {}
+
+
+class TopologyStatusesRecord(msgspec.Struct):
+    """All of it, for a snapshot; nodes as labels by name."""
+
+    definitions: list[TopologyDefinition] = []
+    hyper_nodes: list[HyperNode] = []
+    nodes: dict[str, dict[str, str]] = {}
+    statuses: dict[str, _LastStatus] = {}
+
+
+class TopologyStatuses:
+    """The statuses of a cluster's topologies, by the object's uid."""
+
+    def __init__(self) -> None:
+        self._book = TopologyBook()
+        self._nodes: dict[str, dict[str, str]] = {}
+        self._statuses: dict[str, _LastStatus] = {}
+        self._due = False
+        self._now = 0
+
+    def fold(self, payload: Payload, *, recorded_at: int) -> None:
+        """Take in what an event says, recorded at microseconds since the epoch."""
+        self._now = recorded_at
+        match payload:
+            case payloads.NodeObserved(node):
+                if self._nodes.get(node.name) == node.labels:
+                    return
+                self._nodes[node.name] = node.labels
+                self._book.node_seen(node.name, node.labels)
+            case payloads.NodeDeleted(name=name):
+                self._nodes.pop(name, None)
+                self._book.node_gone(name)
+            case _:
+                self._book.take(payload)
+        self._due = True
+
+    def news(self) -> Iterator[TopologyStatus]:
+        """Yield the statuses that are to be written, each of them until `mark_written`."""
+        if not self._due:
+            return
+        self._due = False
+        uids: set[str] = set()
+        for status in (*self._hyper_nodes(), *self._cluster_network_topologies()):
+            uids.add(status.uid)
+            if self._last(status.uid).told != status.digest:
+                yield status
+        for uid in self._statuses.keys() - uids:
+            del self._statuses[uid]
+
+    def mark_written(self, status: TopologyStatus) -> None:
+        """Take note that a status was written, or never will be."""
+        if status.uid in self._statuses:
+            self._statuses[status.uid].told = status.digest
+
+    def _hyper_nodes(self) -> Iterator[TopologyStatus]:
+        if not self._book.hyper_nodes:
+            return
+        key = TopologyKey(HYPER_NODE, "")
+        tree, paths = self._book.tree(key), self._book.paths(key)
+        assert isinstance(paths, HyperNodePaths)
+        counts = node_counts(tree)
+        overlaps = {node: error.domains for node, error in tree.overlaps.items()}
+        conditions = hyper_node_conditions(self._book.hyper_nodes, paths.wrong, overlaps)
+        for name, hyper_node in sorted(self._book.hyper_nodes.items()):
+            status = {
+                "nodeCount": counts.get(name, 0),
+                "conditions": [one.document(self._since(hyper_node.uid, one)) for one in conditions[name]],
+            }
+            yield _status(HYPER_NODE, name, hyper_node.uid, status)
+
+    def _cluster_network_topologies(self) -> Iterator[TopologyStatus]:
+        for key, definition in sorted(self._book.definitions.items()):
+            if key.kind == CLUSTER_NETWORK_TOPOLOGY:
+                status = {"detailStatus": detail_status(self._book.tree(key))}
+                yield _status(key.kind, key.name, definition.uid, status)
+
+    def _last(self, uid: str) -> _LastStatus:
+        return self._statuses.setdefault(uid, _LastStatus())
+
+    def _since(self, uid: str, condition: HyperNodeCondition) -> str:
+        times = self._last(uid).since
+        true, since = times.get(condition.type, (None, 0))
+        if true is not condition.true:
+            since = self._now
+            times[condition.type] = condition.true, since
+        return datetime.fromtimestamp(since // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # For snapshots.
+
+    def record(self) -> TopologyStatusesRecord:
+        """Return all of it."""
+        definitions, hyper_nodes = list(self._book.definitions.values()), list(self._book.hyper_nodes.values())
+        return TopologyStatusesRecord(definitions, hyper_nodes, self._nodes, self._statuses)
+
+    @classmethod
+    def restored(cls, record: TopologyStatusesRecord) -> Self:
+        """Return what was recorded; everything is due, for it is not known what was written since."""
+        statuses = cls()
+        for definition in record.definitions:
+            statuses._book.definition_seen(definition)
+        for hyper_node in record.hyper_nodes:
+            statuses._book.hyper_node_seen(hyper_node)
+        for name, labels in record.nodes.items():
+            statuses._book.node_seen(name, labels)
+        statuses._nodes, statuses._statuses, statuses._due = record.nodes, record.statuses, True
+        return statuses
+
+
+def _status(kind: str, name: str, uid: str, status: dict[str, Any]) -> TopologyStatus:
+    digest = blake2b(_encoder.encode(status), digest_size=16).digest()
+    return TopologyStatus(kind, name, uid, status, digest)

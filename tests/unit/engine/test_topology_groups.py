@@ -1,0 +1,163 @@
+"""Groups on network topologies in cycles: which domains they get, what pulls them, and what they wait for."""
+
+import msgspec
+import pytest
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.model.group import PodSet, SliceLayer
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.topology.placing.strategies import Strategy
+
+from tests.racks import INDEX, Racks, asks
+
+
+def reasons(result: CycleResult, group: str) -> list[Reason]:
+    """Why a group was left waiting."""
+    return [reason for one in result.groups if one.group.endswith(f"/{group}") for reason in one.reasons]
+
+
+def test_a_required_rack_takes_all_pods_or_none() -> None:
+    cluster = Racks()
+    cluster.group("g", 2, asks("rack"))
+    cluster.group("large", 3, asks("rack"))
+    result = cluster.cycle()
+    assert cluster.racks_of(result) == ["r0", "r0"]
+    first, *others = reasons(result, "large")
+    assert msgspec.to_builtins(first) == {
+        "code": "TopologyHasNoRoom",
+        "topology": "dc",
+        "level": "rack",
+        "wanted": 3,
+        "fitting": 2,
+        "domain": "b0/r1",
+        "domains": 4,
+    }
+    assert str(first) == "of 4 rack domains none has room for 3 pods: the best is b0/r1, which takes 2"
+    assert [reason.code for reason in others] == ["InsufficientResource"]
+
+
+def test_a_preferred_rack_is_widened_to_the_required_block() -> None:
+    cluster = Racks()
+    cluster.group("g", 3, asks("block", "rack"))
+    cluster.group("h", 4, asks("block", "rack"))
+    result = cluster.cycle()
+    assert {one.domains["block"] for one in result.placements if one.name.startswith("g")} == {"b0"}
+    assert {one.domains["block"] for one in result.placements if one.name.startswith("h")} == {"b1"}
+
+
+def test_a_group_that_names_no_topology_that_there_is_waits_and_the_rest_goes_on() -> None:
+    cluster = Racks()
+    cluster.group("wrong", 2, asks("Rack"))
+    cluster.group("g", 2, asks("rack"))
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"g-0", "g-1"}
+    assert [reason.code for reason in reasons(result, "wrong")] == ["TopologyLevelNotFound"]
+
+
+def test_the_first_pod_of_a_group_goes_where_all_that_wait_fit() -> None:
+    cluster = Racks()
+    cluster.full(cluster.group("alone", 1))
+    cluster.group("g", 2, asks("rack"), least=1)
+    assert cluster.racks_of(cluster.cycle()) == ["r1", "r1"], "the best fit of one pod alone is what is left of r0"
+
+
+def test_later_pods_go_to_the_domain_of_those_that_run() -> None:
+    cluster = Racks()
+    first = cluster.group("g", 1, asks("rack"), least=1)
+    cluster.full(first)
+    cluster.pods_of("g", range(1, 3))
+    result = cluster.cycle()
+    assert cluster.placed(result) == {"g-1": "n1"}
+    (pending,) = result.pending
+    assert "TopologyHasNoRoom" in [reason.code for alone in pending.alone for reason in alone.reasons]
+
+
+def test_a_preference_pulls_later_pods_near_those_that_run() -> None:
+    cluster = Racks()
+    cluster.full(cluster.group("other", 2))
+    cluster.full(cluster.group("g", 1, asks(preferred="rack"), least=1))
+    cluster.delete_pod(cluster.state.pods["uid-other-0"].pod)
+    cluster.pods_of("g", [1])
+    assert cluster.placed(cluster.cycle()) == {"g-1": "n3"}, "as much room is left in r0, which comes first by name"
+
+
+def test_sub_groups_have_domains_of_their_own_within_that_of_the_group() -> None:
+    cluster = Racks(16, per_block=8)
+    sets = (
+        PodSet(topology=asks("block")),
+        *(PodSet(name, min_pods=2, topology=asks("rack", exclusive=True)) for name in ("a", "b", "c")),
+        PodSet("leader", min_pods=1),
+    )
+    cluster.group("g", sets=sets)
+    for name in ("a", "b", "c"):
+        cluster.pods_of("g", range(2), subgroup=name)
+    cluster.pods_of("g", range(1), subgroup="leader", gpu=1)
+    result = cluster.cycle()
+    assert len(result.placements) == 7
+    assert len({one.domains["block"] for one in result.placements}) == 1
+    racks = [set(cluster.racks_of(result, f"g-{name}")) for name in ("a", "b", "c")]
+    assert all(len(one) == 1 for one in racks)
+    assert len(set.union(*racks)) == 3
+
+
+def test_pods_take_ranks_in_the_order_of_the_tree_and_slices_stay_together() -> None:
+    cluster = Racks()
+    cluster.group("g", 4, asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX)
+    result = cluster.cycle()
+    assert {one.name: one.rank for one in result.placements} == {f"g-{n}": n for n in range(4)}
+    assert cluster.racks_of(result) == ["r0", "r0", "r1", "r1"]
+
+
+def test_a_replacement_takes_the_rank_that_is_free() -> None:
+    cluster = Racks()
+    cluster.full(pods := cluster.group("g", 4, asks("block"), least=3))
+    cluster.delete_pod(cluster.state.pods[pods[1].uid].pod)
+    cluster.pods_of("g", [7])
+    (placed,) = cluster.cycle().placements
+    assert (placed.name, placed.rank) == ("g-7", 1)
+
+
+def test_groups_that_start_together_are_each_on_their_own_rack() -> None:
+    cluster = Racks(4)
+    cluster.group("a", 2, asks("rack"), together=("a", "b"))
+    cluster.group("b", 2, asks("rack"), together=("a", "b"))
+    result = cluster.cycle()
+    assert cluster.racks_of(result) in (["r0", "r0", "r1", "r1"], ["r1", "r1", "r0", "r0"])
+    assert len(result.batches) == 1
+
+
+def test_groups_that_share_a_constraint_are_in_one_domain() -> None:
+    cluster = Racks()
+    for name, others in (("a", ("a", "b")), ("b", ("a", "b"))):
+        cluster.group(name, 2, asks("block", together=True), together=others)
+    cluster.group("filler", 1, asks("block"), gpu=1)
+    result = cluster.cycle()
+    assert len({one.domains["block"] for one in result.placements if one.name[:2] in ("a-", "b-")}) == 1
+
+
+def test_a_group_starts_together_with_another_or_not_at_all() -> None:
+    cluster = Racks(4)
+    cluster.group("a", 2, asks("rack"), together=("a", "b"))
+    cluster.group("b", 3, asks("rack"), together=("a", "b"))
+    result = cluster.cycle()
+    assert not result.placements
+    assert reasons(result, "a")[0].code == "TopologyHasNoRoom"
+
+
+@pytest.mark.parametrize(("strategy", "rack"), [(Strategy.BEST_FIT, "r0"), (Strategy.SPREAD, "r1")])
+def test_the_strategy_chooses_among_domains(strategy: Strategy, rack: str) -> None:
+    cluster = Racks(4)
+    config = EngineConfig(topology_strategy=strategy)
+    result = cluster.cycle(config)
+    cluster.group("alone", 1, gpu=2)
+    cluster.run(*[cluster.state.pods[one.uid].pod for one in cluster.cycle(config).placements])
+    cluster.group("g", 1, asks("rack"), gpu=2)
+    result = cluster.cycle(config)
+    assert cluster.racks_of(result) == [rack]
+
+
+def test_another_topology_strategy_has_another_digest_and_the_default_none_of_its_own() -> None:
+    assert "topology_strategy" not in EngineConfig().document()
+    other = EngineConfig(topology_strategy=Strategy.SPREAD)
+    assert other.digest() != EngineConfig().digest()
+    assert msgspec.convert(other.document(), EngineConfig) == other
