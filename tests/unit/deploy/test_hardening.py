@@ -94,7 +94,7 @@ def test_who_is_called_lets_the_caller_in() -> None:
         )
 
 
-ROLES = {"kai-relay": "read", "kai-api": "read", "kai-migrate": "migrate"}
+ROLES = {"kai-relay": "read", "kai-api": "read", "kai-webhook": "read", "kai-migrate": "migrate"}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
