@@ -24,8 +24,8 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
-_CRDS = Path(__file__).parent.parent / "deploy/k8s/crds"
-_DEFINITION = _CRDS / "noderesourcetopologies.yaml"
+CRDS = Path(__file__).parent.parent / "deploy/k8s/crds"
+_DEFINITION = CRDS / "noderesourcetopologies.yaml"
 
 
 class Api:
@@ -72,16 +72,21 @@ class Api:
 
     async def install_pod_groups(self, group: str, *, status: bool = True) -> str:
         """Serve PodGroups of an API group, with a status subresource or without; return where they are."""
-        document = yaml.safe_load((_CRDS / f"podgroups/{group}.yaml").read_text())
+        document = yaml.safe_load((CRDS / f"podgroups/{group}.yaml").read_text())
         (version,) = document["spec"]["versions"]
         if not status:
             del version["subresources"]
         await self.client.post(DEFINITIONS, document)
         return f"/apis/{group}/{version['name']}/namespaces/default/podgroups"
 
+    async def install_hyper_jobs(self) -> str:
+        """Serve HyperJobs; return where they are."""
+        await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "jobs/topology.volcano.sh.yaml").read_text()))
+        return "/apis/topology.volcano.sh/v1alpha1/namespaces/default/hyperjobs"
+
     async def install_queues(self) -> str:
         """Serve KAI's Queues; return where they are."""
-        await self.client.post(DEFINITIONS, yaml.safe_load((_CRDS / "queues/scheduling.run.ai.yaml").read_text()))
+        await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "queues/scheduling.run.ai.yaml").read_text()))
         return "/apis/scheduling.run.ai/v2/queues"
 
     async def install(self, group: str, version: str, kind: str, *, scope: str = "Namespaced") -> str:

@@ -9,7 +9,7 @@ from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import pod
@@ -33,7 +33,7 @@ class Racks(Workloads):
         definition = TopologyDefinition(KAI_TOPOLOGY, "dc", "uid-dc", "1", levels)
         self.record("topology/dc", payloads.TopologyDefinitionObserved(definition))
         for number in range(nodes):
-            labels = {"block": f"b{number // per_block}", "rack": f"r{number // per_rack}"}
+            labels = {"block": f"b{number // per_block}", "rack": f"r{number // per_rack}", HOSTNAME: f"n{number}"}
             self.add_node(f"n{number}", cpu=64, memory=256, gpu=gpu, labels=labels)
 
     def group(

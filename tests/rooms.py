@@ -22,8 +22,8 @@ class MemoryRoom:
         classes: Sequence[int],
         shy: frozenset[int] = frozenset(),
     ) -> None:
-        self.free = free.reshape(len(free), -1).copy()
-        self._requests = requests.reshape(len(requests), -1)
+        self.free = (free[:, None] if free.ndim == 1 else free).copy()
+        self._requests = requests[:, None] if requests.ndim == 1 else requests
         self.classes = tuple(classes)
         self._shy = shy
         self._trail: list[tuple[int, int, int]] = []
@@ -66,9 +66,11 @@ def room_of(free: Sequence[int], pods: int, request: int = 1, **more: frozenset[
     return MemoryRoom(np.array(free, np.int64), np.array([request]), [0] * pods, **more)
 
 
-def tree_of(paths: Sequence[Sequence[str]], names: Sequence[str] | None = None) -> TopologyColumns:
+def tree_of(
+    paths: Sequence[Sequence[str]], names: Sequence[str] | None = None, least_levels: int = 0
+) -> TopologyColumns:
     """A tree from the path of each row's node; a path may end early. Names are n0, n1, … unless given."""
-    depth = max((len(path) for path in paths), default=0)
+    depth = max(least_levels, *(len(path) for path in paths), 0)
     levels = tuple(TopologyLevel(f"l{number}", (f"label-{number}",)) for number in range(depth))
     named = names or [f"n{number:05}" for number in range(len(paths))]
     domains, of_rows, parents = [], [], []

@@ -17,7 +17,7 @@ from tests.new_events import OCCURRED_AT, new_event, unit
 from tests.reading import everything
 
 
-async def test_a_log_without_events(log: EventLog, cluster: str) -> None:
+async def test_log_without_events_has_position_zero(log: EventLog, cluster: str) -> None:
     assert await log.head(cluster) == Head(0, GENESIS, 0)
     assert await log.read(cluster) == []
     assert cluster not in await log.clusters()

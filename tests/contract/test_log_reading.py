@@ -14,7 +14,7 @@ from tests.new_events import new_event, unit
 from tests.reading import everything
 
 
-async def test_reading_between_positions(log: EventLog, cluster: str) -> None:
+async def test_reading_between_positions_gives_those_events(log: EventLog, cluster: str) -> None:
     await log.append(cluster, [unit() for _ in range(10)])
     assert [event.position for event in await log.read(cluster, after=3, upto=6)] == [4, 5, 6]
     assert [event.position for event in await log.read(cluster, after=3, limit=2)] == [4, 5]
@@ -57,13 +57,15 @@ async def varied(log: EventLog, cluster: str) -> EventLog:
         (Filter(streams=("node/b",), subject="odd", types=("TopologyDeleted",)), [2, 8]),
     ],
 )
-async def test_filters(varied: EventLog, cluster: str, where: Filter, positions: list[int]) -> None:
+async def test_filter_selects_the_expected_events(
+    varied: EventLog, cluster: str, where: Filter, positions: list[int]
+) -> None:
     assert [event.position for event in await varied.read(cluster, where=where)] == positions
     page = await varied.read(cluster, where=where, after=4, upto=11, limit=2)
     assert [event.position for event in page] == [position for position in positions if 4 < position <= 11][:2]
 
 
-async def test_filtering_by_time(varied: EventLog, cluster: str) -> None:
+async def test_filter_by_time_selects_the_events_recorded_then(varied: EventLog, cluster: str) -> None:
     events = await everything(varied, cluster)
     since, until = events[3].recorded_at, events[8].recorded_at
     for where in (Filter(since=since), Filter(until=until), Filter(since=since, until=until), Filter(since=until + 1)):
@@ -106,7 +108,7 @@ async def test_waiting_ends_after_the_timeout(log: EventLog, cluster: str) -> No
 # Snapshots
 
 
-async def test_snapshots(log: EventLog, cluster: str) -> None:
+async def test_kept_snapshot_is_read_back(log: EventLog, cluster: str) -> None:
     assert await log.load_snapshot(cluster, name="state", schema="1") is None
     first = Snapshot("state", 5, "1", b"\x00\xff five")
     await log.save_snapshot(cluster, first)
@@ -138,7 +140,7 @@ async def test_any_text_in_a_payload_is_kept_to_the_byte(log: EventLog, cluster:
     assert decode_payload(event) == payload
 
 
-async def test_any_text_but_nul_in_a_name(log: EventLog, cluster: str) -> None:
+async def test_name_with_any_text_but_nul_is_kept(log: EventLog, cluster: str) -> None:
     name = "Zürich 東京 🚀 '\"\\{}%s\n"
     await log.append(name, [unit(new_event(name, subject=name, correlation=name))])
     (event,) = await log.read(name, where=Filter(streams=(name,), subject=name))
@@ -168,7 +170,7 @@ async def test_a_payload_that_cannot_be_written_is_refused(log: EventLog, cluste
         await log.append(cluster, [unit(new_event(payload=NodeDeleted(uid="x" * 9_000_000, name="n")))])
 
 
-async def test_large_payloads(log: EventLog, cluster: str) -> None:
+async def test_large_payload_comes_back_as_it_was(log: EventLog, cluster: str) -> None:
     payload = NodeDeleted(uid="x" * 3_000_000, name="n")
     await log.append(cluster, [unit(new_event(payload=payload)), unit()])
     first, _ = await log.read(cluster)

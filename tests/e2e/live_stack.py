@@ -235,7 +235,7 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
 
 def miss_causes(state: ClusterState) -> set[str]:
     """How kubelets contradicted predictions, explained or not."""
-    causes = {key.rpartition("/")[2] for causes in state.counters.misses.values() for key in causes}
+    causes = {key.rpartition("/")[2] for by_cause in state.counters.misses.values() for key in by_cause}
     return causes | {miss.cause for miss in state.misses.open.values()}
 
 

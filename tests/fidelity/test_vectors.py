@@ -102,17 +102,17 @@ def test_every_figure_of_every_file_counts(
 ) -> None:
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text("\n".join(json.dumps(one) for one in worked(**changes)))
-    code, output = output.of(str(OURS), str(wrong))
+    code, printed = output.of(str(OURS), str(wrong))
     assert code == 1
-    assert f"below: {wrong}: {figure}: " in output
-    assert f"below: {OURS}" not in output
+    assert f"below: {wrong}: {figure}: " in printed
+    assert f"below: {OURS}" not in printed
     assert output.of(str(OURS), str(wrong), "--threshold", f"{figure}=0")[0] == 0
 
 
 def test_an_incomplete_history_is_said_of_each_node(output: Output) -> None:
-    _, output = output.of(str(OURS), "--only", "installed-late-no-placements")
-    assert "pod-scope-asks-once: history incomplete" not in output
-    assert "devices-of-every-class-of-pods: history incomplete since position 3 (2 admissions)" in output
+    _, printed = output.of(str(OURS), "--only", "installed-late-no-placements")
+    assert "pod-scope-asks-once: history incomplete" not in printed
+    assert "devices-of-every-class-of-pods: history incomplete since position 3 (2 admissions)" in printed
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> A
     await serving
 
 
-async def test_answers(api: Api, cluster_name: str) -> None:
+async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_name: str) -> None:
     (cluster,) = await api.get("/v1/clusters")
     assert cluster["name"] == cluster_name
     summary = await api.get(f"/v1/clusters/{cluster_name}")
@@ -77,7 +77,7 @@ async def test_answers(api: Api, cluster_name: str) -> None:
     assert 'kai_api_request_seconds_count{route="/v1/clusters"}' in await api.get("/metrics")
 
 
-async def test_lists_and_explanations(api: Api, cluster_name: str) -> None:
+async def test_lists_and_explanations_are_answered_by_the_api(api: Api, cluster_name: str) -> None:
     here = f"/v1/clusters/{cluster_name}"
     waiting = await api.get(f"{here}/pods?pending=true")
     assert (waiting["cluster"], waiting["total"]) == (cluster_name, 1)
@@ -181,7 +181,7 @@ async def _ended(*arguments: str) -> tuple[int, bytes, bytes]:
     return process.returncode or 0, out, err
 
 
-async def test_says_what_it_does_not_know(api: Api, cluster_name: str) -> None:
+async def test_unknown_subject_is_answered_as_not_found(api: Api, cluster_name: str) -> None:
     assert "no cluster 'other'" in (await api.get("/v1/clusters/other", status=404))["error"]
     gone = await api.get(f"/v1/clusters/{cluster_name}/pods/default/none/why", status=404)
     assert "never heard of" in gone["error"]

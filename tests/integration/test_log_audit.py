@@ -148,7 +148,7 @@ async def test_one_change_is_one_finding(written: PostgresLog, cluster: str, url
     ],
 )
 @pytest.mark.usefixtures("written")
-async def test_what_else_is_found(cluster: str, url: str, statement: str, broken: int, problem: str) -> None:
+async def test_other_damage_is_named(cluster: str, url: str, statement: str, broken: int, problem: str) -> None:
     tamper(url, statement.format(cluster=cluster))
     report = await audited(url, cluster)
     assert report.first_broken == broken

@@ -62,7 +62,7 @@ def partition_of(url: str, position: int) -> str:
         return str(name)
 
 
-def test_months() -> None:
+def test_events_are_in_the_partition_of_their_month() -> None:
     assert Month.of(0) == Month(1970, 1)
     assert Month.of(JANUARY.start - 1) == Month(2030, 12) == JANUARY + -1
     assert Month.of(JANUARY.start) == JANUARY == Month.parse("2031-01")
@@ -166,7 +166,7 @@ async def test_reading_retired_events_fails_and_appending_goes_on(log: PostgresL
     assert (await verify(log, C)).ok
 
 
-async def test_what_must_not_be_detached(log: PostgresLog, clock: Clock) -> None:
+async def test_month_that_is_still_needed_is_not_detached(log: PostgresLog, clock: Clock) -> None:
     await fill(log, clock, months=2)
     with pytest.raises(ConfigurationError, match="not in the log; its months are 2031-01, 2031-02"):
         await log.detach_month(Month(1999, 1))

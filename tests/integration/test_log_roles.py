@@ -35,7 +35,7 @@ def refused(url: str, statement: str, *parameters: object) -> str:
     return str(caught.value.sqlstate)
 
 
-async def test_who_appends_can_append_read_snapshot_and_make_months(log: PostgresLog) -> None:
+async def test_appending_role_can_append_read_snapshot_and_make_months(log: PostgresLog) -> None:
     assert await log.append(C, [unit(), unit(n1=0)]) == [UnitOutcome((1,)), UnitOutcome((2,))]
     assert [event.position for event in await log.read(C)] == [1, 2]
     for position in (1, 2):
@@ -68,7 +68,7 @@ async def test_nothing_that_is_recorded_can_be_written_past_the_functions(
     assert refused(url, "CREATE TABLE mine (x int)") == "42501"
 
 
-async def test_who_appends_cannot_move_the_head_back_leave_a_gap_or_lower_a_version(
+async def test_appending_role_cannot_move_the_head_back_leave_a_gap_or_lower_a_version(
     log: PostgresLog, database_url: str
 ) -> None:
     await log.append(C, [unit(), unit(), unit()])
@@ -132,7 +132,7 @@ async def test_functions_use_the_logs_own_names_whatever_path_the_caller_sets(
     assert [event.stream for event in await log.read(C)] == ["node/n1"]
 
 
-async def test_who_reads_reads_audits_and_writes_nothing(log: PostgresLog, reader_url: str) -> None:
+async def test_reading_role_reads_and_audits_and_writes_nothing(log: PostgresLog, reader_url: str) -> None:
     await log.append(C, [unit()])
     await log.save_snapshot(C, Snapshot("state", 1, "1", b"x"))
     async with await PostgresLog.open(reader_url) as reader:

@@ -20,7 +20,7 @@ def test_a_database_migrated_by_a_newer_version_is_refused(superuser_url: str) -
         upgrade(superuser_url)
 
 
-def test_no_server_is_said_clearly() -> None:
+def test_missing_server_is_named() -> None:
     with pytest.raises(LogUnavailable, match="cannot migrate"):
         upgrade("postgresql://kai@127.0.0.1:1/kai")
 

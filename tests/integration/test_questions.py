@@ -57,7 +57,7 @@ def tamper(url: str, statement: str) -> None:
         assert connection.execute(statement.encode()).rowcount > 0
 
 
-def test_all_is_well(url: str, ask: Ask) -> None:
+def test_unchanged_log_passes_replay_and_audit(url: str, ask: Ask) -> None:
     code, output = ask("replay", "--database-url", url)
     assert (code, output.endswith("0 differences\n")) == (0, True)
     code, output = ask("audit", "verify", "--database-url", url)

@@ -38,7 +38,7 @@ async def check_replay(log: EventLog, cluster: str) -> ClusterState:
     return replay.state
 
 
-async def test_decides_what_comes(postgres_log: EventLog, cluster_name: str) -> None:
+async def test_scheduler_decides_on_pods_as_they_come(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
     async with scheduling(postgres_log, cluster_name):
@@ -81,7 +81,7 @@ async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> No
             head = await log.wait_beyond(cluster, head, timeout_s=5)
 
 
-async def test_wakes_up_when_a_delay_is_over_though_nothing_happens(postgres_log: EventLog, cluster_name: str) -> None:
+async def test_scheduler_wakes_up_when_a_delay_is_over(postgres_log: EventLog, cluster_name: str) -> None:
     """Long before it would look again anyway."""
     facts = Facts(postgres_log, cluster_name)
     await facts.append(("node/n0", payloads.NodeObserved(node("n0", cpu=32, memory=128, gpu=8))))
@@ -109,7 +109,7 @@ async def test_wakes_up_when_a_delay_is_over_though_nothing_happens(postgres_log
     assert [event.subject for event in evictions] == ["default/low"]
 
 
-async def test_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:
+async def test_scheduler_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
     async with scheduling(postgres_log, cluster_name) as first:
@@ -138,7 +138,7 @@ async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name
     await check_replay(postgres_log, cluster_name)
 
 
-async def test_the_one_that_stands_by_takes_over(postgres_log: EventLog, cluster_name: str) -> None:
+async def test_scheduler_that_stands_by_takes_over(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
     async with scheduling(postgres_log, cluster_name, instance="second"):

@@ -34,7 +34,7 @@ def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
     return answer
 
 
-def test_the_same_bytes_in_every_process() -> None:
+def test_simulation_has_the_same_bytes_in_every_process() -> None:
     runs = [kai(EXAMPLES, "--profile", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "1", "7")]
     assert {run.stdout for run in runs} == {runs[0].stdout}
     assert not any(run.stderr for run in runs)
@@ -43,7 +43,7 @@ def test_the_same_bytes_in_every_process() -> None:
     assert "never-fits" in {one["name"] for one in pods if one["phase"] == "Pending"}
 
 
-def test_the_examples_on_24_nodes_from_files(tmp_path: Path) -> None:
+def test_examples_are_simulated_on_24_nodes_from_files(tmp_path: Path) -> None:
     """Nodes in a folder of files give what the fleet's profile gives, with the files in any order."""
     from kai_fleet.offline import OfflineKubelets
 
@@ -111,7 +111,7 @@ def test_the_table_ends_with_what_is_wrong(tmp_path: Path) -> None:
     assert "default    old" in kai(tmp_path, "-o", "wide").stdout
 
 
-def test_flags_and_settings_file(tmp_path: Path) -> None:
+def test_flags_override_the_settings_file(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(node("n1") + node("n2") + pod("a") + pod("b"))
     assert brief(document(tmp_path, "--strategy", "spread"))["b"] == "n2 node-0"
     (tmp_path / "settings").write_text("placement_strategy: spread\n")
@@ -149,7 +149,9 @@ def test_flags_and_settings_file(tmp_path: Path) -> None:
         ("\x00", (), "m.yaml"),
     ],
 )
-def test_a_bad_question_is_one_clear_error(tmp_path: Path, text: str, arguments: tuple[str, ...], problem: str) -> None:
+def test_bad_input_to_simulate_is_one_clear_error(
+    tmp_path: Path, text: str, arguments: tuple[str, ...], problem: str
+) -> None:
     (tmp_path / "m.yaml").write_text(text)
     done = kai(tmp_path / "m.yaml", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
@@ -158,7 +160,7 @@ def test_a_bad_question_is_one_clear_error(tmp_path: Path, text: str, arguments:
     assert "Traceback" not in done.stderr
 
 
-def test_no_question_at_all() -> None:
+def test_simulate_without_input_is_refused() -> None:
     done = kai()
     assert (done.returncode, done.stderr) == (
         2,

@@ -10,10 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from kai_cli import processes
 from kai_cli.ports import Ports
-from kai_cli.process_output import RotatedFile
-from kai_cli.processes import ProcessSpec, SupervisedProcess
+from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess, Watch
+from kaicore.errors import EmbeddedServerError
+from kaicore.runtime.embedded import EmbeddedNats
+from kaicore.runtime.supervision.child import Child
+from kaicore.runtime.supervision.output import RotatedFile
+from kaicore.runtime.supervision.supervisor import Pauses
 
 #: Answers 200 until it is asked to fall silent or to end; each start leaves a line in the file `starts`.
 SERVICE = """
@@ -50,8 +53,16 @@ PATIENCE_S = 60.0
 class Watched:
     """A supervised process, and what its operator was told."""
 
-    def __init__(self, root: Path, *command: str, port: int, listening: socket.socket | None = None) -> None:
-        self.told: list[str] = []
+    def __init__(
+        self,
+        root: Path,
+        *command: str,
+        port: int,
+        listening: socket.socket | None = None,
+        pauses: Pauses | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.reported: list[str] = []
         self.heard = asyncio.Event()
         self.starts = root / "starts"
         spec = ProcessSpec(
@@ -61,15 +72,15 @@ class Watched:
             listening=listening,
         )
         self.log = root / "log"
-        self.process = SupervisedProcess(spec, log_file=self.log, tell=self._tell)
+        self.process = SupervisedProcess(spec, log_file=self.log, report=self._report, pauses=pauses, watch=watch)
 
-    def _tell(self, line: str) -> None:
-        self.told.append(line)
+    def _report(self, line: str) -> None:
+        self.reported.append(line)
         self.heard.set()
 
-    async def until_told(self, times: int) -> None:
+    async def until_reported(self, times: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.told) < times:
+            while len(self.reported) < times:
                 self.heard.clear()
                 await self.heard.wait()
 
@@ -80,9 +91,14 @@ class Watched:
 
 @asynccontextmanager
 async def supervised(
-    root: Path, *command: str, port: int = 0, listening: socket.socket | None = None
+    root: Path,
+    *command: str,
+    port: int = 0,
+    listening: socket.socket | None = None,
+    pauses: Pauses | None = None,
+    watch: Watch | None = None,
 ) -> AsyncIterator[Watched]:
-    watched = Watched(root, *command, port=port, listening=listening)
+    watched = Watched(root, *command, port=port, listening=listening, pauses=pauses, watch=watch)
     watched.process.start()
     try:
         yield watched
@@ -95,73 +111,56 @@ def port(tmp_path: Path) -> int:
     return Ports(tmp_path / "ports.json").port("it")
 
 
-async def test_a_process_that_keeps_ending_is_tried_again_after_ever_longer_pauses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(processes, "_MAX_PAUSE_S", 0.3)
-    monkeypatch.setattr(processes, "_FORGIVEN_S", PATIENCE_S)
+async def test_a_process_that_keeps_ending_is_tried_again_after_ever_longer_pauses(tmp_path: Path) -> None:
     code = 'import sys; sys.stderr.write(\'{"error": "no luck"}\\n\'); sys.exit(7)'
-    async with supervised(tmp_path, code) as watched:
-        await watched.until_told(7)
-    pauses = [line.partition(" again in ")[2].partition(" s;")[0] for line in watched.told]
+    async with supervised(tmp_path, code, pauses=Pauses(0.01, 0.3, PATIENCE_S)) as watched:
+        await watched.until_reported(7)
+    pauses = [line.partition(" again in ")[2].partition(" s;")[0] for line in watched.reported]
     assert pauses[:7] == ["0.0", "0.0", "0.0", "0.1", "0.2", "0.3", "0.3"]
-    assert watched.told[0].startswith("it: ended with code 7 (no luck), ")
+    assert watched.reported[0].startswith("it: ended with code 7 (no luck), ")
     assert not watched.process.hopeless.is_set()
 
 
-async def test_what_ran_well_for_a_while_is_started_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.2)
-    monkeypatch.setattr(processes, "_FORGIVEN_S", 0.0)
-    async with supervised(tmp_path, "raise SystemExit(1)") as watched:
-        await watched.until_told(3)
-    assert all("again in 0.2 s" in line for line in watched.told)
+async def test_what_ran_well_for_a_while_is_started_again_at_once(tmp_path: Path) -> None:
+    async with supervised(tmp_path, "raise SystemExit(1)", pauses=Pauses(0.2, forgiven=0.0)) as watched:
+        await watched.until_reported(3)
+    assert all("again in 0.2 s" in line for line in watched.reported)
 
 
-async def test_settings_that_cannot_work_are_tried_a_few_times_and_then_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
+async def test_settings_that_cannot_work_are_tried_a_few_times_and_then_given_up(tmp_path: Path) -> None:
     code = "import sys; print('kai: no such profile'); sys.exit(2)"
-    async with supervised(tmp_path, code) as watched:
+    async with supervised(tmp_path, code, pauses=Pauses(0.01)) as watched:
         async with asyncio.timeout(PATIENCE_S):
             await watched.process.hopeless.wait()
         assert watched.process.why_hopeless == (
             f"it: kai: no such profile (given up after 6 starts in a row; see {watched.log})"
         )
         assert (watched.process.restarts, watched.process.pid) == (5, None)
-    assert len(watched.told) == 5
-    assert all("ended with code 2 (kai: no such profile), again in " in line for line in watched.told)
+    assert len(watched.reported) == 5
+    assert all("ended with code 2 (kai: no such profile), again in " in line for line in watched.reported)
 
 
-async def test_a_port_taken_for_a_while_does_not_end_a_process_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.05)
+async def test_a_port_taken_for_a_while_does_not_end_a_process_for_good(tmp_path: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as taken:
-        async with supervised(tmp_path, SERVICE, str(port), str(tmp_path / "starts"), port=port) as watched:
-            await watched.until_told(2)
+        service = (SERVICE, str(port), str(tmp_path / "starts"))
+        async with supervised(tmp_path, *service, port=port, pauses=Pauses(0.05)) as watched:
+            await watched.until_reported(2)
             taken.close()
             await watched.until_ready()
-            assert "Address already in use" in watched.told[0]
+            assert "Address already in use" in watched.reported[0]
             assert not watched.process.hopeless.is_set()
 
 
-async def test_the_error_of_an_earlier_end_is_not_told_of_a_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
+async def test_the_error_of_an_earlier_end_is_not_told_of_a_later_one(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys; first = pathlib.Path(sys.argv[1])\n"
         "if not first.exists(): first.touch(); sys.exit('an old error')\n"
         "sys.exit(1)"
     )
-    async with supervised(tmp_path, code, str(tmp_path / "first")) as watched:
-        await watched.until_told(2)
-    assert "ended with code 1 (an old error)" in watched.told[0]
-    assert "ended with code 1 (it said nothing)" in watched.told[1]
+    async with supervised(tmp_path, code, str(tmp_path / "first"), pauses=Pauses(0.01)) as watched:
+        await watched.until_reported(2)
+    assert "ended with code 1 (an old error)" in watched.reported[0]
+    assert "ended with code 1 (it said nothing)" in watched.reported[1]
     assert watched.log.read_text() == "an old error\n"
 
 
@@ -170,7 +169,7 @@ async def test_a_disk_that_is_full_ends_no_process_that_logs(tmp_path: Path, por
     talkative = "import sys; sys.stderr.write(('x' * 99 + chr(10)) * 50_000)\n" + SERVICE
     async with supervised(tmp_path, talkative, str(port), str(tmp_path / "starts"), port=port) as watched:
         await watched.until_ready()
-    assert watched.told == []
+    assert watched.reported == []
 
 
 def test_a_log_file_is_put_aside_when_it_is_large(tmp_path: Path) -> None:
@@ -186,21 +185,18 @@ def test_a_log_file_is_put_aside_when_it_is_large(tmp_path: Path) -> None:
     assert (tmp_path / "log.1").read_bytes()[:2] == b"27", "what an earlier run wrote counts"
 
 
-async def test_no_other_process_can_take_the_port_of_one_that_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_PAUSE_S", 2.0)
+async def test_no_other_process_can_take_the_port_of_one_that_is_away(tmp_path: Path) -> None:
     ports = Ports(tmp_path / "ports.json")
     listening = ports.listen("it")
     port = listening.getsockname()[1]
     assert ports.port("it") == port
     service = (SERVICE, str(port), str(tmp_path / "starts"))
-    async with supervised(tmp_path, *service, port=port, listening=listening) as watched:
+    async with supervised(tmp_path, *service, port=port, listening=listening, pauses=Pauses(2.0)) as watched:
         await watched.until_ready()
         first = watched.process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await watched.until_told(1)
+        await watched.until_reported(1)
         assert watched.process.pid is None
         with pytest.raises(OSError, match="Address already in use"):
             socket.create_server(("127.0.0.1", port)).close()
@@ -210,24 +206,82 @@ async def test_no_other_process_can_take_the_port_of_one_that_is_away(
     socket.create_server(("127.0.0.1", port)).close()
 
 
-async def test_a_process_that_falls_silent_is_killed_and_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
-) -> None:
-    monkeypatch.setattr(processes, "_CHECK_S", 0.02)
-    monkeypatch.setattr(processes, "_MAX_SILENT", 2)
-    monkeypatch.setattr(processes, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(processes, "_ANSWER_S", 0.3)
-    async with supervised(tmp_path, SERVICE, str(port), str(tmp_path / "starts"), port=port) as watched:
+async def test_a_process_that_falls_silent_is_killed_and_started_again(tmp_path: Path, port: int) -> None:
+    watch = Watch(check_s=0.02, answer_s=0.3, most_silent=2)
+    service = (SERVICE, str(port), str(tmp_path / "starts"))
+    async with supervised(tmp_path, *service, port=port, pauses=Pauses(0.01), watch=watch) as watched:
         await watched.until_ready()
         first = watched.process.pid
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /hang HTTP/1.0\r\n\r\n")
         await writer.drain()
-        await watched.until_told(2)
+        await watched.until_reported(2)
         writer.close()
-        assert watched.told[0] == "it: does not answer, killed"
-        assert watched.told[1].startswith("it: ended with code -9 ")
+        assert watched.reported[0] == "it: does not answer, killed"
+        assert watched.reported[1].startswith("it: ended with code -9 ")
         await watched.until_ready()
         assert watched.process.pid != first
     assert len(watched.starts.read_text().splitlines()) == 2
     assert watched.process.pid is None
+
+
+async def test_a_process_that_does_not_end_is_killed_and_one_that_has_ended_is_not_signalled() -> None:
+    stubborn = Child(
+        [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"],
+        stdout=(pipe := os.pipe())[1],
+    )
+    await asyncio.to_thread(os.read, pipe[0], 1)
+    for end in pipe:
+        os.close(end)
+    killed: list[bool] = []
+    assert await stubborn.stop(patience_s=0.05, killing=lambda: killed.append(stubborn.running)) == -signal.SIGKILL
+    assert killed == [True]
+    stubborn.send(signal.SIGKILL)
+    assert await stubborn.stop(patience_s=0, killing=lambda: killed.append(True)) == -signal.SIGKILL
+    assert killed == [True]
+
+
+async def test_a_process_that_ends_is_not_waited_for_until_it_is_ready() -> None:
+    async def never() -> bool:
+        return False
+
+    assert not await Child([sys.executable, "-c", ""]).until_ready(never, within_s=PATIENCE_S)
+
+
+class Server(EmbeddedNats):
+    """A server whose starts fail with the given problems, and then succeed."""
+
+    def __init__(self, directory: Path, *problems: str) -> None:
+        super().__init__(directory)
+        self.problems = list(problems)
+        self.dead, self.started = asyncio.Event(), asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.dead.is_set() else 1
+
+    async def start(self) -> None:
+        if self.problems:
+            raise EmbeddedServerError(self.problems.pop(0))
+        self.dead.clear()
+        self.started.set()
+
+    async def ended(self) -> None:
+        await self.dead.wait()
+
+
+async def test_an_embedded_server_that_dies_is_started_again_and_each_trouble_is_reported_once(tmp_path: Path) -> None:
+    server, reported = Server(tmp_path, "no room", "no room", "no port"), asyncio.Queue[str]()
+    kept = KeptServer(server, reported.put_nowait, pauses=Pauses(0.001))
+    kept.start()
+    for death in (1, 2):
+        server.started.clear()
+        server.dead.set()
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await reported.get()).startswith("NATS died, starting it again; see ")
+            if death == 1:
+                assert await reported.get() == "NATS does not start: no room; tried again until it does"
+                assert await reported.get() == "NATS does not start: no port; tried again until it does"
+            await server.started.wait()
+    await kept.stop()
+    assert reported.empty()

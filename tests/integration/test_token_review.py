@@ -68,7 +68,7 @@ async def test_the_token_of_an_exporters_pod_names_its_node(cluster: Cluster) ->
     assert await cluster.authenticator().node_of(await cluster.token(), client="10.0.0.1") == "gpu-7"
 
 
-async def test_other_tokens_do_not(cluster: Cluster) -> None:
+async def test_token_of_no_exporter_pod_names_no_node(cluster: Cluster) -> None:
     authenticator = cluster.authenticator()
     with pytest.raises(NotAuthenticated):
         await authenticator.node_of("made-up", client="10.0.0.1")
@@ -80,14 +80,14 @@ async def test_other_tokens_do_not(cluster: Cluster) -> None:
         await authenticator.node_of(await cluster.token(bound=False), client="10.0.0.1")
 
 
-async def test_the_token_of_a_pod_that_is_gone(cluster: Cluster) -> None:
+async def test_token_of_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
     token = await cluster.token()
     await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
     with pytest.raises(NotAuthenticated):
         await cluster.authenticator().node_of(token, client="10.0.0.1")
 
 
-async def test_an_api_server_that_does_not_answer() -> None:
+async def test_token_review_without_an_answer_is_not_cached() -> None:
     async with KubeClient(plain_access("http://127.0.0.1:1")) as client:
         authenticator = KubernetesTokens(
             KubernetesReviewer(client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0

@@ -350,7 +350,7 @@ def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: l
 
 @settings(max_examples=150, deadline=None)
 @given(nodes, stories())
-def test_accounts_replay_and_snapshots(layout: list[Any], sequence: list[Step]) -> None:
+def test_state_replays_and_restores_after_any_history(layout: list[Any], sequence: list[Step]) -> None:
     story = Story(layout, compares_indexes=True)
     for step in sequence:
         story.take(step)

@@ -162,13 +162,13 @@ class Oracle:
         return here + self.selects(constraint.selector, new) - least
 
 
-def of(nodes: list[Node], everybody: list[Pod], gone: list[int]) -> tuple[Cluster, Oracle]:
+def of(nodes: list[Node], all_pods: list[Pod], gone: list[int]) -> tuple[Cluster, Oracle]:
     cluster = Cluster()
     for one in nodes:
         cluster.record(f"node/{one.name}", payloads.NodeObserved(one))
-    for each in everybody:
+    for each in all_pods:
         cluster.add_pod(each)
-    left = list(everybody)
+    left = list(all_pods)
     for index in sorted(set(gone), reverse=True):
         if index < len(left):
             cluster.delete_pod(left.pop(index))
@@ -188,7 +188,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
 
 @settings(max_examples=300, deadline=None)
 @given(clusters())
-def test_verdicts_are_the_oracles(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
+def test_pod_rules_give_the_verdicts_of_the_oracle(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
     cluster, oracle = of(*given_)
     restored = decode_state(encode_state(cluster.state))
     for uid in cluster.state.waiting:

@@ -77,9 +77,11 @@ def check(cluster: Workloads) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
-def test_what_is_said_to_help_does(layout: list[Any], queues: dict[str, Any] | None, story: list[Any]) -> None:
+def test_remedy_makes_its_group_schedulable(
+    layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]
+) -> None:
     story = Story(layout, queues)
-    for added, happened in story:
+    for added, happened in happenings:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()

@@ -24,7 +24,9 @@ def cluster_of(layout: list[Any], requests: list[dict[str, Any]]) -> Cluster:
 
 @settings(max_examples=150, deadline=None)
 @given(nodes, asked, weights)
-def test_scores_never_change_who_may_run(layout: list[Any], request: dict[str, Any], given_weights: Any) -> None:
+def test_scores_never_change_which_nodes_are_feasible(
+    layout: list[Any], request: dict[str, Any], given_weights: Any
+) -> None:
     """Taken node after node: the nodes that take one pod are the same for all strategies, until none is left."""
     takers = set()
     for strategy in ScoringStrategy:

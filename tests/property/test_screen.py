@@ -42,7 +42,7 @@ PODS = st.tuples(
 
 @settings(max_examples=500, deadline=None)
 @given(NODES, st.lists(PODS, max_size=6), PODS)
-def test_what_is_ruled_out_is_refused(layout: Any, before: Any, asked: Any) -> None:
+def test_rows_that_the_screen_rules_out_are_rejected_by_the_walk(layout: Any, before: Any, asked: Any) -> None:
     cluster = Cluster()
     for index, (zones, policy, scope) in enumerate(layout):
         cluster.add_node(f"n{index}", *zones, policy=policy, scope=scope)

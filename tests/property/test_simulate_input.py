@@ -141,7 +141,7 @@ def simulated(wires: list[dict[str, Any]], *, kubelets: bool) -> dict[str, Any] 
     return asyncio.run(simulate(world, EngineConfig(), kubelets=model)).document()
 
 
-def test_as_they_are_they_are_simulated() -> None:
+def test_valid_objects_are_simulated() -> None:
     answer = simulated(OBJECTS, kubelets=True)
     assert answer is not None
     assert len(answer["pods"]) == 17
@@ -190,5 +190,5 @@ def test_what_an_api_server_refuses_is_named(field: tuple[int, Path], junk: Any)
 
 @settings(max_examples=30, deadline=None)
 @given(order=st.permutations(OBJECTS))
-def test_any_order_gives_the_same(order: list[dict[str, Any]]) -> None:
+def test_objects_in_any_order_give_the_same_outcome(order: list[dict[str, Any]]) -> None:
     assert simulated(order, kubelets=False) == simulated(OBJECTS, kubelets=False)

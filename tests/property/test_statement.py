@@ -129,7 +129,7 @@ def sorted_spec(spec: Any) -> Any:
 
 @settings(max_examples=400, deadline=None)
 @given(NODES, st.lists(PODS, min_size=3, max_size=6), STEPS)
-def test_any_nesting_is_taken_back_exactly(layout: Any, pods: Any, steps: Any) -> None:
+def test_statement_takes_back_any_nesting_exactly(layout: Any, pods: Any, steps: Any) -> None:
     cluster = Cluster()
     for index, (zones, policy, scope) in enumerate(layout):
         cluster.add_node(f"n{index}", *[ZONE] * zones, policy=policy, scope=scope)

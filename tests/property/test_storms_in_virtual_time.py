@@ -17,7 +17,7 @@ def test_no_kubelet_rejects_what_was_decided_though_it_is_ahead_of_the_api() -> 
         assert waiting <= deleted
 
 
-def test_unobserved_kubelets_reject_some_of_it() -> None:
+def test_kubelets_without_an_exporter_reject_some_decisions() -> None:
     storm = VirtualStorm(PROFILE, 1, observing=False)
     blow(storm, 20)
     assert storm.rejected

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
 from kaicore.rules.topology.placing.strategies import Strategy
 
-from tests.rooms import room_of, tree_of
+from tests.rooms import MemoryRoom, room_of, tree_of
 
 Path = tuple[str, ...]
 
@@ -88,3 +89,110 @@ def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
         level = slices[0].required
         for first in range(0, pods, size):
             assert len({paths[found.rows[pod]][: level + 1] for pod in range(first, first + size)}) == 1
+
+
+def _subsets_fit(request: SetRequest, paths: Sequence[Path], rows: dict[int, int]) -> bool:
+    """Whether pods on rows keep the constraints of a set and those in it."""
+    own = list(request.pods) + [pod for child in request.children for pod in child.pods]
+    level = request.constraint.required if request.constraint else NO_LEVEL
+    if level != NO_LEVEL:
+        there = {paths[rows[pod]][: level + 1] for pod in own}
+        if len(there) != 1 or len(next(iter(there))) <= level:
+            return False
+    for child in request.children:
+        if not _subsets_fit(child, paths, rows):
+            return False
+        if child.constraint is not None and child.constraint.exclusive:
+            depth = child.constraint.required + 1
+            inside = {paths[rows[pod]][:depth] for pod in child.pods}
+            if any(paths[rows[pod]][:depth] in inside for pod in own if pod not in child.pods):
+                return False
+    return True
+
+
+def _brute(request: SetRequest, paths: Sequence[Path], room: MemoryRoom) -> bool:
+    """Whether there is any way at all to place a set's pods."""
+    pods = [pod for child in request.children for pod in child.pods] + list(request.pods)
+    rows: dict[int, int] = {}
+
+    def on(index: int) -> bool:
+        if index == len(pods):
+            return _subsets_fit(request, paths, rows)
+        for row in range(len(paths)):
+            mark = room.savepoint()
+            if room.put([pods[index]], row):
+                rows[pods[index]] = row
+                if on(index + 1):
+                    room.rollback(mark)
+                    return True
+            room.rollback(mark)
+        return False
+
+    return on(0)
+
+
+@given(
+    paths=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), min_size=1, max_size=5),
+    data=st.data(),
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    strategy=st.sampled_from(list(Strategy)),
+)
+def test_sets_in_a_set_are_placed_if_and_only_if_they_fit(
+    *, paths: list[Path], data: st.DataObject, sizes: list[int], strategy: Strategy
+) -> None:
+    free = data.draw(st.lists(st.integers(0, 3), min_size=len(paths), max_size=len(paths)))
+    outer = data.draw(st.sampled_from((NO_LEVEL, 0, 1)))
+    loose = data.draw(st.integers(0, 1))
+    children, begin = [], loose
+    for number, size in enumerate(sizes):
+        level = data.draw(st.integers(max(outer, 0), 1))
+        constraint = LevelConstraint(required=level, exclusive=data.draw(st.booleans()))
+        children.append(SetRequest(f"c{number}", tuple(range(begin, begin + size)), constraint=constraint))
+        begin += size
+    if loose:
+        children.append(SetRequest("loose", tuple(range(loose))))
+    request = SetRequest(
+        "all",
+        children=tuple(children),
+        constraint=LevelConstraint(required=outer) if outer != NO_LEVEL else None,
+    )
+    tree, room = tree_of(paths), room_of(free, begin)
+    before = room.free.copy()
+    found = search(request, tree, room, strategy)
+
+    if isinstance(found, Placed):
+        assert _subsets_fit(request, paths, dict(found.rows))
+        on = Counter(found.rows.values())
+        assert (before[:, 0] - room.free[:, 0]).tolist() == [on[row] for row in range(len(paths))]
+        assert (room.free >= 0).all()
+    else:
+        assert (room.free == before).all()
+        assert not _brute(request, paths, room)
+
+
+@given(
+    paths=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), min_size=1, max_size=4),
+    data=st.data(),
+    pods=st.lists(st.integers(0, 1), min_size=1, max_size=6),
+    required=st.integers(-1, 1),
+    strategy=st.sampled_from(list(Strategy)),
+)
+def test_pods_of_two_classes_are_placed_if_and_only_if_they_fit(
+    *, paths: list[Path], data: st.DataObject, pods: list[int], required: int, strategy: Strategy
+) -> None:
+    free = data.draw(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=len(paths), max_size=len(paths))
+    )
+    requests = np.array(data.draw(st.tuples(*[st.tuples(st.integers(1, 3), st.integers(0, 2))] * 2)))
+    room = MemoryRoom(np.array(free), requests, pods)
+    before = room.free.copy()
+    constraint = LevelConstraint(required=required) if required >= 0 else None
+    request = SetRequest("set", tuple(range(len(pods))), constraint=constraint)
+    found = search(request, tree_of(paths), room, strategy)
+
+    if isinstance(found, Placed):
+        assert _subsets_fit(request, paths, dict(found.rows))
+        assert (room.free >= 0).all()
+    else:
+        assert (room.free == before).all()
+        assert not _brute(request, paths, room)

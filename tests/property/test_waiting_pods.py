@@ -44,11 +44,11 @@ class Reader:
 @settings(max_examples=60, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_condition_of_every_waiting_pod_says_what_kai_why_says(
-    layout: list[Any], queues: dict[str, Any] | None, story: list[Any]
+    layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]
 ) -> None:
     story = Story(layout, queues)
     reader = Reader(story)
-    for added, happened in story:
+    for added, happened in happenings:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()

@@ -46,7 +46,7 @@ async def test_a_decision_is_carried_out_with_its_prediction(scene: Scene) -> No
     assert binder.metric("bind_seconds_count") == 2
 
 
-async def test_what_was_decided_before_the_binder_started(scene: Scene) -> None:
+async def test_decisions_made_before_the_binder_started_are_carried_out(scene: Scene) -> None:
     for name in ("a", "b"):
         await scene.decide((await scene.api.pod(name), "n1"))
     scene.start()
@@ -105,7 +105,7 @@ async def test_a_binding_that_is_never_taken_is_given_up(scene: Scene) -> None:
     assert binder.metric("retries_total", code="500") == outcomes["a"].attempts
 
 
-async def test_a_pod_that_is_bound_already(scene: Scene) -> None:
+async def test_pod_that_is_bound_already_is_a_success(scene: Scene) -> None:
     a, b = await pods(scene, "a", "b")
     for name in ("a", "b"):
         await scene.api.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"name": "n1"}})
@@ -121,7 +121,7 @@ async def test_a_pod_that_is_bound_already(scene: Scene) -> None:
     assert binder.metric("binds_total", outcome="failed") == 1
 
 
-async def test_a_pod_that_is_gone_and_one_that_has_its_name(scene: Scene) -> None:
+async def test_binding_of_a_pod_that_is_gone_fails_also_where_another_has_its_name(scene: Scene) -> None:
     gone, replaced = await pods(scene, "gone", "replaced")
     for name in ("gone", "replaced"):
         await scene.api.delete_pod(name)
@@ -144,7 +144,7 @@ async def test_a_pod_that_went_while_it_was_tried_has_no_outcome(scene: Scene) -
     assert binder.metric("binds_total", outcome="dropped") == 1
 
 
-async def test_a_pod_that_is_placed_again_after_a_failure(scene: Scene) -> None:
+async def test_pod_that_is_placed_again_after_a_failure_is_bound(scene: Scene) -> None:
     (pod,) = await pods(scene, "a")
     scene.api.faults(**BINDINGS, kind="internal-error", times=8)
     scene.start(give_up_s=0.01)
@@ -185,7 +185,7 @@ async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
     assert (await scene.outcomes(1))["a"] == failed
 
 
-async def test_binders_that_are_ended_anywhere(scene: Scene) -> None:
+async def test_binders_that_are_ended_anywhere_bind_each_pod_once(scene: Scene) -> None:
     scene.api.faults(**BINDINGS, kind="lost-answer", every=5)
     made = await pods(scene, *(f"p{number}" for number in range(60)))
     await scene.decide(*((pod, f"n{number % 5}") for number, pod in enumerate(made)))
@@ -251,7 +251,7 @@ class AwayForOutcomes(UnreliableLog):
         return outcomes
 
 
-async def test_a_log_that_does_not_answer(api: Api, cluster_name: str) -> None:
+async def test_outcome_waits_for_a_log_that_does_not_answer(api: Api, cluster_name: str) -> None:
     log = AwayForOutcomes()
     async with Scene(api, log, cluster_name) as scene:
         a, b = await pods(scene, "a", "b")
@@ -314,7 +314,7 @@ async def binder_process(
 
 
 @pytest.mark.slow
-async def test_processes_that_are_killed_while_they_bind(
+async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     api: Api, log: EventLog, cluster_name: str, database_url: str, tmp_path: Path
 ) -> None:
     scene = Scene(api, log, cluster_name)

@@ -30,7 +30,7 @@ _SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
         (False, "n2", False, Next.GIVE_UP),
     ],
 )
-def test_what_a_claim_needs(bound: bool, node: str, selected: bool, expected: Next) -> None:
+def test_claim_needs_the_expected_write(bound: bool, node: str, selected: bool, expected: Next) -> None:
     claim = PersistentVolumeClaim("u", "default", "c", "1", volume="v", bound=bound, selected_node=node)
     assert what_next(claim, node="n1", selected=selected) is expected
 
@@ -51,7 +51,7 @@ def test_what_a_claim_needs(bound: bool, node: str, selected: bool, expected: Ne
         ({"selected_node": "n2"}, {}, Next.GIVE_UP),
     ],
 )
-def test_what_a_claim_and_a_volume_made_beforehand_need(
+def test_claim_and_volume_made_beforehand_need_the_expected_write(
     claim: dict[str, Any], volume: dict[str, Any], expected: Next
 ) -> None:
     wanted = PersistentVolumeClaim("u", "default", "c", "1", **claim)

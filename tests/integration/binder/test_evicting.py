@@ -90,7 +90,7 @@ async def test_a_successor_of_the_same_name_is_left_alone(scene: Scene) -> None:
     assert await standing(scene) == ["a"]
 
 
-async def test_a_pod_that_is_gone(scene: Scene) -> None:
+async def test_eviction_of_a_pod_that_is_gone_is_a_success(scene: Scene) -> None:
     pod = await scene.api.pod("a")
     await scene.api.delete_pod("a")
     scene.start()

@@ -112,7 +112,7 @@ def condition(status: Json) -> tuple[str, str]:
     return only["status"], only["reason"]
 
 
-async def test_a_gang_from_its_first_pod_to_its_end(groups: Groups, scene: Scene) -> None:
+async def test_status_of_a_gang_follows_it_from_its_first_pod_to_its_end(groups: Groups, scene: Scene) -> None:
     scene.start()
     await groups.configured()
     await groups.group("g", minMember=2)
@@ -177,7 +177,7 @@ async def test_another_schedulers_groups_are_left_alone(groups: Groups, scene: S
 
 
 @pytest.mark.parametrize("subresource", [True, False])
-async def test_with_and_without_a_status_subresource(scene: Scene, subresource: bool) -> None:
+async def test_status_is_written_with_and_without_a_status_subresource(scene: Scene, subresource: bool) -> None:
     path = await scene.api.install_pod_groups(VOLCANO, status=subresource)
     groups = Groups(scene, VOLCANO, path)
     scene.start(empty_groups=True)
@@ -199,7 +199,7 @@ async def test_a_binder_goes_on_where_another_ended(groups: Groups, scene: Scene
     await groups.until("g", lambda status: status["phase"] == "Scheduled")
 
 
-async def test_it_can_be_left_out(groups: Groups, scene: Scene) -> None:
+async def test_group_statuses_can_be_switched_off(groups: Groups, scene: Scene) -> None:
     binder = scene.start(group_statuses=False)
     await groups.configured()
     await groups.group("g", minMember=1)

@@ -185,7 +185,7 @@ async def test_a_server_that_another_process_started_is_left_alone(used: Path, s
 # Ports
 
 
-async def test_a_port_that_is_taken(directory: Path, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_port_that_is_taken_is_named(directory: Path, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {EmbeddedPostgres: used, EmbeddedNats: directory}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

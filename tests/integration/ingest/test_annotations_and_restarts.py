@@ -66,7 +66,7 @@ async def test_that_a_pod_holds_nothing_is_recorded_where_that_is_news(
     assert await observed.summary() == ["shrunk node-0:cpu=1000", "shrunk", "surprise"]
 
 
-async def test_how_long_it_took_from_binding_to_observation(ingest: RunningIngest, facts: Facts) -> None:
+async def test_time_from_binding_to_observation_is_measured(ingest: RunningIngest, facts: Facts) -> None:
     await facts.append(*decided(pod("a", cpu=1), "n1"))
     for sequence, zone in enumerate(("node_0", "node_1"), start=1):
         await ingest.post(report(pod_report("a", **{zone: {"cpu": 1000}}), observed_at=2**60, sequence=sequence))
@@ -119,7 +119,7 @@ async def test_malformed_annotations_are_named_once_and_ignored(
     assert ingest.counted("refused_total", reason="annotation") == len(texts)
 
 
-async def test_an_annotation_about_zones_that_come_later(
+async def test_annotation_about_zones_that_come_later_is_recorded_then(
     ingest: RunningIngest, facts: Facts, observed: Observations
 ) -> None:
     await facts.append(
@@ -198,7 +198,7 @@ async def test_until_the_log_is_read_reports_wait(log: PostgresLog, cluster_name
         assert (await ingest.get("/healthz"))[0] == 200
 
 
-async def test_health_and_metrics(ingest: RunningIngest, facts: Facts) -> None:
+async def test_health_and_metrics_are_served(ingest: RunningIngest, facts: Facts) -> None:
     await facts.append(seen("a"))
     await ingest.post(report(pod_report("a", node_0={"cpu": 1000})))
     assert (await ingest.get("/readyz"))[0] == 200
@@ -210,7 +210,7 @@ async def test_health_and_metrics(ingest: RunningIngest, facts: Facts) -> None:
         assert (await ingest.get(path))[0] == 404
 
 
-async def test_tokens_that_kubernetes_reviews(log: PostgresLog, cluster_name: str) -> None:
+async def test_report_with_a_reviewed_token_is_taken(log: PostgresLog, cluster_name: str) -> None:
     class Reviewer:
         async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
             if token == "down":

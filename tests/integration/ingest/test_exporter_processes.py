@@ -77,7 +77,7 @@ def _self_signed() -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM) + private
 
 
-async def test_cpus_that_are_plugged_in(
+async def test_cpus_that_are_plugged_in_are_reported(
     exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations, tmp_path: Path
 ) -> None:
     await facts.append(seen("a"), seen("b"))
@@ -109,7 +109,7 @@ async def test_state_files_tell_when_to_ask(
     assert await observed.summary() == [f"p{index} node-{index // 4}:cpu=1000" for index in range(5)]
 
 
-async def test_an_exporter_that_was_replaced_and_lives_on(
+async def test_reports_of_an_exporter_that_was_replaced_are_ignored(
     exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations, ingest: RunningIngest
 ) -> None:
     await facts.append(seen("a"), seen("b"))
@@ -123,7 +123,7 @@ async def test_an_exporter_that_was_replaced_and_lives_on(
     assert await observed.summary() == ["a node-0:cpu=1000", "b node-1:cpu=1000", "a node-1:cpu=1000"]
 
 
-async def test_many_nodes_from_one_process(
+async def test_one_process_reports_many_nodes(
     exporting: Exporting, facts: Facts, observed: Observations, tmp_path: Path, ingest: RunningIngest
 ) -> None:
     names = [f"n{index}" for index in range(12)]
@@ -152,7 +152,7 @@ async def test_many_nodes_from_one_process(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-async def test_as_processes(
+async def test_exporter_and_ingest_work_as_processes(
     kubelet: Kubelet, facts: Facts, observed: Observations, database_url: str, tmp_path: Path
 ) -> None:
     """Both services as they are started, with a restart of each."""
@@ -201,7 +201,7 @@ async def test_as_processes(
         (ingest_main, "--cluster c --database-url x", "either token_review or node_token_secret_file"),
     ],
 )
-def test_settings_that_cannot_work(
+def test_settings_that_cannot_work_are_refused(
     main: Callable[[], None],
     arguments: str,
     message: str,

@@ -105,7 +105,7 @@ async def test_a_pod_that_ingest_does_not_know_yet_is_repeated(
     assert len(ingest.lines("observation refused")) == 1
 
 
-async def test_a_kubelet_that_comes_late_and_goes(
+async def test_kubelet_that_comes_late_or_goes_is_waited_for(
     exporting: Exporting, facts: Facts, observed: Observations, tmp_path: Path
 ) -> None:
     write_sysfs(tmp_path / "n1/sys", {0: "0-3"})

@@ -143,7 +143,9 @@ async def test_changes_are_recorded_and_repetitions_are_not(
     assert ingest.counted("unchanged_pods_total") == 3
 
 
-async def test_reports_of_many_at_once(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+async def test_many_reports_at_once_are_all_recorded(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
     """Reports of different nodes, and the same report from a client that was too impatient to wait."""
     await facts.append(*(seen(f"p{index}", f"n{index}") for index in range(20)))
     statuses = await asyncio.gather(
@@ -156,7 +158,9 @@ async def test_reports_of_many_at_once(ingest: RunningIngest, facts: Facts, obse
     assert sorted(await observed.summary()) == sorted(f"p{index} node-0:cpu=1000" for index in range(20))
 
 
-async def test_several_nodes_in_one_request(ingest: RunningIngest, facts: Facts, observed: Observations) -> None:
+async def test_one_request_may_report_several_nodes(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
     await facts.append(seen("a", "n1"), seen("b", "n2"), seen("c", "n3"))
     body = {
         "reports": [

@@ -83,7 +83,7 @@ async def test_a_snapshot_is_only_a_cache(world: World) -> None:
     assert [event.type for event in await world.events(after=start)] == ["WatcherStarted"]
 
 
-async def test_watchers_that_are_ended_anywhere(world: World) -> None:
+async def test_watchers_that_are_ended_anywhere_record_each_fact_once(world: World) -> None:
     await populate(world)
     churning = asyncio.create_task(churn(world.api))
     for seen in range(1, 8):
@@ -151,7 +151,7 @@ async def test_an_api_server_that_fails(world: World, rules: list[wire.Wire]) ->
     assert any(rule["hits"] for rule in world.api.server.faults.told())
 
 
-async def test_an_api_server_that_is_away_and_comes_back_without_its_history(
+async def test_api_server_that_comes_back_without_its_history_is_listed_again(
     log: PostgresLog, cluster_name: str, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -170,7 +170,9 @@ async def test_an_api_server_that_is_away_and_comes_back_without_its_history(
         await watcher.stop()
 
 
-async def test_an_etcd_that_is_restored_from_a_backup(log: PostgresLog, cluster_name: str, tmp_path: Path) -> None:
+async def test_objects_after_a_restore_of_etcd_are_recorded(
+    log: PostgresLog, cluster_name: str, tmp_path: Path
+) -> None:
     """Objects go back to versions that were recorded long ago, and come back after they were deleted."""
     live, backup = tmp_path / "live", tmp_path / "backup"
     async with simulated(data_dir=live) as api, World(api, log, cluster_name) as world:
@@ -189,7 +191,7 @@ async def test_an_etcd_that_is_restored_from_a_backup(log: PostgresLog, cluster_
         await world.converged()
 
 
-async def test_a_log_that_is_away(api: Api, cluster_name: str) -> None:
+async def test_facts_wait_for_a_log_that_is_away(api: Api, cluster_name: str) -> None:
     log = UnreliableLog()
     async with World(api, log, cluster_name) as world:
         await populate(world)
@@ -205,7 +207,7 @@ async def test_a_log_that_is_away(api: Api, cluster_name: str) -> None:
         await watcher.stop()
 
 
-async def test_a_log_that_is_away_from_the_start(api: Api, cluster_name: str) -> None:
+async def test_watcher_waits_for_a_log_that_is_away_from_the_start(api: Api, cluster_name: str) -> None:
     log = UnreliableLog()
     log.away = True
     async with World(api, log, cluster_name) as world:
@@ -236,7 +238,7 @@ class ForgetfulLog(UnreliableLog):
         return outcomes
 
 
-async def test_a_log_whose_answers_get_lost(api: Api, cluster_name: str) -> None:
+async def test_facts_are_recorded_once_though_the_logs_answers_get_lost(api: Api, cluster_name: str) -> None:
     async with World(api, ForgetfulLog(), cluster_name) as world:
         await populate(world)
         watcher = await world.start(batch=3).ready()
@@ -266,7 +268,7 @@ async def watcher_process(
 
 
 @pytest.mark.slow
-async def test_processes_that_are_killed(
+async def test_watchers_that_are_killed_lose_no_fact(
     api: Api, log: EventLog, cluster_name: str, database_url: str, tmp_path: Path
 ) -> None:
     world = World(api, log, cluster_name)

@@ -16,7 +16,7 @@ async def state(world: World) -> ClusterState:
     return ClusterState(world.cluster).fold_all(await world.events())
 
 
-async def test_queues_of_both_dialects(world: World) -> None:
+async def test_queues_of_kai_and_kueue_are_recorded(world: World) -> None:
     queues = await world.api.install_queues()
     cluster_queues = await world.api.install("kueue.x-k8s.io", "v1beta2", "ClusterQueue", scope="Cluster")
     local_queues = await world.api.install("kueue.x-k8s.io", "v1beta2", "LocalQueue")

@@ -60,7 +60,7 @@ async def test_tokens_are_for_their_audience(client: Client) -> None:
     assert "authenticated" not in await review(client, token, audiences=["somebody-else"])
 
 
-async def test_tokens_end(start_server: ServerFactory) -> None:
+async def test_token_is_refused_after_its_end(start_server: ServerFactory) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     server = await start_server(controllers=None, clock=lambda: moment)
     async with Client(server.http_url, server.admin_token) as client:
@@ -70,7 +70,7 @@ async def test_tokens_end(start_server: ServerFactory) -> None:
         assert "authenticated" not in await review(client, token)
 
 
-async def test_tokens_that_are_none_of_ours(client: Client, server: ApiServer) -> None:
+async def test_token_of_another_issuer_is_refused(client: Client, server: ApiServer) -> None:
     token = await account_token(client)
     header, payload, signature = token.split(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
@@ -85,7 +85,7 @@ async def test_tokens_that_are_none_of_ours(client: Client, server: ApiServer) -
         assert (await account.get(PODS)).status == 401, "the account is gone"
 
 
-async def test_token_requests_that_cannot_be_met(client: Client) -> None:
+async def test_token_request_that_cannot_be_met_is_refused(client: Client) -> None:
     assert (await client.post(f"{ACCOUNTS}/nope/token", {"spec": {}})).status == 404
     await client.post(ACCOUNTS, {"metadata": {"name": "a"}})
     for spec, code in (
@@ -140,7 +140,7 @@ async def test_roles_say_what_an_account_may_do(client: Client, server: ApiServe
         ({"user": "x", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}, False),
     ],
 )
-async def test_access_reviews(client: Client, spec: dict[str, Any], allowed: bool) -> None:
+async def test_access_review_answers_as_the_roles_say(client: Client, spec: dict[str, Any], allowed: bool) -> None:
     assert (await client.post(ACCESS_REVIEWS, {"spec": spec})).json["status"]["allowed"] is allowed
 
 

@@ -76,7 +76,7 @@ async def test_foreground_deletion_waits_for_the_dependents(client: Client) -> N
         await watch.until("DELETED", "parent")
 
 
-async def test_orphans_stay(client: Client) -> None:
+async def test_orphaned_dependents_stay(client: Client) -> None:
     await client.post(CONFIG_MAPS, owned("child", await owner(client, "parent")))
     async with client.watch(CONFIG_MAPS) as watch:
         await client.delete(f"{CONFIG_MAPS}/parent", {"propagationPolicy": "Orphan"})

@@ -105,7 +105,9 @@ async def test_objects_are_pruned_and_defaulted_all_the_way_down(racks: Client) 
         ({"units": 4, "size": "huge"}, "spec.size", 'supported values: "small", "large"'),
     ],
 )
-async def test_objects_that_the_schema_refuses(racks: Client, spec: dict[str, Any], field: str, message: str) -> None:
+async def test_object_that_the_schema_refuses_is_named_with_its_field(
+    racks: Client, spec: dict[str, Any], field: str, message: str
+) -> None:
     answer = await racks.post(RACKS, rack(**spec))
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert message in causes(answer)[field]
@@ -197,7 +199,7 @@ async def test_scale_writes_where_the_definition_says(client: Client) -> None:
         ({"versions": [{"name": "v1", "served": True, "storage": True}]}, "spec.versions[0].schema.openAPIV3Schema"),
     ],
 )
-async def test_definitions_that_make_no_sense(client: Client, change: dict[str, Any], field: str) -> None:
+async def test_malformed_definition_is_refused(client: Client, change: dict[str, Any], field: str) -> None:
     made = definition()
     if "metadata" in change:
         made["metadata"] = change["metadata"]

@@ -66,7 +66,7 @@ async def test_preconditions_hold_or_nothing_happens(client: Client) -> None:
     assert answer.json["details"] == {"name": "a", "kind": "configmaps", "uid": created["uid"]}
 
 
-async def test_deleting_a_selection(client: Client) -> None:
+async def test_deleting_a_selection_deletes_what_it_selects(client: Client) -> None:
     for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
         await client.post(CONFIG_MAPS, {"metadata": {"name": name, "labels": {"app": app}}})
     answer = await client.delete(f"{CONFIG_MAPS}?labelSelector=app%3Dx")

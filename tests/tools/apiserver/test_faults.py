@@ -37,7 +37,7 @@ async def test_rules_count_their_matches(client: Client) -> None:
         ("unauthorized", 401, "Unauthorized"),
     ],
 )
-async def test_answers_that_are_faults(client: Client, kind: str, code: int, reason: str) -> None:
+async def test_rule_answers_with_its_fault(client: Client, kind: str, code: int, reason: str) -> None:
     await client.post(FAULTS, rule(kind, {"resource": "pods"}, times=1, seconds=3))
     answer = await client.get(PODS)
     assert (answer.status, answer.json["code"], answer.json["reason"]) == (code, code, reason)
@@ -99,14 +99,14 @@ async def test_open_watches_are_told_that_their_version_is_gone(client: Client) 
         await nodes.until("ADDED", "n2")
 
 
-async def test_a_watch_that_is_gone_as_it_opens(client: Client) -> None:
+async def test_watch_is_gone_as_it_opens_by_a_rule(client: Client) -> None:
     await client.post(FAULTS, rule("gone", {"resource": "pods"}, when="open", times=1))
     async with client.watch(f"{PODS}?resourceVersion=1") as watch:
         (event,) = await watch.rest()
     assert event["object"]["reason"] == "Expired"
 
 
-async def test_events_come_twice(client: Client) -> None:
+async def test_event_comes_twice_by_a_rule(client: Client) -> None:
     await client.post(FAULTS, rule("duplicate-event", {"resource": "configmaps"}, every=2))
     async with client.watch(CONFIG_MAPS) as watch:
         for name in "abc":
@@ -123,7 +123,7 @@ async def test_a_delayed_watch_lets_other_resources_overtake(client: Client) -> 
         assert (await pods.next())["object"]["metadata"]["name"] == "p"
 
 
-async def test_chance_is_seeded(client: Client) -> None:
+async def test_rule_with_a_chance_is_repeatable_by_its_seed(client: Client) -> None:
     def outcome() -> dict[str, Any]:
         return rule("internal-error", {"resource": "pods"}, probability=0.5, seed=7)
 
@@ -155,7 +155,7 @@ async def test_rules_are_lifted_one_by_one_or_all(client: Client) -> None:
         "nonsense",
     ],
 )
-async def test_rules_that_make_no_sense(client: Client, given: Any) -> None:
+async def test_malformed_rule_is_refused(client: Client, given: Any) -> None:
     answer = await client.post(FAULTS, given)
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
     assert answer.json["message"].startswith("fault rules: ")

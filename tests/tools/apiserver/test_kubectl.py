@@ -208,7 +208,7 @@ async def test_wait_sees_a_job_through(kubectl: Kubectl) -> None:
     assert "No resources found" in await kubectl("get", "pods")
 
 
-async def test_get_watches(kubectl: Kubectl) -> None:
+async def test_get_with_watch_prints_changes(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "pods", "-w", "--no-headers")
     assert process.stdout is not None
     await kubectl.client.post(PODS, pod("a"))
@@ -240,7 +240,7 @@ async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
     assert "node/n1 drained" in output.decode(), complained.decode()
 
 
-async def test_imperative_commands_of_every_kind(kubectl: Kubectl) -> None:
+async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None:
     for arguments in (
         ("namespace", "team"),
         ("configmap", "c", "--from-literal=a=b"),
@@ -290,7 +290,7 @@ def _contains(ours: Any, planned: Any, path: str = "") -> None:
         assert ours == planned, path
 
 
-async def test_custom_resources_are_kinds_like_others(kubectl: Kubectl) -> None:
+async def test_custom_resources_are_listed_created_and_deleted_like_built_in_kinds(kubectl: Kubectl) -> None:
     columns = [{"name": "Units", "type": "integer", "jsonPath": ".spec.units"}]
     await kubectl("apply", "-f", "-", given=definition(additionalPrinterColumns=columns))
     await kubectl("wait", "--for=condition=Established", "crd/racks.example.com", "--timeout=60s")
@@ -305,7 +305,7 @@ async def test_custom_resources_are_kinds_like_others(kubectl: Kubectl) -> None:
         await kubectl("get", "racks")
 
 
-async def test_deployments_roll_out(kubectl: Kubectl) -> None:
+async def test_rollout_status_follows_a_deployment(kubectl: Kubectl) -> None:
     async with kubelet(kubectl.client, running):
         await kubectl("create", "deployment", "web", "--image=a", "--replicas=3")
         assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")

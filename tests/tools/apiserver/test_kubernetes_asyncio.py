@@ -47,7 +47,7 @@ async def test_typed_objects_go_there_and_back(api: Any) -> None:
     assert page.metadata._continue
 
 
-async def test_bind_patch_evict(api: Any) -> None:
+async def test_client_library_binds_patches_and_evicts(api: Any) -> None:
     client = kubernetes_client()
     core = client.CoreV1Api(api)
     await core.create_namespaced_pod("default", pod("p"))
@@ -106,7 +106,7 @@ async def test_its_watch_follows_and_hears_of_410(api: Any, client: Client) -> N
     assert gone.value.status == 410
 
 
-async def test_custom_resources_and_jobs(api: Any) -> None:
+async def test_client_library_reads_custom_resources_and_jobs(api: Any) -> None:
     client = kubernetes_client()
     extensions = client.ApiextensionsV1Api(api)
     await extensions.create_custom_resource_definition(definition(subresources={"status": {}}))
@@ -124,7 +124,7 @@ async def test_custom_resources_and_jobs(api: Any) -> None:
     assert job.spec.backoff_limit == 6
 
 
-async def test_over_https_with_the_servers_own_authority(start_server: ServerFactory, tmp_path: Path) -> None:
+async def test_client_library_trusts_the_servers_own_authority(start_server: ServerFactory, tmp_path: Path) -> None:
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import ApiClient, Configuration
 

@@ -52,7 +52,7 @@ async def test_a_token_that_is_too_old_says_how_to_go_on(client: Client) -> None
     assert rest.items == ["n1a", "n2", "n3"], "as things are now"
 
 
-async def test_a_token_that_is_none(client: Client) -> None:
+async def test_malformed_continue_token_is_refused(client: Client) -> None:
     assert (await client.get(f"{NODES}?continue=nonsense")).status == 400
 
 
@@ -71,7 +71,7 @@ async def test_a_token_that_is_none(client: Client) -> None:
         ("example.com/k=v", ["z"]),
     ],
 )
-async def test_label_selectors(client: Client, selector: str, names: list[str]) -> None:
+async def test_label_selector_selects_the_expected_objects(client: Client, selector: str, names: list[str]) -> None:
     labels = {
         "x": {"a": "1", "n": "3"},
         "y": {"a": "1", "b": ""},
@@ -84,12 +84,12 @@ async def test_label_selectors(client: Client, selector: str, names: list[str]) 
 
 
 @pytest.mark.parametrize("selector", ["a%20in%201", "%3Dx", "a%3D%C3%A4", "a%20b"])
-async def test_selectors_that_cannot_be_read(client: Client, selector: str) -> None:
+async def test_malformed_selector_is_refused(client: Client, selector: str) -> None:
     answer = await client.get(f"{CONFIG_MAPS}?labelSelector={selector}")
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
 
-async def test_field_selectors_of_pods(client: Client) -> None:
+async def test_field_selector_selects_the_expected_pods(client: Client) -> None:
     for name in ("a", "b", "c"):
         await client.post(PODS, pod(name))
     await client.post(f"{PODS}/b/binding", binding("b", "n1"))
@@ -107,7 +107,7 @@ async def test_field_selectors_of_pods(client: Client) -> None:
     assert await select("spec.hostNetwork=false") == ["a", "b", "c"]
 
 
-async def test_pages_of_an_indexed_selection(client: Client) -> None:
+async def test_indexed_selection_is_listed_in_pages(client: Client) -> None:
     for name in ("a", "b", "c", "d"):
         await client.post(PODS, pod(name))
         await client.post(f"{PODS}/{name}/binding", binding(name, "n1" if name != "b" else "n2"))
@@ -149,7 +149,7 @@ async def test_a_match_needs_a_version(client: Client) -> None:
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
 
 
-async def test_rows_with_the_whole_object_or_none(client: Client) -> None:
+async def test_table_rows_have_the_whole_object_its_metadata_or_none(client: Client) -> None:
     await client.post(PODS, pod("a"))
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     whole = await client.get(f"{PODS}?includeObject=Object", headers=accept)

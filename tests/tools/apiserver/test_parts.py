@@ -48,7 +48,7 @@ def test_quantities_are_written_as_the_api_server_writes_them(given_text: str, w
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "--1", "1.2.3", "0x10", "1Kii"])
-def test_what_is_no_quantity(text: str) -> None:
+def test_text_that_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
         exact_value(text)
 
@@ -107,7 +107,7 @@ def test_pull_policies_follow_the_tag(image: str, policy: str) -> None:
         ("{not a path", []),
     ],
 )
-def test_json_paths(path: str, matches: list[Any]) -> None:
+def test_json_path_finds_the_expected_values(path: str, matches: list[Any]) -> None:
     value = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "map": {"k.l": 3}}
     assert find(value, path) == matches
 
@@ -147,7 +147,7 @@ def _container(name: str, **state: Any) -> dict[str, Any]:
         ("Pending", {"initContainerStatuses": [_container("i", terminated={"exitCode": 1})]}, "Init:ExitCode:1"),
     ],
 )
-def test_one_word_for_a_pods_state(phase: str, status: dict[str, Any], word: str) -> None:
+def test_pod_state_is_printed_as_one_word(phase: str, status: dict[str, Any], word: str) -> None:
     spec = {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}
     pod = {"metadata": {}, "spec": spec, "status": {"phase": phase, **status}}
     assert status_word(pod, None) == word  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_strategic_lists_merge_by_key_and_keep_the_servers_order() -> None:
     assert [(item["name"], item["image"]) for item in merged] == [("a", "1"), ("b", "2"), ("d", "1"), ("c", "1")]
 
 
-def test_strategic_directives() -> None:
+def test_strategic_merge_follows_its_directives() -> None:
     target = {
         "metadata": {"finalizers": ["x", "y"]},
         "spec": {

@@ -43,7 +43,7 @@ async def test_a_binding_of_another_incarnation_is_refused(client: Client) -> No
     assert (refused.status, refused.json["reason"]) == (409, "Conflict")
 
 
-async def test_bindings_that_make_no_sense(client: Client) -> None:
+async def test_malformed_binding_is_refused(client: Client) -> None:
     await client.post(PODS, pod("p"))
     nowhere = await client.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node"}})
     assert nowhere.json["details"]["causes"][0]["field"] == "target.name"
@@ -75,7 +75,7 @@ async def test_an_uncounted_budget_refuses_and_says_when_to_retry(client: Client
     assert (await client.post(f"{PODS}/a/eviction", eviction("a"))).status == 500
 
 
-async def test_evictions_of_pods_that_no_budget_counts(client: Client) -> None:
+async def test_pod_that_no_budget_counts_is_evicted(client: Client) -> None:
     selector = {"matchLabels": {"app": "guarded"}}
     await client.post(BUDGETS, {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}})
     made = pod("pending")

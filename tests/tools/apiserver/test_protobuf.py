@@ -74,7 +74,7 @@ def test_protobuf_is_read_as_json_would_be() -> None:
         _envelope(b"ConfigMap", _field(1, 5)),
     ],
 )
-def test_protobuf_that_cannot_be_read(body: bytes) -> None:
+def test_malformed_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises(StatusError) as refused:
         decode_protobuf(body)
     assert refused.value.code == 415

@@ -95,7 +95,7 @@ async def test_a_node_watches_its_own_pods(client: Client) -> None:
         assert [(await watch.next())["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]
 
 
-async def test_a_watch_of_one_object_by_name(client: Client) -> None:
+async def test_watch_of_one_object_by_name_sees_no_other(client: Client) -> None:
     await client.post(NODES, node("n1"))
     async with client.watch(f"{NODES}?fieldSelector=metadata.name%3Dn1") as watch:
         assert (await watch.next())["object"]["metadata"]["name"] == "n1"

@@ -164,13 +164,13 @@ def on_nodes(expression: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-async def test_pods_that_make_no_sense(client: Client, spec: dict[str, Any], expected: dict[str, str]) -> None:
+async def test_malformed_pod_is_refused(client: Client, spec: dict[str, Any], expected: dict[str, str]) -> None:
     answer = await client.post(PODS, pod("p", **spec))
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert causes(answer) == expected
 
 
-async def test_nodes_that_make_no_sense(client: Client) -> None:
+async def test_malformed_node_is_refused(client: Client) -> None:
     taints = [{"key": "a", "effect": "Soon"}]
     refused = await client.post(
         NODES, node("n1") | {"spec": {"taints": taints}, "status": {"allocatable": {"cpu": "-1"}}}
@@ -184,7 +184,7 @@ async def test_nodes_that_make_no_sense(client: Client) -> None:
     assert causes(refused) == {"status.capacity[nvidia.com/gpu]": "FieldValueInvalid"}
 
 
-async def test_labels_that_make_no_sense(client: Client) -> None:
+async def test_malformed_labels_are_refused(client: Client) -> None:
     answer = await client.post(NODES, node("n1") | {"metadata": {"name": "n1", "labels": {"a": "not valid!"}}})
     assert causes(answer) == {"metadata.labels": "FieldValueInvalid"}
 
@@ -200,7 +200,7 @@ async def test_labels_that_make_no_sense(client: Client) -> None:
         (b'{"metadata":{"creationTimestamp":"yesterday"}}', "parsing time"),
     ],
 )
-async def test_bodies_that_are_no_pod(client: Client, body: bytes, message: str) -> None:
+async def test_body_that_is_no_pod_is_refused(client: Client, body: bytes, message: str) -> None:
     answer = await client.post(PODS, body)
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
     assert message in answer.json["message"]
@@ -301,7 +301,7 @@ async def test_bodies_may_be_large_but_not_too_large(client: Client) -> None:
     assert (refused.status, refused.json["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_what_is_not_there_and_what_cannot_be_done(client: Client) -> None:
+async def test_missing_resource_or_method_is_refused_as_by_kubernetes(client: Client) -> None:
     unknown = await client.get("/apis/nope.example.com/v1/things")
     assert (unknown.status, unknown.json["reason"]) == (404, "NotFound")
     assert (await client.get("/api/v2/pods")).status == 404

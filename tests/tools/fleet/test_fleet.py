@@ -97,7 +97,7 @@ async def test_a_fleet_joins_over_tls_by_kubeconfig(tmp_path: Path) -> None:
             await cluster.until(NRT, "node-0", lambda topology: free(topology, "cpu") == [5, 8])
 
 
-async def test_heartbeats_go_on(cluster: Cluster, join: JoinFleet) -> None:
+async def test_node_lease_is_renewed(cluster: Cluster, join: JoinFleet) -> None:
     async with join(small_fleet(timing="leasePeriod: 30ms, statusPeriod: 30ms")):
         lease = await cluster.until(LEASES, "node-0", lambda lease: lease)
         first = lease["spec"]["renewTime"]
@@ -140,7 +140,7 @@ async def test_labels_that_others_set_count_for_node_affinity(cluster: Cluster, 
         assert (await cluster.pod_in("Failed", "misfit"))["status"]["reason"] == "NodeAffinity"
 
 
-async def test_without_the_crd_it_says_so(server: ApiServer, tmp_path: Any) -> None:
+async def test_fleet_without_the_topology_definition_says_so(server: ApiServer, tmp_path: Any) -> None:
     access = plain_access(server.http_url, token=server.admin_token)
     with pytest.raises(ConfigurationError, match="--install-crds"):
         async with running_fleet(small_fleet(), access, tmp_path):

@@ -48,7 +48,7 @@ def attributes(body: dict[str, Any]) -> dict[str, str]:
         ([("kube-system", "pod-b"), ("default", "pod-a")], "pfp0v0013c74a72bae9bd313"),
     ],
 )
-def test_pods_fingerprint(pods: list[tuple[str, str]], fingerprint: str) -> None:
+def test_pods_fingerprint_is_as_in_the_upstream_library(pods: list[tuple[str, str]], fingerprint: str) -> None:
     assert pods_fingerprint(pods) == fingerprint
     assert pods_fingerprint(reversed(pods)) == fingerprint
 
@@ -57,11 +57,11 @@ def test_pods_fingerprint(pods: list[tuple[str, str]], fingerprint: str) -> None
     ("value", "text"),
     [(0, "!"), (1, "#"), (63, "e"), (64, "f!"), (127, "fe"), (128, "g!"), (1663, "~e"), (1664, "gf!"), (40063, "~~e")],
 )
-def test_leb89(value: int, text: str) -> None:
+def test_leb89_encodes_as_upstream(value: int, text: str) -> None:
     assert leb89(value) == text
 
 
-def test_container_hashes() -> None:
+def test_container_hash_is_as_in_the_kubelet() -> None:
     assert container_hash("", "", "") == 11145182160106660097
     assert container_hash("ns", "pod", "cnt") == 9468815510407277218
 
@@ -114,7 +114,7 @@ def test_an_idle_node_as_rte_writes_it() -> None:
         ("none", "pod", "None"),
     ],
 )
-def test_the_deprecated_word_for_policy_and_scope(policy: str, scope: str, word: str) -> None:
+def test_deprecated_policy_name_is_published_for_policy_and_scope(policy: str, scope: str, word: str) -> None:
     assert legacy_policy(policy, scope) == word
 
 
@@ -127,8 +127,8 @@ def test_only_pods_with_exclusive_resources_are_printed_by_rte_and_all_by_nfd() 
     rte, nfd = build(small_fleet()[0], *pods), build(small_fleet(publisher="nfd")[0], *pods)
     printed = attributes(rte)["nodeTopologyPodsFingerprint"]
     assert printed == pods_fingerprint([("default", "a"), ("default", "c")])
-    everybody = [("default", name) for name in "abc"]
-    assert attributes(nfd)["nodeTopologyPodsFingerprint"] == pods_fingerprint(everybody)
+    subjects = [("default", name) for name in "abc"]
+    assert attributes(nfd)["nodeTopologyPodsFingerprint"] == pods_fingerprint(subjects)
     assert "nodeTopologyPodsFingerprintMethod" not in attributes(nfd)
     assert "metadata" not in nfd
     assert amounts(rte, "cpu")[0] == ("8", "7", "5")

@@ -28,12 +28,12 @@ from tests.tools.fleet.objects import pod_object
         ("memory", "+1k", 1000),
     ],
 )
-def test_quantities(resource: str, text: str, amount: int) -> None:
+def test_quantity_is_read_in_base_units(resource: str, text: str, amount: int) -> None:
     assert parse_amount(resource, text, subject="pod a/b", field="f") == amount
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1GiB", "-1", "1e999", "10Ei0", "nan", "٣", "1e", "."])
-def test_what_is_no_quantity_is_named(text: str) -> None:
+def test_text_that_is_no_quantity_is_named(text: str) -> None:
     with pytest.raises(InvalidQuantity, match=r"pod a/b: spec\.x: ") as caught:
         parse_amount("memory", text, subject="pod a/b", field="spec.x")
     assert repr(text) in str(caught.value)
@@ -44,7 +44,7 @@ def test_amounts_are_read_as_they_are_written(resource: str, amount: int) -> Non
     assert parse_amount(resource, format_amount(resource, amount), subject="", field="") == amount
 
 
-def test_kinds_of_containers_in_spec_order() -> None:
+def test_containers_are_in_spec_order_with_their_kinds() -> None:
     pod = convert_pod(
         pod_object(
             "p",
@@ -75,7 +75,7 @@ def test_kinds_of_containers_in_spec_order() -> None:
         ({}, {"nvidia.com/gpu": "1"}, "BestEffort"),
     ],
 )
-def test_quality_of_service(requests: dict[str, str], limits: dict[str, str], qos: str) -> None:
+def test_quality_of_service_is_that_of_kubernetes(requests: dict[str, str], limits: dict[str, str], qos: str) -> None:
     pod = convert_pod(
         pod_object("p", containers=[{"name": "c", "resources": {"requests": requests, "limits": limits}}])
     )
@@ -102,7 +102,7 @@ def test_pod_level_resources_decide_the_quality_of_service_and_the_sum() -> None
         ({"key": "zone", "operator": "Gt", "values": ["3"]}, False),
     ],
 )
-def test_required_node_affinity(expression: dict[str, object], holds: bool) -> None:
+def test_required_node_affinity_is_read(expression: dict[str, object], holds: bool) -> None:
     terms = [{"matchExpressions": [expression]}, {}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     matcher = convert_pod(pod_object("p", affinity=affinity)).node_affinity
@@ -110,7 +110,7 @@ def test_required_node_affinity(expression: dict[str, object], holds: bool) -> N
     assert matcher({"zone": "a", "size": "5"}) is holds
 
 
-def test_node_selectors_and_names() -> None:
+def test_node_selector_and_name_are_read() -> None:
     matcher = convert_pod(pod_object("p", nodeSelector={"zone": "a"})).node_affinity
     assert matcher is not None
     assert matcher({"zone": "a"})

@@ -63,7 +63,7 @@ async def test_list_shows_what_app_containers_and_sidecars_hold(
             assert (memory.memory_type, memory.size) == ("memory", 1024**3)
 
 
-async def test_get_and_allocatable(cluster: Cluster, join: JoinFleet, tmp_path: Path) -> None:
+async def test_get_and_allocatable_answer_as_the_kubelet(cluster: Cluster, join: JoinFleet, tmp_path: Path) -> None:
     socket = tmp_path / "pr" / "node-0" / "kubelet.sock"
     async with join(podresources_dir=tmp_path / "pr"):
         await cluster.run_pod("a")
@@ -198,7 +198,7 @@ async def test_connections_end_with_the_fleet(join: JoinFleet, tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_a_thousand_sockets(join: JoinFleet, tmp_path: Path) -> None:
+async def test_fleet_serves_a_thousand_sockets(join: JoinFleet, tmp_path: Path) -> None:
     specs = small_fleet(1000, publisher="none", timing="leasePeriod: 1h")
     async with join(specs, podresources_dir=tmp_path / "pr") as fleet:
         assert isinstance(fleet, Fleet)

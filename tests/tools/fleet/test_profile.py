@@ -168,6 +168,6 @@ def test_the_example_in_the_documentation_is_a_profile() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("1m30s", 90), ("2h", 7200), ("3", 3), ("0.25", 0.25)])
-def test_durations(text: str, seconds: float) -> None:
+def test_duration_is_read_in_microseconds(text: str, seconds: float) -> None:
     profile = parse_profile(GOOD % f", timing: {{runSeconds: {text}}}", source="f")
     assert profile.groups[0].timing.run_seconds == seconds

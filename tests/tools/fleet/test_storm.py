@@ -57,7 +57,9 @@ async def storm(cluster: Cluster, fleet: Fleet, chance: random.Random, steps: in
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
-async def test_after_a_storm_everybody_agrees(cluster: Cluster, join: JoinFleet, server: ApiServer, seed: int) -> None:
+async def test_kubelets_api_and_topologies_agree_after_a_storm(
+    cluster: Cluster, join: JoinFleet, server: ApiServer, seed: int
+) -> None:
     chance = random.Random(seed)
     async with join(small_fleet(NODES, period="200ms")) as fleet:
         server.faults.add(FAULTS)
@@ -83,7 +85,7 @@ async def agreement(cluster: Cluster, fleet: Fleet) -> None:
     pods: dict[str, Json] = {}
 
     async def told_apart() -> bool:
-        """The API has no pod that anybody is still to do something about."""
+        """The API has no pod that is still waited for."""
         pods.clear()
         pods.update({pod["metadata"]["uid"]: pod for pod in await cluster.list(PODS)})
         running = {uid for uid, pod in pods.items() if pod["status"]["phase"] == "Running"}

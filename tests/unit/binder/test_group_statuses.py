@@ -68,7 +68,7 @@ def condition_of(spec: str, *, taken: bool = False, again: bool = False) -> dict
         ("minMember: 2, queue: nowhere", "QueueDoesNotExist", None),
     ],
 )
-def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
+def test_condition_has_the_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | None) -> None:
     for again in (False, True):
         condition = condition_of(spec, again=again)
         assert (condition["type"], condition["reason"]) == ("UnschedulableOnNodePool", reason)
@@ -77,13 +77,13 @@ def test_reasons_of_queues(spec: str, reason: str, details: dict[str, Any] | Non
         assert first["message"] in condition["message"]
 
 
-def test_reasons_of_nodes() -> None:
+def test_condition_has_the_reasons_of_nodes() -> None:
     condition = condition_of("minMember: 2, queue: large, preemptibility: preemptible", taken=True)
     assert [one["reason"] for one in condition["reasons"]] == ["PodSchedulingErrors"]
     assert "nvidia.com/gpu" in condition["reasons"][0]["message"]
 
 
-def test_the_delay_is_told_beside_them() -> None:
+def test_condition_has_the_preemption_delay_beside_the_reasons() -> None:
     condition = condition_of(
         "minMember: 2, queue: large, preemptibility: preemptible, preemptionDelay: 1000000h", taken=True
     )
@@ -94,7 +94,7 @@ def test_pods_that_start_one_by_one_are_told_as_well() -> None:
     assert condition_of("minMember: 1, queue: nowhere")["reason"] == "QueueDoesNotExist"
 
 
-def test_a_topology_that_is_none_and_a_sub_group_that_is_none() -> None:
+def test_condition_names_a_missing_topology_and_a_missing_sub_group() -> None:
     required = condition_of(
         "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
     )
@@ -103,7 +103,7 @@ def test_a_topology_that_is_none_and_a_sub_group_that_is_none() -> None:
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 
 
-def test_what_runs_has_none() -> None:
+def test_running_group_has_no_reasons() -> None:
     assert status_of("minMember: 2, queue: large, preemptibility: preemptible")["schedulingConditions"] == []
 
 

@@ -41,7 +41,7 @@ def test_anything_else_stands_for_no_event(data: bytes) -> None:
         message_hash(Message(7, "PodDeleted", data))
 
 
-def test_names_of_streams_and_subjects() -> None:
+def test_cluster_has_its_names_of_stream_and_subject() -> None:
     assert stream_name("gpu-1") == "kai-gpu-1"
     assert subject_prefix("gpu-1") == "kai.gpu-1."
     with pytest.raises(InvalidObject, match=r"cluster: name: must be 1 to 63 of .*: 'gpu\.1'"):

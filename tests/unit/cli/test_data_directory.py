@@ -113,7 +113,7 @@ directory = DataDirectory(Path(sys.argv[1]))
 with directory.lock() as held:
     import os
     directory.claim()
-    directory.tell_running(RunningStack(os.getpid()))
+    directory.note_running(RunningStack(os.getpid()))
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -175,6 +175,6 @@ def test_a_stack_whose_process_id_is_another_process_now_does_not_run() -> None:
     with scratch_directory() as root:
         directory = DataDirectory(root)
         with directory.lock():
-            directory.tell_running(RunningStack(os.getpid()))
+            directory.note_running(RunningStack(os.getpid()))
             assert directory.running() is not None
         assert directory.running() is None, "no process has the directory, though there is a process of that id"

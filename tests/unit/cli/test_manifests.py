@@ -9,7 +9,7 @@ from kaicore.errors import ConfigurationError, InvalidObject
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 
 
-def test_documents_lists_and_folders(tmp_path: Path) -> None:
+def test_documents_lists_and_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.yaml").write_text(f"{POD}---\n---\n{POD.replace('a}', 'b}')}")
     (tmp_path / "sub" / "c.json").write_text(

@@ -51,7 +51,7 @@ def test_a_bad_row_is_named(field: str, value: str | None) -> None:
         list(pod_manifests(iter([row]), Assumptions(), file="file.csv"))
 
 
-def test_the_whole_trace(tmp_path: Path) -> None:
+def test_whole_trace_becomes_nodes_and_pods(tmp_path: Path) -> None:
     folder = require_shared("data/openb")
     assert openb(folder / "openb_node_list_all_node.csv", folder / "openb_pod_list_default.csv", out=tmp_path) == 0
     profile = load_profile(str(tmp_path / "profile.yaml"))

@@ -83,7 +83,7 @@ def test_load_on_a_cluster_that_does_not_run_names_those_that_do() -> None:
         directory = DataDirectory(root)
         directory.claim()
         with directory.lock():
-            directory.tell_running(RunningStack(os.getpid(), clusters={"demo": RunningCluster("k", "s")}))
+            directory.note_running(RunningStack(os.getpid(), clusters={"demo": RunningCluster("k", "s")}))
             with pytest.raises(ConfigurationError, match=r"no such cluster runs in .*: demo; did you mean 'demo'\?"):
                 service_kubeconfig(root, "dem", None)
             assert service_kubeconfig(root, None, None) == Path("s")

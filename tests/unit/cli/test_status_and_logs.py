@@ -43,7 +43,7 @@ def test_a_service_that_does_not_answer_is_named_and_status_fails(
     directory: DataDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with directory.lock():
-        directory.tell_running(RunningStack(os.getpid(), services={"relay": "http://127.0.0.1:1"}))
+        directory.note_running(RunningStack(os.getpid(), services={"relay": "http://127.0.0.1:1"}))
         assert status(source=Source(data_dir=directory.root), output="json") == 1
     answer = json.loads(capsys.readouterr().out)
     assert not answer["ready"]
@@ -58,10 +58,10 @@ def test_while_no_cluster_is_up_yet_not_all_is_ready(
     with socket.create_server(("127.0.0.1", 0)) as server, ready_service() as service, directory.lock():
         url = f"127.0.0.1:{server.getsockname()[1]}"
         stack = RunningStack(os.getpid(), f"postgresql://{url}/kai", f"nats://{url}", services={"relay": service})
-        directory.tell_running(stack)
+        directory.note_running(stack)
         assert status(source=Source(data_dir=directory.root)) == 1
         stack.clusters = {"kai": RunningCluster("k", "s")}
-        directory.tell_running(stack)
+        directory.note_running(stack)
         assert status(source=Source(data_dir=directory.root)) == 0
     assert "no cluster is up yet" in capsys.readouterr().out
 

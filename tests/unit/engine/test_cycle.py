@@ -129,7 +129,7 @@ def test_node_rules_name_what_is_wrong() -> None:
         (Requirement("metadata.name", "NotIn", ("n7",), field=True), {"n3", "n5", "bare"}),
     ],
 )
-def test_node_affinity_operators(requirement: Requirement, nodes: set[str]) -> None:
+def test_node_affinity_operators_select_as_in_kubernetes(requirement: Requirement, nodes: set[str]) -> None:
     cluster = Cluster()
     for name, labels in {"n3": {"size": "3"}, "n5": {"size": "5"}, "n7": {"size": "7"}, "bare": {}}.items():
         cluster.record(f"node/{name}", payloads.NodeObserved(node(name, cpu=1, labels=labels)))
@@ -184,7 +184,7 @@ def test_a_terminating_pod_holds_what_it_holds() -> None:
     assert cluster.cycle().placements == (), "one CPU of zone 0 is taken"
 
 
-def test_pods_held_back_have_their_reason() -> None:
+def test_pods_that_are_held_back_have_their_reason() -> None:
     cluster = Cluster()
     cluster.add_node("n1", cpu=8)
     cluster.add_pod(pod("gated", cpu=1, scheduling_gates=("team/quota",)))
@@ -244,7 +244,7 @@ def test_restricted_names_the_widths_that_differ() -> None:
     assert f"restricted wants {GPU} on 2 zones but cpu on 1 zone" in str(reason)
 
 
-def test_free_on_different_zones_is_said() -> None:
+def test_amounts_free_on_different_zones_are_reported_as_such() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4, gpu=2), amounts(cpu=4, gpu=2))
     first = cluster.add_pod(pod("cpus-of-zone-0", cpu=4))
@@ -258,7 +258,7 @@ def test_free_on_different_zones_is_said() -> None:
     assert reason.explanation == "cpu and nvidia.com/gpu are free, but not on the same zones"
 
 
-def test_what_not_even_an_empty_node_has_together_is_never() -> None:
+def test_request_that_no_empty_node_has_together_never_fits() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
     cluster.add_pod(pod("busy", cpu=1, gpu=4))

@@ -58,7 +58,9 @@ TWO = {"count": 2, "least": 1, "cpu": 1}
         ({"group": {"together": ()}}, {"group": {"together": ()}, "priority": 5}, {}, {"a-0"}),
     ],
 )
-def test_victims(a: dict[str, Any], b: dict[str, Any], high: dict[str, Any], gone: set[str]) -> None:
+def test_victims_of_a_gang_group_are_the_expected_ones(
+    a: dict[str, Any], b: dict[str, Any], high: dict[str, Any], gone: set[str]
+) -> None:
     cluster = running(a=a, b=b)
     for name in ("n1", "n2"):
         cluster.add_node(name, cpu=2, labels={"host": name})
@@ -115,7 +117,7 @@ def test_the_other_gang_is_gone(policy: MatchPolicy, ended: bool, again: bool, g
     assert set(cluster.placed(result)) == ({"b-7"} if again else NO_PODS)
 
 
-def test_one_that_never_ran_with_the_other_does_not_run_on_alone() -> None:
+def test_gang_that_never_ran_with_the_other_is_not_kept_running_alone() -> None:
     """Another scheduler put it there, or it has none: it has never been satisfied."""
     cluster = Workloads()
     cluster.add_node("n1", cpu=2)

@@ -158,7 +158,9 @@ def test_members_that_ended_well_count_towards_the_minimum(ended: int, lost: int
         (MatchPolicy.ONCE_SATISFIED, 3, 2, 0, 0),
     ],
 )
-def test_match_policies(policy: MatchPolicy, lost: int, come: int, placed: int, stale: int) -> None:
+def test_gang_counts_pods_that_ended_well_as_its_match_policy_says(
+    policy: MatchPolicy, lost: int, come: int, placed: int, stale: int
+) -> None:
     """A gang of three pods runs and loses some; others come, and later its grace is over."""
     cluster = Workloads()
     cluster.add_node("n1", cpu=9)
@@ -215,7 +217,7 @@ def test_a_gang_of_which_members_ended_well_is_evicted_whole() -> None:
     assert not any(eviction.shrinks for eviction in result.evictions)
 
 
-def test_the_tree_of_a_running_group_may_change() -> None:
+def test_running_group_whose_tree_changes_follows_the_new_one() -> None:
     cluster = Workloads()
     cluster.add_node("n1", cpu=3)
     cluster.gang("g", 0, sets=(PodSet(min_pods=2),))

@@ -34,7 +34,7 @@ def test_settings_follow_from_what_zones_publish() -> None:
 @pytest.mark.parametrize(
     ("version", "minor"), [("v1.36.2", 36), ("v1.34.0-gke.100", 34), ("1.31+", 31), ("", 36), ("odd", 36)]
 )
-def test_the_minor_version_counts(version: str, minor: int) -> None:
+def test_settings_follow_the_kubelets_minor_version(version: str, minor: int) -> None:
     assert kubelet_minor(version) == minor
 
 
@@ -128,7 +128,7 @@ def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leave
     assert used == ([2000, 2000] if open_to_the_kubelet else [2000, 0])
 
 
-def test_pods_may_wait_for_the_observation() -> None:
+def test_sensitive_pod_waits_for_the_observation_if_configured() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=4, gpu=1), amounts(cpu=4))
     cluster.add_pod(foreign("before", cpu=1, gpu=1))

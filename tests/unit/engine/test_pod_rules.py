@@ -151,7 +151,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
-def test_where_a_pod_may_go(case: Case) -> None:
+def test_pod_rules_allow_the_expected_nodes(case: Case) -> None:
     """Each node is offered alone, so that no preference hides another node that would do as well."""
     possible = []
     for name in ("a1", "a2", "b1", "c1", "x"):
@@ -231,7 +231,7 @@ def test_host_ports_are_taken_within_a_cycle() -> None:
     assert sorted(placed(cluster).values()) == ["a1", "b1"]
 
 
-def test_a_pod_that_opens_the_way_for_another_later_in_the_same_cycle() -> None:
+def test_pod_placed_earlier_in_a_cycle_meets_the_affinity_of_a_later_one() -> None:
     cluster = zones(a="a1", b="b1")
     cluster.add_pod(pod("1-early", cpu=1, rules=near("db")))
     cluster.add_pod(pod("2-db", cpu=1, labels={"app": "db"}, created_at=1))
@@ -242,7 +242,7 @@ def test_a_pod_that_opens_the_way_for_another_later_in_the_same_cycle() -> None:
     assert set(placed(cluster)) == {"1-early"}
 
 
-def test_pods_that_end_or_terminate() -> None:
+def test_pods_that_have_ended_count_for_no_rule_and_terminating_ones_do() -> None:
     cluster = zones(a="a1", b="b1")
     db = running(cluster, "db", "a1", labels={"app": "db"})
     running(cluster, "web", "b1", deletion_at=5)
@@ -253,7 +253,7 @@ def test_pods_that_end_or_terminate() -> None:
     assert "spread" not in placed(cluster)
 
 
-def test_labels_that_change_and_namespaces_that_are_labelled() -> None:
+def test_rules_follow_changed_labels_of_pods_and_namespaces() -> None:
     cluster = zones(a="a1", b="b1")
     running(cluster, "other", "a1", namespace="team", labels={"app": "db"})
     of_team = PodSelector((), (Requirement("team", "Exists"),), (Requirement("app", "In", ("db",)),))
@@ -303,7 +303,7 @@ def test_pod_that_a_running_pod_prefers_is_placed_near_it() -> None:
     assert placed(cluster) == {"web": "b1"}, "a required affinity draws as well"
 
 
-def test_taints_that_would_rather_not() -> None:
+def test_node_with_a_soft_taint_is_taken_last() -> None:
     cluster = Cluster()
     soft = node("a", cpu=8, taints=(Taint("spot", "PreferNoSchedule"),))
     cluster.record("node/a", payloads.NodeObserved(soft))
@@ -335,7 +335,7 @@ def test_devices_and_cpus_are_packed_or_spread_each_on_their_own() -> None:
     assert nodes_of(EngineConfig(placement_strategy=spread_out))["cpu1"] == "c2"
 
 
-def test_reasons_in_words() -> None:
+def test_reasons_of_pod_rules_read_as_documented() -> None:
     cluster = zones(a="a1 a2", b="b1", none="x")
     cluster.record("node/b1", payloads.NodeObserved(node("b1", ready=False, cpu=8, labels={ZONE: "b"})))
     running(cluster, "w", "a1")
@@ -358,7 +358,7 @@ def test_pods_that_no_rule_tells_apart_are_one_class() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 10, 1_000, 65_536, 10_000_003])
-def test_logarithms_in_whole_numbers(number: int) -> None:
+def test_logarithm_in_whole_numbers_is_exact(number: int) -> None:
     assert abs(ln_fixed(number) - log(number) * 2**20) <= 1
 
 

@@ -193,7 +193,7 @@ def test_pod_with_policy_never_preempts_no_pod() -> None:
     assert not result.evictions
 
 
-def test_preemption_delay() -> None:
+def test_group_does_not_preempt_before_its_delay_is_over() -> None:
     cluster = gpus(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.full(low)
@@ -205,7 +205,7 @@ def test_preemption_delay() -> None:
     assert cluster.cycle().evictions
 
 
-def test_preemption_delay_of_a_pod_on_its_own() -> None:
+def test_lone_pod_does_not_preempt_before_its_delay_is_over() -> None:
     cluster = gpus(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.full(low)
@@ -275,7 +275,7 @@ def test_room_is_not_kept_for_ever() -> None:
     assert [cleared.reason for cleared in cluster.cycle().cleared] == [ClearReason.GAVE_UP]
 
 
-def test_cycles_come_to_rest() -> None:
+def test_cycles_without_news_decide_nothing_more() -> None:
     cluster = gpus(2)
     for number in range(4):
         cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=number))

@@ -363,7 +363,7 @@ def test_room_that_is_kept_for_others_is_not_free() -> None:
     assert helps(_kept_for_others(), "late") == ()
 
 
-def test_as_data() -> None:
+def test_remedy_as_data_has_its_fields() -> None:
     smaller, later = helps(_memory_now(), "new")
     assert smaller == FitsIf(resource="memory", most=100 * GI, example="n0")
     assert later == FitsAfter(pods=1, example="n0", group="Pod default/old")
@@ -382,7 +382,7 @@ def test_remedy_is_empty_when_too_many_would_have_to_be_tried() -> None:
     assert helps(cluster, "new") == ()
 
 
-def test_nothing_is_changed() -> None:
+def test_looking_for_remedies_changes_no_column() -> None:
     cluster = _gang_after_a_gang()
     used = cluster.state.columns.used.copy()
     assert helps(cluster, "new") == helps(cluster, "new")

@@ -184,7 +184,7 @@ def test_eviction_without_another_choice_records_no_runner_up() -> None:
     assert eviction.cost is not None
 
 
-def test_costs_in_figures() -> None:
+def test_cost_of_a_victim_has_the_documented_figures() -> None:
     """Each figure is above all that come after it: two of the first are more than many of the others."""
     one = {"rank": 1, "ending": Ending.SHRINKS, "pods": 1, "size": 1, "minutes": 1}
     assert cost_of(**one | {"rank": 2}) > cost_of(**one | {"pods": 500_000, "size": 10**7, "minutes": 10**9})
@@ -194,7 +194,7 @@ def test_costs_in_figures() -> None:
     assert cost_of(**one | {"minutes": 2}) > cost_of(**one)
 
 
-def test_sizes_in_figures() -> None:
+def test_size_of_a_group_has_the_documented_figures() -> None:
     """Parts of what the largest node has, of whichever resource it is most."""
     cluster = nodes(4, 8)
     sizes = PodSizes(cluster.state.columns)

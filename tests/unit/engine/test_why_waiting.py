@@ -60,21 +60,21 @@ def texts(cluster: Workloads, one: Pod) -> list[str]:
     return [str(reason) for reason in why(cluster, one) if reason.code != "InsufficientResource"]
 
 
-def test_no_queue() -> None:
+def test_pod_without_a_queue_says_that_there_is_none() -> None:
     cluster = full(queues=(queue("a"),))
     one = cluster.add_pod(pod("one", cpu=1, gpu=8))
     assert not cluster.cycle().groups
     assert texts(cluster, one) == ["names no queue, and there is no default one"]
 
 
-def test_never_preempts() -> None:
+def test_pod_that_never_preempts_says_so() -> None:
     cluster = full()
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
     cluster.cycle()
     assert [reason.code for reason in why(cluster, one)] == ["InsufficientResource", "NeverPreempts"]
 
 
-def test_no_victims() -> None:
+def test_preemptor_without_victims_says_so() -> None:
     cluster = full()
     one = cluster.add_pod(pod("one", cpu=100, gpu=8, priority=9))
     other = cluster.add_pod(pod("other", cpu=63, gpu=8, priority=9))
@@ -92,7 +92,7 @@ def test_no_victims() -> None:
         (1, "PodDisruptionBudget default/b protects 2 pods that could make way: it allows 1 disruption now"),
     ],
 )
-def test_disruption_budgets(allowed: int, words: str) -> None:
+def test_victims_under_a_used_up_budget_are_named_with_it(allowed: int, words: str) -> None:
     cluster = full()
     cluster.record("pdb/default/b", budget(allowed))
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9))
@@ -120,7 +120,7 @@ def test_budget_that_protected_no_pod_is_not_named() -> None:
     assert "ProtectedByDisruptionBudget" not in {reason.code for reason in why(cluster, one)}
 
 
-def test_minimum_runtimes_and_until_when() -> None:
+def test_victims_within_their_minimum_runtime_are_named_with_its_end() -> None:
     queues = (queue("a", reclaim_min_runtime_us=HOUR), queue("b", quota=8))
     cluster = full(queues=queues, of_queue="a")
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, labels={QUEUE_LABEL: "b"}))
@@ -134,7 +134,7 @@ def test_minimum_runtimes_and_until_when() -> None:
     assert len(cluster.cycle().evictions) == 2
 
 
-def test_preemption_delays_and_until_when() -> None:
+def test_victims_of_a_delayed_group_are_named_with_the_end_of_its_delay() -> None:
     cluster = full()
     delayed = {"preemption_delay_us": 30_000_000, "created_at": cluster.now // 1_000_000}
     gang = cluster.gang("gang", 1, cpu=1, gpu=8, priority=9, group=delayed)

@@ -47,6 +47,6 @@ def pytorch(**statuses: Any) -> dict[str, Any]:
         pytest.param(pytorch(Worker={}, Evaluator={"succeeded": 1}), {}, id="of a type that is none"),
     ],
 )
-def test_what_the_owner_tells(document: dict[str, Any], ended: dict[str, int]) -> None:
+def test_group_has_what_its_owner_says(document: dict[str, Any], ended: dict[str, int]) -> None:
     (template,) = source_of(document).templates
     assert {one.name: one.ended for one in template.sets if one.ended} == ended

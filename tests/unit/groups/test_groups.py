@@ -146,7 +146,9 @@ from tests.groups import World, shape
         ),
     ],
 )
-def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, pod_set: str) -> None:
+def test_pod_belongs_to_the_expected_group_and_set(
+    world: World, objects: str, group: str, tree: str, pod_set: str
+) -> None:
     world.apply(objects)
     entry = world.state.pods["uid-p"]
     assert (entry.group, entry.pod_set, entry.group_problem) == (group, pod_set, None)
@@ -205,7 +207,7 @@ def test_where_a_pod_belongs(world: World, objects: str, group: str, tree: str, 
         ),
     ],
 )
-def test_why_a_pod_cannot_be_decided_on(world: World, objects: str, code: str, problem: str) -> None:
+def test_pod_without_a_usable_group_has_its_problem(world: World, objects: str, code: str, problem: str) -> None:
     world.apply(objects)
     entry = world.state.pods["uid-p"]
     assert entry.group_problem is not None

@@ -68,7 +68,7 @@ JOB_OF = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, labels: {LABELS}}
         (pod("p", labels="kai.scheduler/preemptibility: non-preemptible"), "", 0, False),
     ],
 )
-def test_who_pays_who_goes_first_and_who_may_be_preempted(
+def test_group_has_queue_priority_and_preemptibility_of_its_source(
     world: World, objects: str, queue: str, priority: int, preemptible: bool
 ) -> None:
     world.apply(CLASSES)
@@ -136,7 +136,7 @@ def seen(groups: dict[str, Group]) -> dict[str, str]:
     return {key: json.dumps(msgspec.to_builtins(groups[key]), sort_keys=True) for key in sorted(groups)}
 
 
-def test_a_pod_of_its_own_and_its_successor(world: World) -> None:
+def test_successor_of_a_lone_pod_is_a_group_of_its_own(world: World) -> None:
     world.apply(pod("p"))
     (document,) = documents(pod("p"))
     successor = read_pod({**document, "metadata": document["metadata"] | {"uid": "uid-second"}})

@@ -3,6 +3,7 @@
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 
 from tests.groups import shape, source
 
@@ -104,7 +105,7 @@ LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:
         (LWS + "{leaderWorkerTemplate: {size: 1}}", "(leader>=1)/all"),
     ],
 )
-def test_the_tree_of_a_source(spec: str, tree: str) -> None:
+def test_source_gives_the_expected_tree(spec: str, tree: str) -> None:
     assert shape(source(spec).templates[0].sets) == tree
 
 
@@ -118,7 +119,7 @@ def test_jobs_that_start_one_after_the_other_are_groups_of_their_own() -> None:
     assert [(one.name, shape(one.sets)) for one in templates] == [("", ""), ("a", ">=1"), ("b", ">=2")]
 
 
-def test_what_else_a_kai_pod_group_says() -> None:
+def test_kai_pod_group_gives_queue_priority_and_delays() -> None:
     parsed = source(
         KAI + "{minMember: 1, queue: team-a, priorityClassName: train, preemptibility: non-preemptible,"
         " stalenessGracePeriod: 5m, preemptionDelay: 1h30m, schedulingBackoff: -1, markUnschedulable: true,"
@@ -128,7 +129,7 @@ def test_what_else_a_kai_pod_group_says() -> None:
     assert (parsed.staleness_grace_us, parsed.preemption_delay_us) == (300_000_000, 5_400_000_000)
     assert parsed.kept == {"markUnschedulable": "true", "schedulingBackoff": "-1"}
     assert parsed.templates[0].sets[0].topology == TopologyConstraint(
-        "dc", "block", "rack", "spec.topologyConstraint.requiredTopologyLevel"
+        "dc", "block", "rack", "spec.topologyConstraint", KAI_TOPOLOGY
     )
 
 
@@ -140,7 +141,7 @@ def test_native_pod_groups_may_be_disrupted_as_a_whole_only(mode: str, whole: bo
     assert source(NATIVE + f"{{disruptionMode: {mode}}}").ends_whole is whole
 
 
-def test_what_else_koordinator_says() -> None:
+def test_koordinator_annotations_give_match_policy_and_gang_group() -> None:
     text = """
 apiVersion: scheduling.sigs.k8s.io/v1alpha1
 kind: PodGroup

@@ -40,12 +40,14 @@ def document(origin: str, *pods: PodState, sets: tuple[PodSet, ...] = GANG, why:
         ((DONE, DONE), "Completed", "Finished", "Finished", "Succeeded"),
     ],
 )
-def test_phases(pods: tuple[PodState, ...], volcano: str, koordinator: str, scheduler_plugins: str, kai: str) -> None:
+def test_phase_of_a_group_follows_its_pods(
+    pods: tuple[PodState, ...], volcano: str, koordinator: str, scheduler_plugins: str, kai: str
+) -> None:
     origins = (VOLCANO_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, KAI_POD_GROUP)
     assert [document(origin, *pods)["phase"] for origin in origins] == [volcano, koordinator, scheduler_plugins, kai]
 
 
-def test_counts() -> None:
+def test_counts_of_a_status_are_those_of_the_pods() -> None:
     pods = (RUNS, DONE, FAILED, PLACED, WAITS)
     counts = {"running": 1, "succeeded": 1, "failed": 1}
     assert document(VOLCANO_POD_GROUP, *pods).items() >= counts.items()
@@ -91,7 +93,7 @@ TREE = (PodSet(), PodSet("ps", min_pods=1), PodSet("worker", min_pods=2))
         (GANG, (RUNS, PLACED, WAITS), "busy", ("True", "Scheduled"), "2 of 3 pods have a node; 2 must have one"),
     ],
 )
-def test_the_condition(
+def test_condition_of_a_group_says_whether_it_is_scheduled(
     sets: tuple[PodSet, ...], pods: tuple[PodState, ...], why: str, expected: tuple[str, str], message: str
 ) -> None:
     (condition,) = document(NATIVE_POD_GROUP, *pods, sets=sets, why=why)["conditions"]

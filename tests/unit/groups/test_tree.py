@@ -35,7 +35,7 @@ def test_examples(sets: tuple[PodSet, ...], pods: dict[str, int], enough: bool) 
     assert satisfied(sets, pods) is enough
 
 
-def test_the_least_pods() -> None:
+def test_least_pods_of_a_tree_are_as_computed() -> None:
     assert (min_pods(GANG), min_pods(TREE), min_pods(TREE[1:2]), min_pods((PodSet(),))) == (3, 8, 1, 0)
     assert [one.name for one in leaves(TREE)] == ["leader", "workers", "a", "b"]
 

@@ -41,12 +41,12 @@ async def test_a_node_token_tells_its_node(node: str) -> None:
         "n1.ÿ",
     ],
 )
-async def test_what_is_no_node_token(token: str) -> None:
+async def test_token_that_names_no_node_is_refused(token: str) -> None:
     with pytest.raises(NotAuthenticated):
         await SharedSecret(SECRET, cluster="c1").node_of(token, client="10.0.0.1")
 
 
-def test_secrets(tmp_path: Path) -> None:
+def test_node_token_secret_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     with pytest.raises(ConfigurationError, match=r"secret file .*/secret: No such file"):
         read_secret(path)
@@ -93,7 +93,7 @@ def tokens(reviewer: Reviewer, clock: Clock, audience: str = "kai-ingest") -> Ku
     return KubernetesTokens(reviewer, audience=audience, service_accounts=accounts, clock=clock)
 
 
-async def test_kubernetes_vouches() -> None:
+async def test_token_that_kubernetes_vouches_for_names_its_node() -> None:
     reviewer, clock = Reviewer(reviewed()), Clock()
     one = tokens(reviewer, clock)
     assert [await one.node_of("t", client="10.0.0.1"), await one.node_of("t", client="10.0.0.1")] == ["n1", "n1"]
@@ -117,7 +117,7 @@ async def test_kubernetes_vouches() -> None:
         (ClusterUnavailable("no answer"), AuthenticationUnavailable, "TokenReview: no answer"),
     ],
 )
-async def test_kubernetes_does_not_vouch(
+async def test_token_that_kubernetes_does_not_vouch_for_is_refused(
     answer: ReviewedToken | Exception, error: type[Exception], message: str
 ) -> None:
     one = tokens(Reviewer(answer), Clock())

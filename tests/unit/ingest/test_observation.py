@@ -127,7 +127,7 @@ def made_event(held: Placement, previous: UUID | None = None, **fields: str) -> 
     return observation("c1", PlacementObserved(**values, placement=held), previous=previous, occurred_at=5)
 
 
-def test_the_event_of_an_observation() -> None:
+def test_observation_becomes_an_event_of_its_pods_stream() -> None:
     event = made_event(placement(ZoneAmount("node-0", {"cpu": 1000})))
     assert (event.stream, event.subject, event.actor, event.occurred_at) == ("pod/u1", "default/p", "ingest", 5)
 

@@ -64,21 +64,21 @@ def on_node(name: str, node: str = "n1", **fields: Any) -> Pod:
     return pod(name, cpu=1, node_name=node, **fields)
 
 
-def test_a_pod_that_was_never_heard_of(story: Story) -> None:
+def test_report_of_an_unknown_pod_is_unresolved(story: Story) -> None:
     assert story.meant("a") == Miss.UNKNOWN
 
 
-def test_a_pod_without_a_node(story: Story) -> None:
+def test_report_of_a_pod_without_a_node_is_unresolved(story: Story) -> None:
     story.add_pod(pod("a", cpu=1))
     assert story.meant("a") == Miss.UNKNOWN
 
 
-def test_a_pod_of_another_scheduler(story: Story) -> None:
+def test_report_of_another_schedulers_pod_is_resolved(story: Story) -> None:
     story.add_pod(on_node("a", scheduler_name="default-scheduler"))
     assert story.meant("a") == "uid-a"
 
 
-def test_a_pod_from_its_decision_on(story: Story) -> None:
+def test_pod_is_resolved_from_its_decision_on(story: Story) -> None:
     """The kubelet may have it before the log has heard of the binding."""
     waiting = story.add_pod(pod("a", cpu=1))
     story.place(waiting, "n1")
@@ -89,7 +89,7 @@ def test_a_pod_from_its_decision_on(story: Story) -> None:
     assert story.meant("a") == "uid-a"
 
 
-def test_a_decision_that_came_to_nothing(story: Story) -> None:
+def test_pod_whose_decision_failed_is_not_resolved(story: Story) -> None:
     waiting = story.add_pod(pod("a", cpu=1))
     story.place(waiting, "n1")
     story.fail_to_bind(waiting, "n1")
@@ -121,7 +121,7 @@ def test_the_wrong_node_names_the_right_one(story: Story) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod(story: Story, phase: str) -> None:
+def test_report_of_a_finished_pod_is_unresolved(story: Story, phase: str) -> None:
     story.add_pod(on_node("a"))
     story.add_pod(on_node("a", phase=phase))
     assert story.meant("a") == Miss.FINISHED
@@ -129,13 +129,13 @@ def test_a_finished_pod(story: Story, phase: str) -> None:
     assert story.meant("a") == Miss.FINISHED, "no pod comes back from there"
 
 
-def test_a_rejected_pod(story: Story) -> None:
+def test_report_of_a_rejected_pod_is_unresolved(story: Story) -> None:
     one = story.add_pod(on_node("a"))
     story.record("pod/uid-a", payloads.PodRejected(one.uid, "default", "a", "n1", "TopologyAffinityError"))
     assert story.meant("a") == Miss.FINISHED
 
 
-def test_a_deleted_pod(story: Story) -> None:
+def test_report_of_a_deleted_pod_is_unresolved(story: Story) -> None:
     story.delete_pod(story.add_pod(on_node("a")))
     assert story.meant("a") == Miss.UNKNOWN
 
@@ -152,7 +152,7 @@ def test_a_static_pod_is_meant_by_the_uid_that_its_kubelet_gave_it(story: Story)
     assert story.meant("a", uid="other") == Miss.UNKNOWN
 
 
-def test_two_live_pods_of_one_name_on_one_node(story: Story) -> None:
+def test_two_live_pods_of_one_name_on_one_node_are_ambiguous(story: Story) -> None:
     """The watcher has not heard of the end of one of them."""
     story.add_pod(on_node("a", uid="u1"))
     story.add_pod(on_node("a", uid="u2"))
@@ -176,7 +176,7 @@ def test_a_report_from_before_the_successor_is_not_about_it(story: Story) -> Non
     assert story.meant("a", observed_at=placed.occurred_at) == "u2"
 
 
-def test_the_successor_of_a_finished_pod(story: Story) -> None:
+def test_successor_of_a_finished_pod_is_resolved(story: Story) -> None:
     story.add_pod(on_node("a", uid="u1", phase="Failed"))
     story.add_pod(on_node("a", uid="u2", created_at=2000))
     assert story.meant("a", observed_at=2000 * SECOND) == Miss.AMBIGUOUS, "creation times are cut off to seconds"
@@ -227,7 +227,7 @@ def test_an_observation_ends_with_the_node_it_was_made_on(story: Story) -> None:
     assert story.projection.pods["uid-a"].record is None
 
 
-def test_annotations_to_look_at(story: Story) -> None:
+def test_new_annotations_are_looked_at_once(story: Story) -> None:
     story.add_pod(on_node("a", annotations={OBSERVED_ANNOTATION: "x"}))
     story.add_pod(on_node("b"))
     assert story.projection.annotated == {"uid-a"}
@@ -240,7 +240,7 @@ def test_annotations_to_look_at(story: Story) -> None:
     assert not story.projection.annotated
 
 
-def test_an_annotation_that_speaks_of_zones_to_come(story: Story) -> None:
+def test_annotation_about_unknown_zones_is_looked_at_again(story: Story) -> None:
     story.add_pod(on_node("a", annotations={OBSERVED_ANNOTATION: "x"}))
     story.projection.await_zones(story.projection.pods["uid-a"])
     story.projection.annotated.clear()

@@ -29,7 +29,7 @@ def test_an_old_report_comes_too_late() -> None:
     assert taken == [True, True, True, False, True, False, True, True]
 
 
-def test_who_is_silent() -> None:
+def test_age_of_the_oldest_report_is_that_of_the_most_silent_node() -> None:
     reporters = Reporters()
     assert reporters.oldest_age_us(now=50) == 0
     reporters.superseded(sent("a", 1), now=10)

@@ -109,7 +109,7 @@ def test_an_impossible_pod_is_named_with_field_and_value(pod: Any, message: str)
         read_pod(pod, node="n1")
 
 
-def test_an_error_is_no_place_to_send_a_book() -> None:
+def test_error_shows_only_the_beginning_of_a_long_value() -> None:
     with pytest.raises(InvalidObject) as raised:
         read_pod(changed(GOOD, name="x" * 100_000), node="n1")
     assert len(str(raised.value)) < 1000

@@ -72,13 +72,13 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-async def test_a_plain_token() -> None:
+async def test_kubeconfig_with_a_token_sends_it() -> None:
     access = await plain_access("http://x:1/", token="t")()
     assert (access.base_url, await access.headers()) == ("http://x:1", {"Authorization": "Bearer t"})
     assert await (await plain_access("http://x:1")()).headers() == {}
 
 
-async def test_a_token_and_a_context(tmp_path: Path) -> None:
+async def test_kubeconfig_with_several_contexts_uses_the_current_one(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, user={"token": "secret"})
     access = await configured_access(path)()
     assert (access.base_url, access.tls) == ("http://api:8080", None)
@@ -86,7 +86,7 @@ async def test_a_token_and_a_context(tmp_path: Path) -> None:
     assert (await configured_access(path, context="two")()).base_url == "http://other"
 
 
-async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+async def test_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     source = configured_access(kubeconfig(tmp_path, user={"tokenFile": str(token)}))
@@ -111,7 +111,7 @@ async def test_an_exec_plugin_runs_whenever_access_is_read(tmp_path: Path) -> No
     assert await (await source()).headers() == {"authorization": "Bearer token-2"}
 
 
-async def test_client_certificates(tmp_path: Path, certificate: tuple[str, str]) -> None:
+async def test_kubeconfig_with_client_certificates_presents_them(tmp_path: Path, certificate: tuple[str, str]) -> None:
     public, private = certificate
     path = kubeconfig(
         tmp_path,
@@ -140,7 +140,7 @@ async def test_client_certificates(tmp_path: Path, certificate: tuple[str, str])
         ("https://[::1]:6443", ""),
     ],
 )
-async def test_the_environments_proxy(monkeypatch: pytest.MonkeyPatch, server: str, proxy: str) -> None:
+async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, server: str, proxy: str) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@secure:3128")
     monkeypatch.setenv("http_proxy", "http://plain:3128")
     monkeypatch.setenv("no_proxy", ".internal,10.0.0.1:6443")
@@ -153,7 +153,7 @@ async def test_a_proxy_that_speaks_no_http(tmp_path: Path) -> None:
         await configured_access(path)()
 
 
-async def test_a_server_that_is_not_to_be_verified(tmp_path: Path) -> None:
+async def test_insecure_server_is_not_verified(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, server="https://api", user={"token": "t"}, **{"insecure-skip-tls-verify": True})
     access = await configured_access(path)()
     assert access.tls is not None
@@ -161,25 +161,25 @@ async def test_a_server_that_is_not_to_be_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "{}", "contexts: 7\ncurrent-context: x\n", "\t: x"])
-async def test_a_kubeconfig_that_makes_no_sense(tmp_path: Path, content: str) -> None:
+async def test_malformed_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match="config"):
         await configured_access(str(path))()
 
 
-async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+async def test_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nowhere"):
         await configured_access(str(tmp_path / "nowhere"))()
 
 
-async def test_an_exec_plugin_that_fails(tmp_path: Path) -> None:
+async def test_exec_plugin_that_fails_is_named_with_its_output(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}}
     with pytest.raises(ConfigurationError, match="returned 1"):
         await configured_access(kubeconfig(tmp_path, user=user))()
 
 
-async def test_the_service_account_of_a_pod(
+async def test_service_account_of_a_pod_is_used_in_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: tuple[str, str]
 ) -> None:
     from kubernetes_asyncio.config import incluster_config

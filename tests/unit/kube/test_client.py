@@ -70,7 +70,9 @@ async def test_requests_carry_what_they_must() -> None:
         (429, {}, {"reason": "TooManyRequests"}, ClusterUnavailable("429 POST /x: no message")),
     ],
 )
-async def test_bad_answers(code: int, headers: dict[str, str], body: object, expected: Exception) -> None:
+async def test_malformed_answer_is_an_error_that_names_it(
+    code: int, headers: dict[str, str], body: object, expected: Exception
+) -> None:
     async def handler(_: web.Request) -> web.Response:
         if body is None:
             return web.Response(status=code, text="not json", headers=headers)
@@ -92,7 +94,7 @@ async def test_bad_answers(code: int, headers: dict[str, str], body: object, exp
         ("Fri, 31 Dec 1999 23:59:59 GMT", b"", None),
     ],
 )
-def test_how_long_to_wait(header: str, body: bytes, wait_s: int | None) -> None:
+def test_retry_after_of_the_server_is_read(header: str, body: bytes, wait_s: int | None) -> None:
     error = error_of("GET", "/x", 429, header, body)
     assert isinstance(error, ClusterUnavailable)
     assert error.retry_after_s == wait_s
@@ -111,7 +113,7 @@ async def _refuse(_: web.Request) -> web.Response:
     return web.Response(status=401)
 
 
-async def test_an_answer_that_does_not_come() -> None:
+async def test_answer_that_does_not_come_in_time_is_an_error() -> None:
     over = asyncio.Event()
 
     async def handler(_: web.Request) -> web.Response:
@@ -144,7 +146,7 @@ async def test_credentials_are_read_anew_when_refused() -> None:
     assert reads == 2
 
 
-async def test_credentials_that_stay_refused_or_cannot_be_renewed() -> None:
+async def test_refused_credentials_that_cannot_be_renewed_are_an_error() -> None:
     async with served(_refuse) as url:
         async with KubeClient(plain_access(url)) as client:
             with pytest.raises(ApiStatus) as refused:
@@ -162,7 +164,7 @@ async def test_credentials_that_stay_refused_or_cannot_be_renewed() -> None:
                 await client.get("/x")
 
 
-async def test_lines_of_a_watch_however_they_are_cut() -> None:
+async def test_lines_of_a_watch_are_whole_however_they_arrive() -> None:
     text = b'{"a":1}\n{"b":' + b"2" * 3_000_000 + b"}\n\n" + b'{"c":3}\n{"cut off'
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -178,7 +180,7 @@ async def test_lines_of_a_watch_however_they_are_cut() -> None:
     assert b"".join(line + b"\n" for line in lines) == text[: text.rindex(b"{")].replace(b"\n\n", b"\n")
 
 
-async def test_a_watch_that_breaks_and_one_that_is_refused() -> None:
+async def test_watch_that_breaks_or_is_refused_is_an_error() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if request.query["resourceVersion"] == "1":
             return web.json_response({"code": 410, "reason": "Expired"}, status=410)

@@ -18,11 +18,11 @@ from kaicore.rules.model.duration import parse_duration
         ("1500ns", 1),
     ],
 )
-def test_durations(text: str, us: int) -> None:
+def test_duration_is_read_in_microseconds(text: str, us: int) -> None:
     assert parse_duration(text, subject="x", field="y") == us
 
 
 @pytest.mark.parametrize("text", ["", "60", "s", "1 s", "1d", "--1s", "1h-1m", "9999999999h", "1" * 200 + "s"])
-def test_what_is_none(text: str) -> None:
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidObject, match="x: y: is"):
         parse_duration(text, subject="x", field="y")

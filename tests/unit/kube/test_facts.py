@@ -60,7 +60,7 @@ def test_a_first_sight_is_a_fact() -> None:
     assert (event.stream, event.subject, event.actor, event.occurred_at) == ("pod/uid-p", "ml/p", "watcher", NOW)
 
 
-def test_a_new_version_alone_is_none() -> None:
+def test_new_version_alone_is_no_fact() -> None:
     facts = Facts("c")
     assert facts.translate(NODE, node(version="1"), now=NOW)
     assert facts.translate(NODE, node(version="2"), now=NOW) is None
@@ -88,7 +88,7 @@ def test_ids_tell_facts_apart_and_find_the_same_fact_again() -> None:
     assert all(other != one for other in others)
 
 
-def test_an_end_is_a_fact_if_the_object_was_one() -> None:
+def test_deletion_is_a_fact_if_the_object_was_one() -> None:
     facts = Facts("c")
     gone = ObjectGone(ObjectKey("default", "p"), "uid-p", "9")
     assert facts.translate(POD, gone, now=NOW) is None
@@ -100,7 +100,7 @@ def test_an_end_is_a_fact_if_the_object_was_one() -> None:
     assert facts.translate(POD, gone, now=NOW) is None
 
 
-def test_ends_of_the_other_kinds() -> None:
+def test_deleted_objects_of_all_kinds_are_facts() -> None:
     facts = Facts("c")
     facts.translate(NODE, node(), now=NOW)
     facts.translate(TOPOLOGY, topology(), now=NOW)

@@ -118,12 +118,12 @@ def test_the_error_names_object_field_and_value(
 
 @pytest.mark.parametrize("read", [read_pod, read_node, read_topology, read_priority_class])
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{", b'{"metadata":{}}', b'{"metadata":{"name":""}}', b"\xff"])
-def test_what_is_no_object_at_all(read: Callable[[bytes], Any], data: bytes) -> None:
+def test_bytes_that_are_no_object_are_refused(read: Callable[[bytes], Any], data: bytes) -> None:
     with pytest.raises(InvalidObject):
         read(data)
 
 
-def test_the_identity_of_a_broken_object() -> None:
+def test_broken_object_keeps_its_identity() -> None:
     broken = wire.pod("p", version="8") | {"spec": 7}
     named = identity(wire.encode(broken))
     assert named is not None

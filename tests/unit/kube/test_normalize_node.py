@@ -16,7 +16,7 @@ def normalized(document: wire.Wire) -> Node:
     return normalize_node(NODES.decode(wire.encode(document)))
 
 
-def test_a_node_in_full() -> None:
+def test_node_in_full_is_normalized() -> None:
     document = wire.node(
         "n1",
         version="9",
@@ -54,7 +54,7 @@ def test_only_true_is_ready(status: str) -> None:
     assert not normalized(document).ready
 
 
-def test_a_priority_class() -> None:
+def test_priority_class_is_normalized() -> None:
     document = {"metadata": wire.metadata("high"), "value": 1000, "globalDefault": True, "preemptionPolicy": "Never"}
     assert normalize_priority_class(PRIORITY_CLASSES.decode(wire.encode(document))) == PriorityClass(
         uid="uid-high",
@@ -77,6 +77,6 @@ def test_a_priority_class() -> None:
         ({"managedFields": [{"time": "1970-01-01T00:00:09"}]}, 0),
     ],
 )
-def test_the_api_servers_clock(more: dict[str, Any], at: int) -> None:
+def test_managed_fields_tell_the_api_servers_clock(more: dict[str, Any], at: int) -> None:
     document = {"metadata": wire.metadata("n1", **more)}
     assert changed_at(NODES.decode(wire.encode(document)).metadata) == at

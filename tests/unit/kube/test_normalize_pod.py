@@ -21,7 +21,7 @@ def resources(requests: wire.Wire | None = None, limits: wire.Wire | None = None
     return {"name": "c", "resources": {"requests": requests, "limits": limits}}
 
 
-def test_a_pod_in_full() -> None:
+def test_pod_in_full_is_normalized() -> None:
     document = wire.pod(
         "train-0",
         namespace="ml",
@@ -76,7 +76,7 @@ def test_a_pod_in_full() -> None:
     )
 
 
-def test_what_an_api_server_leaves_out_or_sends_as_null() -> None:
+def test_fields_that_are_missing_or_null_have_their_defaults() -> None:
     nothing = {"metadata": {"name": "p", "uid": "u", "labels": None, "annotations": None, "creationTimestamp": None}}
     pod = normalized(nothing)
     assert (pod.phase, pod.scheduler_name, pod.qos, pod.containers) == (
@@ -89,7 +89,7 @@ def test_what_an_api_server_leaves_out_or_sends_as_null() -> None:
     assert normalized(nulls) == normalized(wire.pod())
 
 
-def test_containers_in_the_order_of_the_kubelet() -> None:
+def test_containers_are_in_the_order_of_the_kubelet() -> None:
     pod = normalized(
         wire.pod(
             containers=[{"name": "a"}, {"name": "b"}],
@@ -143,7 +143,7 @@ def test_pod_level_resources_decide_qos_and_default_from_limits() -> None:
     assert normalized(wire.pod(resources={})).pod_resources is None
 
 
-def test_required_node_affinity() -> None:
+def test_required_node_affinity_is_read() -> None:
     terms = [
         {
             "matchExpressions": [{"key": "zone", "operator": "In", "values": ["b", "a"]}],
@@ -196,7 +196,7 @@ def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> N
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "x"}}]},
     ],
 )
-def test_what_can_be_honoured_or_is_harmless_is_not(spec: dict[str, Any]) -> None:
+def test_constraint_that_can_be_honoured_or_is_harmless_is_accepted(spec: dict[str, Any]) -> None:
     assert normalized(wire.pod(**spec)).unsupported == ()
 
 

@@ -28,7 +28,7 @@ def read(text: str) -> Any:
     return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), refuse)
 
 
-def test_a_queue_of_kai() -> None:
+def test_queue_of_kai_is_normalized() -> None:
     queue = read("""
         apiVersion: scheduling.run.ai/v2
         kind: Queue
@@ -135,7 +135,9 @@ def test_a_cluster_queue_without_cohort_borrows_nothing() -> None:
         ("{matchExpressions: [{key: team, operator: Exists}]}", (), "a namespaceSelector by team Exists"),
     ],
 )
-def test_whose_work_a_cluster_queue_is_for(selector: str, namespaces: tuple[str, ...], problem: str) -> None:
+def test_cluster_queue_takes_work_of_the_selected_namespaces(
+    selector: str, namespaces: tuple[str, ...], problem: str
+) -> None:
     queue = read(CLUSTER_QUEUE.replace("namespaceSelector: {}", f"namespaceSelector: {selector}"))
     assert queue.namespaces == namespaces
     assert queue.unsupported == ((problem,) if problem else ())
@@ -179,14 +181,14 @@ def test_a_local_queue_is_another_name_for_its_cluster_queue() -> None:
     assert (queue.name, queue.alias_of) == ("ml/user-queue", "ClusterQueue/team-a")
 
 
-def test_a_flavor_keeps_its_node_labels() -> None:
+def test_a_flavor_keeps_its_node_labels_and_its_topology() -> None:
     flavor = read("""
         apiVersion: kueue.x-k8s.io/v1beta1
         kind: ResourceFlavor
         metadata: {name: spot, uid: u}
-        spec: {nodeLabels: {instance: spot}}
+        spec: {nodeLabels: {instance: spot}, topologyName: dc}
     """)
-    assert flavor == ResourceFlavor("spot", "u", "", {"instance": "spot"})
+    assert flavor == ResourceFlavor("spot", "u", "", {"instance": "spot"}, topology="dc")
 
 
 @pytest.mark.parametrize(

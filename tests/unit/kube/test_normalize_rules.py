@@ -38,7 +38,7 @@ def affinity_of(term: dict[str, Any], **more: Any) -> PodSelector:
     return pod_rules.affinity[0].selector
 
 
-def test_nothing_asked_is_nothing() -> None:
+def test_pod_without_constraints_has_no_rules() -> None:
     assert rules() is None
     assert rules(affinity={"podAntiAffinity": {REQUIRED: []}, "nodeAffinity": {}}) is None
     assert rules(containers=[{"name": "c", "ports": [{"containerPort": 80}]}]) is None
@@ -62,7 +62,7 @@ def test_nothing_asked_is_nothing() -> None:
         ),
     ],
 )
-def test_what_a_term_selects(term: dict[str, Any], selector: PodSelector) -> None:
+def test_affinity_term_selects_as_in_kubernetes(term: dict[str, Any], selector: PodSelector) -> None:
     assert affinity_of(term) == selector
 
 
@@ -79,7 +79,7 @@ def test_label_keys_are_merged_as_the_api_server_merges_them_and_only_once() -> 
     assert affinity_of(again, labels={"hash": "8", "tenant": "u"}) == merged
 
 
-def test_all_kinds_of_preferences_and_terms() -> None:
+def test_all_kinds_of_terms_are_read() -> None:
     term = {"topologyKey": ZONE, "labelSelector": SELECTOR}
     named = PodTerm(ZONE, PodSelector(("ml",), None, (APP,)))
     pod_rules = rules(
@@ -101,7 +101,7 @@ def test_all_kinds_of_preferences_and_terms() -> None:
     )
 
 
-def test_spread_with_its_defaults_and_without() -> None:
+def test_spread_constraint_is_read_with_its_defaults() -> None:
     given = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": SELECTOR}
     other = {
         **given,
@@ -127,7 +127,7 @@ def test_spread_with_its_defaults_and_without() -> None:
     )
 
 
-def test_host_ports_of_containers_and_sidecars() -> None:
+def test_host_ports_of_containers_and_sidecars_are_read() -> None:
     pod_rules = rules(
         initContainers=[
             {"name": "i", "ports": [{"hostPort": 1}]},
@@ -139,7 +139,7 @@ def test_host_ports_of_containers_and_sidecars() -> None:
     assert pod_rules.host_ports == (HostPort(2, "UDP"), HostPort(80, "TCP", "10.0.0.1"))
 
 
-def test_claims_by_name_those_of_ephemeral_volumes_included() -> None:
+def test_claims_of_a_pod_include_those_of_ephemeral_volumes() -> None:
     volumes = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}},
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},

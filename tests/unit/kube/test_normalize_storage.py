@@ -25,7 +25,7 @@ def encoded(name: str, *, namespace: str = "", annotations: Any = None, labels: 
     return wire.encode({"metadata": metadata, **body})
 
 
-def test_claims() -> None:
+def test_claim_is_normalized() -> None:
     spec = {
         "accessModes": ["ReadWriteOncePod"],
         "storageClassName": "fast",
@@ -47,7 +47,7 @@ def test_claims() -> None:
     assert (half.volume, half.bound) == ("v", False)
 
 
-def test_volumes() -> None:
+def test_volume_is_normalized() -> None:
     term = {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n1"]}]}
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -80,7 +80,7 @@ def test_volumes() -> None:
     assert normalize_volume(VOLUMES.decode(encoded("v", spec=nowhere))).node_affinity == ((),)
 
 
-def test_storage_classes() -> None:
+def test_storage_class_is_normalized() -> None:
     topologies = [{"matchLabelExpressions": [{"key": "zone", "values": ["b", "a"]}]}]
     document = encoded(
         "fast", provisioner="x.io", volumeBindingMode="WaitForFirstConsumer", allowedTopologies=topologies
@@ -91,7 +91,7 @@ def test_storage_classes() -> None:
     assert not normalize_storage_class(STORAGE_CLASSES.decode(encoded("slow", provisioner="x.io"))).waits
 
 
-def test_namespaces_and_budgets() -> None:
+def test_namespace_and_budget_are_normalized() -> None:
     namespace = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
     assert namespace == Namespace("uid-ml", "ml", "1", {"team": "x"})
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}

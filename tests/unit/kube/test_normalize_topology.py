@@ -20,7 +20,7 @@ def attributes(**values: str) -> list[wire.Wire]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def test_a_topology_in_full() -> None:
+def test_topology_in_full_is_normalized() -> None:
     zones = [
         # As a real publisher writes it: zones and resources in any order, devices beside CPUs.
         {
@@ -90,7 +90,7 @@ def test_missing_figures_follow_from_the_others() -> None:
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2"])
 @pytest.mark.parametrize("name", LEGACY_POLICIES)
-def test_the_deprecated_policies(name: str, version: str) -> None:
+def test_deprecated_policy_names_give_policy_and_scope(name: str, version: str) -> None:
     nrt = normalized(wire.topology(topologyPolicies=[name], attributes=[]), version)
     assert (nrt.policy, nrt.scope) == LEGACY_POLICIES[name]
 
@@ -144,11 +144,11 @@ def test_an_unknown_deprecated_policy_is_not_asked_where_attributes_say_all() ->
         ),
     ],
 )
-def test_fingerprints(more: dict[str, Any], fingerprint: str, method: str) -> None:
+def test_fingerprint_of_a_topology_is_read_with_its_method(more: dict[str, Any], fingerprint: str, method: str) -> None:
     nrt = normalized(wire.topology(**more))
     assert (nrt.fingerprint, nrt.fingerprint_method) == (fingerprint, method)
 
 
-def test_no_numa_zones_is_no_error() -> None:
+def test_topology_without_numa_zones_is_no_error() -> None:
     assert normalized(wire.topology(zones=[])).zones == ()
     assert normalized({"metadata": wire.metadata("n1"), "zones": None}).zones == ()

@@ -68,7 +68,7 @@ def watching(*names: str, version: str = "10") -> ReflectorCore[NodeObject]:
     return one
 
 
-def test_a_list_in_pages_then_a_watch() -> None:
+def test_list_in_pages_is_followed_by_a_watch() -> None:
     one = core()
     assert one.request == ListPage()
     assert in_short(one.take_page(page(wire.node("a", version="3"), token="t"))) == ["a@3"]
@@ -109,7 +109,7 @@ def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
     assert in_short(changes) == ["a@x9", "a@x8"]
 
 
-def test_another_object_of_the_same_name() -> None:
+def test_successor_of_the_same_name_ends_its_predecessor() -> None:
     one = watching("a")
     successor = wire.node("a", uid="other", version="15")
     assert in_short(one.take_lines([line("ADDED", successor)])) == ["-a@5 missed", "a@15"]
@@ -136,7 +136,7 @@ def test_expiry_begins_a_list_anew_and_finds_what_was_missed() -> None:
     assert one.request == Watch("40")
 
 
-def test_expiry_within_a_watch_and_within_a_list() -> None:
+def test_expired_watch_or_list_begins_anew() -> None:
     one = watching("a")
     changes = one.take_lines([line("ADDED", wire.node("b", version="11")), error(410), line("ADDED", wire.node("c"))])
     assert in_short(changes) == ["b@11"]
@@ -241,7 +241,7 @@ def test_a_list_with_something_nameless_in_it_proves_no_deletion() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":7}'])
-def test_what_is_no_list(data: bytes) -> None:
+def test_answer_that_is_no_list_is_refused(data: bytes) -> None:
     one = core(a="uid-a")
     with pytest.raises(ClusterUnavailable):
         one.take_page(data)

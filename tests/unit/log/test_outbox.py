@@ -109,7 +109,7 @@ class ForgetfulLog(UnreliableLog):
         return outcomes
 
 
-async def test_an_answer_that_was_lost() -> None:
+async def test_unit_whose_answer_was_lost_is_appended_once() -> None:
     async with Running(ForgetfulLog()) as running:
         await running.outbox.put([unit("a"), unit("b")])
         await running.outbox.flushed()

@@ -16,7 +16,7 @@ from kaicore.rules.numa.cpu_packing import CoreCounts
         (8, [5, 7], [6], 7),
     ],
 )
-def test_what_is_fresh_and_what_was_lent(free: int, inits: list[int], mains: list[int], fresh: int) -> None:
+def test_zones_tell_fresh_cpus_from_lent_ones(free: int, inits: list[int], mains: list[int], fresh: int) -> None:
     (cores,) = CoreCounts.worlds(free, broken=0, most=9)
     taken = sum(need - cores.take(need, lend=True) for need in inits)
     taken += sum(need - cores.take(need, lend=False) for need in mains)

@@ -73,7 +73,9 @@ CASES: dict[str, tuple[str, list[Any], str, str, dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_where_a_policy_is_kept(case: tuple[str, list[Any], str, str, dict[str, Any], bool]) -> None:
+def test_policy_of_a_pod_is_kept_on_the_expected_nodes(
+    case: tuple[str, list[Any], str, str, dict[str, Any], bool],
+) -> None:
     policy, zones, own, resources, asked, taken = case
     cluster = Cluster()
     cluster.add_node("n1", *zones, policy=policy, allocatable={**amounts(cpu=64, memory=64, gpu=8, nic=8), "pods": 9})
@@ -158,7 +160,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("annotations", "message"), MALFORMED.values(), ids=MALFORMED)
-def test_who_asks_for_nonsense_waits(annotations: dict[str, str], message: str) -> None:
+def test_pod_with_a_malformed_policy_waits(annotations: dict[str, str], message: str) -> None:
     named = {f"kai.scheduler/{name}": value for name, value in annotations.items()}
     one = pod("p", cpu=1, gpu=1, annotations=named)
     (problem,) = malformed_annotations(one)

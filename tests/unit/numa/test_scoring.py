@@ -92,7 +92,9 @@ def test_closer_zones_are_preferred() -> None:
         ("BalancedAllocation", {"cpu": 0}, [100, 100, 100]),
     ],
 )
-def test_use_of_the_zones(strategy: str, weights: dict[str, int], expected: list[int]) -> None:
+def test_used_zones_are_packed_or_spread_as_configured(
+    strategy: str, weights: dict[str, int], expected: list[int]
+) -> None:
     cluster = Cluster()
     zones = cluster.state.columns.zones
     for row, held in enumerate(((), ((0, "cpu", 6000),), ((0, "cpu", 6000), (0, GPU, 6)))):
@@ -103,7 +105,7 @@ def test_use_of_the_zones(strategy: str, weights: dict[str, int], expected: list
     assert [score(zones, row, 0b01, request, scoring=scoring) for row in range(3)] == expected
 
 
-def test_scores_choose_nodes() -> None:
+def test_node_with_the_best_score_is_chosen() -> None:
     cluster = Cluster()
     cluster.add_node("a", amounts(cpu=10, gpu=10))
     cluster.add_node("b", amounts(cpu=10, gpu=10))

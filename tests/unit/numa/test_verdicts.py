@@ -48,7 +48,9 @@ RESTRICTED_TABLE = [
 
 
 @pytest.mark.parametrize(("zones", "request_", "expected"), RESTRICTED_TABLE)
-def test_restricted(zones: list[Any], request_: dict[str, int], expected: Any) -> None:
+def test_restricted_rejects_what_more_zones_than_needed_would_hold(
+    zones: list[Any], request_: dict[str, int], expected: Any
+) -> None:
     cluster = Cluster()
     cluster.add_node("n1", *zones, policy="restricted")
     assert placed(cluster, pod("p", **request_)) == expected
@@ -63,7 +65,7 @@ def test_width_counts_reserved_cpus() -> None:
     assert placed(cluster, pod("q", cpu=17)) == {"node-0": {"cpu": 15000}, "node-1": {"cpu": 2000}}
 
 
-def test_single_zone_for_everything() -> None:
+def test_single_numa_node_wants_one_zone_for_everything() -> None:
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=16, gpu=0), amounts(cpu=4, gpu=4))
     assert placed(cluster, pod("too-much", cpu=8, gpu=1)) is None
@@ -163,7 +165,7 @@ def test_a_static_memory_manager_rejects_under_every_policy(policy: str) -> None
     assert {zone: amount.get("memory", 0) for zone, amount in other.items()}["node-1"] == 95 * 2**30
 
 
-def test_no_topology_lets_everything_pass() -> None:
+def test_node_without_a_topology_lets_every_pod_pass() -> None:
     cluster = Cluster()
     cluster.add_node("n1", cpu=64, gpu=8)
     assert placed(cluster, pod("p", cpu=3, gpu=7)) == {}

@@ -51,7 +51,7 @@ DEPARTMENTS = (
         ({"d1": 9}, "d1", 0, False, []),
     ],
 )
-def test_what_may_start(
+def test_work_starts_within_quota_and_cohort(
     used: dict[str, int], name: str, gpus: int, preemptible: bool, expected: list[tuple[str, str, int]]
 ) -> None:
     of = accounts(tree(*DEPARTMENTS), 12, used=used, non_preemptible=used)
@@ -84,7 +84,7 @@ def kueue(name: str, quota: int, **kwargs: Any) -> Queue:
         ),
     ],
 )  # fmt: skip
-def test_kueues_quotas(
+def test_cluster_queue_borrows_and_lends_within_its_quotas(
     queues: list[Queue], used: dict[str, int], name: str, gpus: int, expected: list[tuple[str, str, int]]
 ) -> None:
     assert refusals(accounts(tree(*queues), 100, used=used), name, gpus) == expected
@@ -103,7 +103,7 @@ def test_gpus_of_every_kind_count_as_gpus() -> None:
     assert of.demand({"nvidia.com/gpu": 2, "amd.com/gpu": 1, "nvidia.com/mig-3g.20gb": 2, "cpu": 1}).amounts == (9,)
 
 
-def test_refusals_in_words() -> None:
+def test_refusal_reads_as_documented() -> None:
     of = accounts(tree(*DEPARTMENTS), 12, used={"d1": 3}, non_preemptible={"d1": 3})
     texts = [str(reason) for reason in of.refusals(number(of.tree, "d1"), ask(4), preemptible=False)]
     assert texts == [
@@ -194,7 +194,7 @@ def order_of(of: QueueAccounts, heads: dict[str, int]) -> list[str]:
         ),
     ],
 )  # fmt: skip
-def test_whose_work_is_next(
+def test_work_of_the_queue_furthest_below_its_share_is_next(
     queues: list[Queue], used: dict[str, int], heads: dict[str, int], expected: list[str]
 ) -> None:
     assert order_of(accounts(tree(*queues), 8, used=used, pending=heads), heads) == expected
@@ -243,7 +243,7 @@ def test_a_resource_that_is_not_asked_for_makes_no_victim() -> None:
     assert is_victim(kept, 0, Demand((1, 4)), 1)
 
 
-def test_departments_part_where_they_differ() -> None:
+def test_departments_are_compared_where_their_paths_part() -> None:
     """Within d, d1 takes from d2 though d as a whole is over its share; from e it does not."""
     of = accounts(tree(*DEPARTMENTS), 12, used={"d1": 1, "d2": 8, "e1": 3}, pending={"d1": 3, "e1": 1})
     assert refused_for(of, ("d1", 1), [("d2", 1)]) == []

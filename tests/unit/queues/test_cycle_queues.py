@@ -40,13 +40,13 @@ def codes(reasons: tuple[Any, ...]) -> list[str]:
     return [reason.code for reason in reasons]
 
 
-def test_which_queue_pays(queues: CycleQueues) -> None:
+def test_work_is_charged_to_the_queue_and_those_above_it(queues: CycleQueues) -> None:
     assert queues.queue_of(group("a")) == "a"
     assert queues.queue_of(group("")) == "ClusterQueue/k"
     assert queues.queue_of(group("unknown")) == "unknown"
 
 
-def test_who_may_start(queues: CycleQueues) -> None:
+def test_work_starts_only_within_all_limits(queues: CycleQueues) -> None:
     assert queues.refusal(group("a"), gpus(9)) == ()
     assert codes(queues.refusal(group("a", preemptible=False), gpus(5))) == ["NonPreemptibleOverQuota"]
     assert codes(queues.refusal(group("b"), gpus(1))) == ["OverLimit"]
@@ -77,7 +77,7 @@ def test_reclaim_needs_fair_share_and_a_preemptible_victim(queues: CycleQueues) 
     assert codes(queues.preempt_refusal(group("c"))) == ["QueueMayNotPreempt"]
 
 
-def test_whose_end_makes_room_below_a_limit(queues: CycleQueues) -> None:
+def test_end_of_a_victim_makes_room_below_a_common_limit(queues: CycleQueues) -> None:
     refused = queues.refusal(group("b"), gpus(4))
     assert codes(refused) == ["OverLimit"]
     assert queues.relief(group("b"), gpus(1), refused) == 250
@@ -88,7 +88,7 @@ def test_whose_end_makes_room_below_a_limit(queues: CycleQueues) -> None:
     assert queues.exceeded(group("b"), gpus(4)) == refused
 
 
-def test_how_long_a_victim_must_have_run(queues: CycleQueues) -> None:
+def test_victim_must_have_run_for_the_minimum_of_its_queue(queues: CycleQueues) -> None:
     assert queues.min_runtime_us(group("b"), for_group=group("b")) == 3
     assert queues.min_runtime_us(group("b"), for_group=group("a")) == 9
     assert queues.min_runtime_us(group("a"), for_group=group("b")) == 5
@@ -107,7 +107,7 @@ def test_turns_get_worse_with_every_charge(queues: CycleQueues) -> None:
         st.tuples(st.sampled_from(["charge", "release", "save", "undo"]), st.sampled_from("abc"), st.integers(0, 5))
     )
 )
-def test_undo_is_exact_in_any_nesting(steps: list[tuple[str, str, int]]) -> None:
+def test_accounts_are_exact_after_undo_in_any_nesting(steps: list[tuple[str, str, int]]) -> None:
     of = accounts(
         tree(queue("d"), queue("a", "d", quota=4, lendable=1), queue("b", "d"), queue("c")), 12, used={"a": 2}
     )

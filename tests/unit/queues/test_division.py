@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_fair_shares(name: str) -> None:
+def test_fair_shares_are_the_expected_ones(name: str) -> None:
     total, described, asked, expected = CASES[name]
     of = tree(*(queue(one, **given) for one, given in described.items()))
     shares = divide(of, totals=[total], requested=table(of, asked))

@@ -51,7 +51,7 @@ def test_tumbling_windows_begin_anew() -> None:
     assert parts(histories, 6, config) == {"a": 500}
 
 
-def test_half_life() -> None:
+def test_use_of_one_half_life_ago_counts_half() -> None:
     histories = {A: history((0, 10), (1, -10)), B: history((1, 10))}
     # Hours of weights 1/2 and 1, and the one that has just begun.
     assert parts(histories, 2, FairShareConfig(half_life_hours=1)) == {"a": 333, "b": 666}

@@ -59,7 +59,7 @@ def started(at: str) -> str:
         pytest.param(("01:00", "02:00"), ("", "03:00"), id="by creation against a start"),
     ],
 )
-def test_the_younger_goes(tmp_path: Path, created: tuple[str, str], start: tuple[str, str]) -> None:
+def test_younger_pod_is_evicted(tmp_path: Path, created: tuple[str, str], start: tuple[str, str]) -> None:
     text = PODS.format(
         created_a=f"2026-01-01T{created[0]}:00Z",
         created_b=f"2026-01-01T{created[1]}:00Z",

@@ -108,7 +108,7 @@ def test_what_owners_make_is_what_their_groups_ask_for(
         assert satisfied(one.sets, Counter(one.pod_set for one in state.pods.values() if one.group == key))
 
 
-def test_pods_of_pod_groups(tmp_path: Path) -> None:
+def test_pods_of_pod_groups_are_in_their_sets(tmp_path: Path) -> None:
     gang = (
         "---\napiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 2}\n"
     )
@@ -125,7 +125,7 @@ def test_a_group_that_is_not_there_is_the_reason(tmp_path: Path) -> None:
     assert brief(document) == {"a": "Pending GroupNotFound", "b": "n1 node-0"}
 
 
-def test_owners_that_are_not_given(tmp_path: Path) -> None:
+def test_pods_of_owners_that_are_not_given_are_groups_by_their_references(tmp_path: Path) -> None:
     of = "ownerReferences: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: t, uid: x, controller: true}]"
     state, warnings = begun(node() + pod("a", metadata=of) + pod("b", metadata=of), tmp_path)
     lost = "PyTorchJob.kubeflow.org/default/t"

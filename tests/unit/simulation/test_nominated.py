@@ -16,7 +16,9 @@ LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
         pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when no pod is"),
     ],
 )
-def test_room_that_another_scheduler_keeps(tmp_path: Path, metadata: str, expected: dict[str, str]) -> None:
+def test_room_that_another_scheduler_keeps_is_not_given_away(
+    tmp_path: Path, metadata: str, expected: dict[str, str]
+) -> None:
     on = "nodeName: n1, schedulerName: kai-ledger"
     text = (
         node(zones=1)

@@ -52,17 +52,17 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         (
             KAI + "{minMember: 1, topologyConstraint: {topology: dc, requiredTopologyLevel: rack}}",
             OF_KAI,
-            "spec.topologyConstraint.requiredTopologyLevel",
+            "spec.topologyConstraint",
             "rack",
         ),
         (
             KAI + "{subGroups: [{name: s, topologyConstraint: {topology: dc, requiredTopologyLevel: rack}}]}",
             "labels: {kai.scheduler/subgroup-name: s}, " + OF_KAI,
-            "spec.subGroups[0].topologyConstraint.requiredTopologyLevel",
+            "spec.subGroups[0].topologyConstraint",
             "rack",
         ),
         (koordinator(layer("MustGather")), OF_SIGS, f"metadata.annotations[{GATHER}]", "spine"),
-        (koordinator("spine"), OF_SIGS, f"metadata.annotations[{GATHER}]", "(not readable) spine"),
+        (koordinator("spine"), OF_SIGS, f"metadata.annotations[{GATHER}]", "is no object in JSON: 'spine'"),
         ("", by_annotations(layer("MustGather")), f"metadata.annotations[{GATHER}]", "spine"),
         (
             VOLCANO + "{minMember: 1, networkTopology: {mode: hard, highestTierAllowed: 2}}",
@@ -98,14 +98,14 @@ def given(group: str, metadata: str | None, *, spec: str = "") -> str:
         ),
     ],
 )
-def test_what_is_required_of_no_topology_makes_it_wait(
+def test_required_level_of_no_topology_makes_its_group_wait(
     tmp_path: Path, group: str, metadata: str | None, field: str, level: str
 ) -> None:
     spec = "schedulingGroup: {podGroupName: g}" if group.startswith(NATIVE) else ""
     (shown,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
     assert shown["node"] is None
     (reason,) = shown["reasons"]
-    assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound")
+    assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound", "TopologyConstraintInvalid")
     assert " default/g: " in reason["message"]
     assert field in reason["message"]
     assert reason["code"] == "TopologyNotFound" or level in reason["message"]
@@ -116,11 +116,10 @@ def test_what_is_required_of_no_topology_makes_it_wait(
     [
         (KAI + "{topologyConstraint: {topology: dc, preferredTopologyLevel: rack}}", OF_KAI),
         (koordinator(layer("PreferGather")), OF_SIGS),
-        (VOLCANO + "{networkTopology: {mode: soft, highestTierAllowed: 2}}", OF_VOLCANO),
         (pytorch_job("kai.scheduler/topology: dc, kai.scheduler/topology-preferred-placement: rack"), None),
     ],
 )
-def test_what_is_preferred_of_no_topology_does_too(tmp_path: Path, group: str, metadata: str | None) -> None:
+def test_preferred_level_of_no_topology_makes_its_group_wait(tmp_path: Path, group: str, metadata: str | None) -> None:
     (shown,) = brief(document_of(world_of(given(group, metadata), tmp_path))).values()
     assert shown in ("Pending TopologyNotFound", "Pending TopologyLevelNotFound")
 

@@ -17,7 +17,7 @@ from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
 
 
-def test_the_document(tmp_path: Path) -> None:
+def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> None:
     assert document_of(world_of(node() + pod("a", gpus=2) + pod("b", gpus=2) + pod("c"), tmp_path)) == {
         "cycles": 2,
         "seconds": 2,
@@ -215,7 +215,7 @@ WORLDS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), [world[1:] for world in WORLDS], ids=[world[0] for world in WORLDS])
-def test_worlds(tmp_path: Path, text: str, expected: dict[str, str]) -> None:
+def test_world_gives_the_expected_placements(tmp_path: Path, text: str, expected: dict[str, str]) -> None:
     world = world_of(text, tmp_path)
     assert brief(document_of(world)) == expected
     assert not world.warnings
@@ -227,7 +227,7 @@ def test_the_order_of_objects_does_not_matter(tmp_path: Path) -> None:
     assert documents[0] == documents[1]
 
 
-def test_settings_count(tmp_path: Path) -> None:
+def test_settings_change_the_outcome(tmp_path: Path) -> None:
     text = node("n1") + node("n2") + pod("a", gpus=2) + pod("b") + pod("c", gpus=3)
     binpack = brief(document_of(world_of(text, tmp_path)))
     assert binpack == {"a": "n1 node-0", "b": "n1 node-1", "c": "Pending NumaNeverFits"}

@@ -69,14 +69,14 @@ spec:
 """
 
 
-def test_spread_and_volumes_of_plain_manifests(tmp_path: Path) -> None:
+def test_spread_and_volumes_of_plain_manifests_are_kept(tmp_path: Path) -> None:
     pods = document_of(world_of(NODES + STORAGE + STATEFUL_SET, tmp_path))["pods"]
     assert [pod["node"] for pod in pods] == ["b", "b"], "where the claims' class provisions"
     pods = document_of(world_of(NODES + SPREAD, tmp_path))["pods"]
     assert sorted(pod["node"] for pod in pods) == ["a", "a", "b", "b"]
 
 
-def test_together_with_reasons(tmp_path: Path) -> None:
+def test_pods_that_must_be_together_wait_with_reasons(tmp_path: Path) -> None:
     pods = document_of(world_of(NODES + STORAGE + STATEFUL_SET + SPREAD, tmp_path))["pods"]
     placed = [pod["node"] for pod in pods if pod["namespace"] == "front"]
     assert sorted(node or "" for node in placed) == ["", "", "", "a"]
@@ -109,14 +109,14 @@ spec:
 """
 
 
-def test_a_local_volume_is_for_one_of_two(tmp_path: Path) -> None:
+def test_local_volume_is_given_to_one_of_two_pods(tmp_path: Path) -> None:
     pods = document_of(world_of(NODES + LOCAL + STATEFUL_SET, tmp_path))["pods"]
     assert [pod["node"] for pod in pods] == ["b", None]
     messages = [reason["message"] for reason in pods[1]["reasons"]]
     assert "2 nodes for which no fitting volume of storage class zoned is left (such as a)" in messages
 
 
-def test_a_claim_that_is_written_down_as_bound(tmp_path: Path) -> None:
+def test_claim_that_is_bound_in_the_manifest_keeps_its_volume(tmp_path: Path) -> None:
     bound = """
 apiVersion: v1
 kind: PersistentVolumeClaim

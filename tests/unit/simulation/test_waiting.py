@@ -100,7 +100,9 @@ def test_a_minimum_runtime_is_waited_for(tmp_path: Path) -> None:
     ("text", "name", "code"),
     [(DELAYED, "high", "PreemptionDelayNotElapsed"), (PROTECTED, "owed", "WithinMinimumRuntime")],
 )
-def test_who_is_not_to_wait_is_told_until_when_it_would_be(text: str, name: str, code: str, tmp_path: Path) -> None:
+def test_pod_that_is_not_waited_for_says_until_when_it_would_wait(
+    text: str, name: str, code: str, tmp_path: Path
+) -> None:
     document = document_of(world_of(text, tmp_path))
     (shown,) = [one for one in document["pods"] if one["name"] == name]
     (message,) = [reason["message"] for reason in shown["reasons"] if reason["code"] == code]
@@ -115,7 +117,7 @@ def test_kept_room_is_given_up_once_and_not_for_ever(tmp_path: Path) -> None:
     assert cycles < 6
 
 
-def test_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kaicore.analysis.simulation.run.MOST_WAITS", 0)
     assert run(STALE, tmp_path)[1] == 1
     assert run(STALE, tmp_path, cycles=5)[1] == 90, "unless it is said how many cycles to run"

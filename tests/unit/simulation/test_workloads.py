@@ -93,7 +93,7 @@ RAY = "{headGroupSpec: {template: POD}, workerGroupSpecs: [{groupName: gpu, repl
         ),
     ],
 )
-def test_pods_of_owners(text: str, expected: list[str]) -> None:
+def test_owner_makes_the_expected_pods(text: str, expected: list[str]) -> None:
     made = pods(text, nodes=("n1", "n2"))
     assert names(made) == expected
     assert len({pod["metadata"]["name"] for pod in made}) == len(made)
@@ -268,7 +268,7 @@ def test_uids_are_made_of_what_they_are_made_for() -> None:
         ),
     ],
 )
-def test_pods_of_a_volcano_job(text: str, expected: list[str]) -> None:
+def test_volcano_job_makes_the_expected_pods(text: str, expected: list[str]) -> None:
     assert names(pods(text)) == expected
 
 

@@ -53,5 +53,7 @@ MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE,
         pytest.param(MEMORY, held(("node-0", {"memory": 30})), "zones", id="a block of one zone instead"),
     ],
 )
-def test_contradictions(predicted: Placement, observed: Placement, cause: str | None) -> None:
+def test_contradiction_between_prediction_and_observation_is_found(
+    predicted: Placement, observed: Placement, cause: str | None
+) -> None:
     assert contradiction(predicted, observed) == cause

@@ -59,7 +59,7 @@ def cluster() -> Cluster:
     return made
 
 
-def test_the_stages_of_a_pod(cluster: Cluster) -> None:
+def test_pod_passes_through_the_expected_stages(cluster: Cluster) -> None:
     one = cluster.add_pod(pod("p", cpu=4))
     entry = cluster.state.pods[one.uid]
     assert entry.stage is Stage.WAITING
@@ -209,7 +209,7 @@ def test_a_kubelets_rejection_is_not_repeated_until_something_changes(cluster: C
     assert cluster.state.counters.rejections == {"TopologyAffinityError": 1}
 
 
-def test_another_pods_rejection_is_no_change(cluster: Cluster) -> None:
+def test_rejection_of_another_pod_does_not_offer_the_node_again(cluster: Cluster) -> None:
     for name, cpu in (("a", 4), ("b", 5)):
         cluster.add_pod(pod(name, cpu=cpu))
     cluster.cycle()

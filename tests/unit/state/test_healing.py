@@ -125,7 +125,7 @@ def test_an_observation_that_is_corrected_in_time_heals_by_itself() -> None:
         ({"heal": "yes"}, "it did not ask to be placed anew"),
     ],
 )
-def test_who_is_left_alone_and_why(kwargs: dict[str, str], why: str) -> None:
+def test_misaligned_pod_that_is_not_repaired_has_its_cause(kwargs: dict[str, str], why: str) -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1, **kwargs)
     assert fleet.healed(fleet.after(60)) == []
@@ -161,7 +161,7 @@ def test_waiting_pods_come_first() -> None:
     assert fleet.healed(result) == []
 
 
-def test_switched_off() -> None:
+def test_repair_that_is_switched_off_evicts_no_pod() -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1)
     off = EngineConfig(heal=False)
@@ -221,7 +221,7 @@ def test_restricted_allows_as_many_zones_as_it_takes() -> None:
     assert fleet.state.misaligned == {"uid-narrow"}
 
 
-def test_what_cannot_be_told_is_no_miss() -> None:
+def test_observation_without_known_zones_is_no_miss() -> None:
     fleet = Fleet()
     node = fleet.run("a", 0)
     for zones in (("node-7", "node-8"), ("node-0", "node-7")):

@@ -141,7 +141,7 @@ def test_queues_are_reported_when_they_changed_and_not_too_often(cluster: Cluste
     assert len(reports()) == 2
 
 
-def test_queues_come_and_go(cluster: Cluster) -> None:
+def test_queues_that_come_and_go_change_the_accounts(cluster: Cluster) -> None:
     observe(cluster, queue("a"), queue("b"))
     cluster.record("queue/a", payloads.QueueDeleted("another", "a"))
     assert sorted(cluster.state.queues) == ["a", "b"]

@@ -25,7 +25,7 @@ def test_pods_of_a_kind_are_told_the_same() -> None:
     assert texts(cluster) == {"runs": [], "theirs": [], "new-0": both, "new-1": both, "new-2": both}
 
 
-def test_who_is_not_to_start_next_is_told_nothing() -> None:
+def test_pod_that_is_not_to_start_next_has_no_remedy() -> None:
     cluster = Workloads()
     cluster.add_node("n1", cpu=8)
     cluster.gang("g", 1, least=1, cpu=9)
@@ -34,7 +34,7 @@ def test_who_is_not_to_start_next_is_told_nothing() -> None:
     assert texts(cluster) == {"g-0": ["FitsIf"], "g-1": []}
 
 
-def test_so_many_kinds_and_no_more() -> None:
+def test_remedies_are_worked_out_for_a_limited_number_of_shapes() -> None:
     cluster = Workloads()
     cluster.add_node("n1", cpu=1, memory=1)
     for number in range(MOST_SHAPES + 5):

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Callable[[Cluster], None], str]] = {
 
 
 @pytest.mark.parametrize(("build", "nodes"), CASES.values(), ids=CASES)
-def test_where_a_claim_lets_a_pod_go(build: Callable[[Cluster], None], nodes: str) -> None:
+def test_claim_restricts_its_pod_to_the_expected_nodes(build: Callable[[Cluster], None], nodes: str) -> None:
     assert candidates(build, "c") == nodes
 
 
@@ -73,7 +73,7 @@ WAITS: dict[str, tuple[Callable[[Cluster], None], str]] = {
 
 
 @pytest.mark.parametrize(("build", "detail"), WAITS.values(), ids=WAITS)
-def test_what_has_to_happen_first(build: Callable[[Cluster], None], detail: str) -> None:
+def test_claim_that_cannot_be_used_yet_says_what_is_missing(build: Callable[[Cluster], None], detail: str) -> None:
     cluster = storage()
     build(cluster)
     using(cluster, "c")
@@ -98,7 +98,7 @@ def test_a_decision_names_the_claims_to_provision_and_they_keep_pods_together() 
     assert [decision.name for decision in cluster.cycle().placements] == ["3"]
 
 
-def test_a_claim_for_one_pod_at_a_time() -> None:
+def test_claim_for_one_pod_keeps_a_second_pod_waiting() -> None:
     cluster = storage()
     claim(cluster, volume="v", bound=True, access_modes=("ReadWriteOncePod",))
     volume(cluster, claimed=True)
@@ -129,7 +129,7 @@ def test_pods_with_claims_of_their_own_are_one_class() -> None:
     assert pending.pods == 10
 
 
-def test_all_of_it_survives_a_snapshot_and_is_forgotten_when_it_goes() -> None:
+def test_volume_objects_survive_a_snapshot_and_are_forgotten_when_deleted() -> None:
     cluster = storage()
     claim(cluster, volume="v", bound=True)
     volume(cluster, claimed=True)

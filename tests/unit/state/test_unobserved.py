@@ -40,7 +40,7 @@ def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> No
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["p"]
 
 
-def test_by_default_it_is_risked() -> None:
+def test_sensitive_pod_does_not_wait_for_the_observation_by_default() -> None:
     cluster, _ = with_stranger()
     cluster.add_pod(pod("p", cpu=4))
     assert len(cluster.cycle().placements) == 1

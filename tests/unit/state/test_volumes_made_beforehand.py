@@ -76,7 +76,7 @@ CHOICES: dict[str, tuple[Callable[[Cluster], None], str | None]] = {
 
 
 @pytest.mark.parametrize(("build", "name"), CHOICES.values(), ids=CHOICES)
-def test_which_volume_a_claim_gets(build: Callable[[Cluster], None], name: str | None) -> None:
+def test_claim_gets_the_smallest_volume_that_fits(build: Callable[[Cluster], None], name: str | None) -> None:
     cluster = storage()
     build(cluster)
     wanting(cluster)
@@ -99,7 +99,7 @@ def test_labels_are_selected() -> None:
     assert placed(cluster) == {"p": ("a2", {"c": "fast"}, ())}
 
 
-def test_where_none_is_left_a_class_that_provisions_does_so() -> None:
+def test_class_that_provisions_does_so_where_no_volume_is_left() -> None:
     cluster = storage()
     local(cluster, "v", "a2", storage_class="late")
     for name, host in (("c", "a2"), ("d", "a2"), ("e", "b1")):
@@ -109,7 +109,7 @@ def test_where_none_is_left_a_class_that_provisions_does_so() -> None:
     assert placed(cluster) == {"c": ("a2", {"c": "v"}, ()), "d": ("a2", {}, ("d",)), "e": ("b1", {}, ("e",))}
 
 
-def test_a_volume_outside_of_where_the_class_provisions_does_as_well() -> None:
+def test_volume_outside_the_topology_of_its_class_is_taken() -> None:
     cluster = storage()
     local(cluster, "v", "a2", storage_class="zoned")
     wanting(cluster, storage_class="zoned")

@@ -96,7 +96,7 @@ def test_what_was_there_at_first_counts_as_published() -> None:
     assert lag.seconds() == [0.0]
 
 
-def test_everything_is_exposed() -> None:
+def test_metrics_of_the_watcher_are_exposed() -> None:
     registry = CollectorRegistry()
     metrics = WatcherMetrics("c", registry=registry)
     metrics.fact("NodeObserved")

@@ -49,7 +49,9 @@ from kai_binder.projection import (
     PodBinding,
     PodEviction,
     Projection,
+    Provisioning,
 )
+from kai_binder.provisioning import ProvisioningWriter
 from kai_binder.settings import TopologyStatusesMode
 from kai_binder.side_writes import (
     SideWrites,
@@ -165,7 +167,8 @@ class Binder:
             options=RecorderOptions(retry_s=self._options.retry_s, flush_s=self._options.flush_s),
         )
         self._outbox = self._recorder.outbox
-        self._evicting = self._new_evicting()
+        self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
+        self._provisioning = self._new_worker(ProvisioningWriter, self._options.give_up_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         self._side_writes = SideWrites(
             client,
@@ -175,11 +178,11 @@ class Binder:
         )
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
-    def _new_evicting(self) -> Evicting:
-        return Evicting(
+    def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
+        return make(
             self._client,
             self._outbox,
-            patience_s=self._options.evict_give_up_s,
+            patience_s=patience_s,
             is_open=self._is_open,
             clock=self._clock,
             jitter=self._jitter,
@@ -207,14 +210,15 @@ class Binder:
             self._take(binding)
         for observation in list(projection.observations.values()):
             self._take(observation)
-        for eviction in projection.evictions.values():
-            self._take(eviction)
+        for task in projection.other_tasks():
+            self._take(task)
         self._tell_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)
         await self._recorder.run_with(
             self._follow(),
             self._side_writes.run(),
+            self._provisioning.work(),
             *(self._evicting.work() for _ in range(self._options.evictions)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
@@ -256,11 +260,13 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: PodBinding | PodEviction | NominatedNode | Observation | None) -> None:
+    def _take(self, work: PodBinding | PodEviction | Provisioning | NominatedNode | Observation | None) -> None:
         if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, PodEviction):
             self._evicting.add(work)
+        elif isinstance(work, Provisioning):
+            self._provisioning.add(work)
         elif isinstance(work, NominatedNode):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
@@ -333,7 +339,7 @@ class Binder:
             )
         return failed
 
-    def _is_open(self, work: PodBinding | PodEviction) -> bool:
+    def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
         return self._projection.is_open(work)
 
     async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:

@@ -25,6 +25,9 @@ class BinderMetrics:
         self._cluster = cluster
         self._binds = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
         self._evictions = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
+        self._provisioning = counter(
+            "provisioning_requests", "ProvisioningRequests: created, removed, refused, dropped", "outcome"
+        )
         self._retries = counter("retries", "Requests that were not answered, by status code", "code")
         self._side_writes = counter(
             "side_writes",
@@ -51,6 +54,10 @@ class BinderMetrics:
     def eviction(self, outcome: str) -> None:
         """Count an eviction that is done with."""
         self._evictions.labels(self._cluster, outcome).inc()
+
+    def provisioning(self, outcome: str) -> None:
+        """Count a decision about a ProvisioningRequest that is done with."""
+        self._provisioning.labels(self._cluster, outcome).inc()
 
     def bound_after(self, seconds: float) -> None:
         """Observe how long a binding took."""

@@ -1,16 +1,32 @@
 """What became of a decision, as the event that records it."""
 
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
-from kaicore.rules.events.payloads import BindFailed, EvictionFailed, PodBound, PodEvicted
+from kaicore.rules.events.payloads import (
+    BindFailed,
+    EvictionFailed,
+    PodBound,
+    PodEvicted,
+    ProvisioningRequestCreated,
+    ProvisioningRequestRefused,
+    ProvisioningRequestRemoved,
+)
 
-from kai_binder.projection import PodBinding, PodEviction
+from kai_binder.projection import PodBinding, PodEviction, Provisioning
 
-Outcome = PodBound | BindFailed | PodEvicted | EvictionFailed
+Outcome = (
+    PodBound
+    | BindFailed
+    | PodEvicted
+    | EvictionFailed
+    | ProvisioningRequestCreated
+    | ProvisioningRequestRefused
+    | ProvisioningRequestRemoved
+)
 
 ACTOR = "binder"
 
 
-def outcome_unit(task: PodBinding | PodEviction, outcome: Outcome, *, now: int) -> Unit:
+def outcome_unit(task: PodBinding | PodEviction | Provisioning, outcome: Outcome, *, now: int) -> Unit:
     """Return the unit that records an outcome.
 
     There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.
@@ -24,7 +40,7 @@ def outcome_unit(task: PodBinding | PodEviction, outcome: Outcome, *, now: int) 
         (
             NewEvent(
                 id=derived_id(str(task.event_id), "outcome"),
-                stream=f"pod/{task.decision.uid}",
+                stream=task.stream,
                 payload=outcome,
                 actor=ACTOR,
                 occurred_at=now,

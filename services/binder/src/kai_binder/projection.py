@@ -12,6 +12,7 @@ from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
 
@@ -24,7 +25,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-12"
+SNAPSHOT_SCHEMA = "binder-13"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -41,6 +42,11 @@ EVENT_TYPES = tuple(
             "PodEvicted",
             "PodNominated",
             "PodPlaced",
+            "ProvisioningRequestCreated",
+            "ProvisioningRequestRefused",
+            "ProvisioningRequestRemoved",
+            "ProvisioningRequested",
+            "ProvisioningWithdrawn",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
             *topology_statuses.EVENT_TYPES,
@@ -70,6 +76,11 @@ class PodBinding(msgspec.Struct, frozen=True):
         """`namespace/name`."""
         return f"{self.decision.namespace}/{self.decision.name}"
 
+    @property
+    def stream(self) -> str:
+        """Of its outcome."""
+        return f"pod/{self.decision.uid}"
+
 
 class PodEviction(msgspec.Struct, frozen=True):
     """A pod is to be evicted, for one of two decisions.
@@ -97,9 +108,45 @@ class PodEviction(msgspec.Struct, frozen=True):
         return f"{self.decision.namespace}/{self.decision.name}"
 
     @property
+    def stream(self) -> str:
+        """Of its outcome."""
+        return f"pod/{self.decision.uid}"
+
+    @property
     def condition(self) -> str:
         """What is said on the pod of why it is evicted; empty where nothing is."""
         return "" if self.decided is None else _condition(self.decided)
+
+
+class Provisioning(msgspec.Struct, frozen=True):
+    """A ProvisioningRequest is to be made, or deleted.
+
+    Attributes:
+        event_id: of the decision; outcomes name it as their cause.
+        requested: has it made.
+        withdrawn: has it deleted.
+    """
+
+    event_id: UUID
+    requested: payloads.ProvisioningRequested | None = None
+    withdrawn: payloads.ProvisioningWithdrawn | None = None
+
+    @property
+    def decision(self) -> payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn:
+        """The one that there is."""
+        decision = self.requested or self.withdrawn
+        assert decision is not None
+        return decision
+
+    @property
+    def subject(self) -> str:
+        """`namespace/name` of the request."""
+        return f"{self.decision.namespace}/{self.decision.name}"
+
+    @property
+    def stream(self) -> str:
+        """Of its outcome."""
+        return f"provisioning/{self.subject}"
 
 
 class NominatedNode(msgspec.Struct, frozen=True):
@@ -129,6 +176,7 @@ class _Record(msgspec.Struct):
     nominations: list[NominatedNode]
     waiting: waiting_pods.WaitingPodsRecord
     topologies: topology_statuses.TopologyStatusesRecord
+    provisionings: list[Provisioning]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -154,17 +202,21 @@ class Projection:
         self.observations: dict[str, Observation] = {}
         #: Evictions without an outcome.
         self.evictions: dict[str, PodEviction] = {}
+        #: Decisions about ProvisioningRequests without an outcome, by the request's `namespace/name`.
+        self.provisionings: dict[str, Provisioning] = {}
         #: Nominations that may not be on their pods yet.
         self.nominations: dict[str, NominatedNode] = {}
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> PodBinding | PodEviction | NominatedNode | Observation | None:
+    def fold(self, event: Event) -> PodBinding | PodEviction | Provisioning | NominatedNode | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
             return None
         payload = decode_payload(event)
+        if event.stream.startswith("provisioning/"):
+            return self._fold_provisioning(event, payload)
         if event.type in waiting_pods.EVENT_TYPES:
             changed = self.waiting.fold(payload, position=event.position, recorded_at=event.recorded_at)
             self.groups.reasons_changed(changed)
@@ -214,8 +266,29 @@ class Projection:
                 pass
         return None
 
-    def is_open(self, task: PodBinding | PodEviction) -> bool:
-        """Whether a binding or eviction has no outcome yet, its pod is there, and there is no later one."""
+    def _fold_provisioning(self, event: Event, payload: Payload) -> Provisioning | None:
+        task = None
+        match payload:
+            case payloads.ProvisioningRequested():
+                task = Provisioning(event.id, requested=payload)
+            case payloads.ProvisioningWithdrawn():
+                task = Provisioning(event.id, withdrawn=payload)
+            case _:
+                key = event.stream.partition("/")[2]
+                if key in self.provisionings and self.provisionings[key].event_id == event.cause:
+                    del self.provisionings[key]
+        if task is not None:
+            self.provisionings[task.subject] = task
+        return task
+
+    def other_tasks(self) -> list[PodEviction | Provisioning]:
+        """Return the evictions and ProvisioningRequests without an outcome."""
+        return [*self.evictions.values(), *self.provisionings.values()]
+
+    def is_open(self, task: PodBinding | PodEviction | Provisioning) -> bool:
+        """Whether a task has no outcome yet, its pod is there, and there is no later one."""
+        if isinstance(task, Provisioning):
+            return task is self.provisionings.get(task.subject)
         return task is (self.bindings if isinstance(task, PodBinding) else self.evictions).get(task.decision.uid)
 
     def is_last(self, written: Observation | NominatedNode) -> bool:
@@ -245,6 +318,7 @@ class Projection:
             list(self.nominations.values()),
             self.waiting.record(),
             self.topologies.record(),
+            list(self.provisionings.values()),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -267,6 +341,7 @@ class Projection:
         projection.queues = QueueStatuses(record.queues)
         projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
+        projection.provisionings = {task.subject: task for task in record.provisionings}
         projection.position = snapshot.position
         return projection
 

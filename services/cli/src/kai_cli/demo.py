@@ -32,7 +32,7 @@ from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.report import ClusterReport, Report, render
 from kai_cli.stack import ClusterSpec, Stack
-from kai_cli.up import interruption, tell
+from kai_cli.up import interruption, print_line
 
 _SIGHTED, _BLIND = "demo", "demo-blind"
 _PROFILE = "demo24"
@@ -96,7 +96,7 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        return asyncio.run(_demo(Stack(directory, lock=held, tell=tell), workload, once=once))
+        return asyncio.run(_demo(Stack(directory, lock=held, report=print_line), workload, once=once))
 
 
 async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
@@ -115,14 +115,14 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
         waiting.cancel()
         with suppress(asyncio.CancelledError, KaiError):
             await showing
-        tell("stopping ...")
+        print_line("stopping ...")
         await stack.stop()
     if not once:
         return 0
     if report is None:
-        tell("interrupted: there is no report")
+        print_line("interrupted: there is no report")
         return _INTERRUPTED
-    tell(f"what it left answers: {kai(stack.directory, 'why', 'default/never-fits', '--cluster', _SIGHTED)}")
+    print_line(f"what it left answers: {kai(stack.directory, 'why', 'default/never-fits', '--cluster', _SIGHTED)}")
     sys.stdout.write(render(report))
     return 0 if report.good else 1
 
@@ -131,25 +131,25 @@ async def _show(stack: Stack, workload: list[Manifest]) -> None:
     await stack.start()
     cluster = await stack.add_cluster(ClusterSpec(name=_SIGHTED, profile=_PROFILE))
     for line in how_to_ask(stack.directory, "why default/never-fits"):
-        tell(line)
-    tell("Ctrl-C stops it; the next `make run` goes on from here.")
+        print_line(line)
+    print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster)
     if not settled:
-        tell(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
+        print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
 
 
 async def _compare(stack: Stack, workload: list[Manifest]) -> Report:
     await stack.start()
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         sighted = await _run(stack, log, workload, ClusterSpec(name=_SIGHTED, profile=_PROFILE))
-        tell("the same workload on an identical fleet, scheduled blind to NUMA:")
+        print_line("the same workload on an identical fleet, scheduled blind to NUMA:")
         config = stack.directory.root / "blind.yaml"
         config.write_text(yaml.safe_dump({"numa": False}))
         blind_spec = ClusterSpec(name=_BLIND, profile=_PROFILE, scheduler_config=config, exporter=False)
         blind = await _run(stack, log, workload, blind_spec)
-        tell("replaying every recorded cycle, and verifying the hash chains ...")
+        print_line("replaying every recorded cycle, and verifying the hash chains ...")
         replays = [await replay_log(log, name) for name in (_SIGHTED, _BLIND)]
         audits = [await verify(log, name) for name in (_SIGHTED, _BLIND)]
     return Report(sighted, blind, replays, [audit.ok for audit in audits])
@@ -170,7 +170,9 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
         loaded = await Loader(client).create(workload)
     if loaded.refused:
         raise KaiError(f"examples: {loaded.refused[0]}")
-    tell(f"applied the examples: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}")
+    print_line(
+        f"applied the examples: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}"
+    )
 
 
 async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
@@ -188,10 +190,10 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
                     last_event = loop.time() if events else last_event
                 if loop.time() - shown_at >= _PROGRESS_S:
                     shown_at = loop.time()
-                    tell(_progress(state, seconds=shown_at - began))
+                    print_line(_progress(state, seconds=shown_at - began))
                 quiet = loop.time() - last_event >= _QUIET_S
                 if quiet and not state.waiting - _explained(state) and await _is_over(client, state):
-                    tell(_progress(state, seconds=loop.time() - began))
+                    print_line(_progress(state, seconds=loop.time() - began))
                     return state, loop.time() - began, True
     finally:
         await feed.close()

@@ -15,7 +15,7 @@ from kaicore.spelling import did_you_mean
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
 from kai_cli.progress import Progress
-from kai_cli.up import tell
+from kai_cli.up import print_line
 
 #: Requests under way at once.
 _AT_ONCE = 32
@@ -159,9 +159,9 @@ async def _load(files: list[Path], config: Path) -> int:
         raise first from errors
     for kind in sorted({*loaded.created, *loaded.present}):
         more = f", {loaded.present[kind]} there already" if loaded.present[kind] else ""
-        tell(f"{kind}: {loaded.created[kind]} created{more}")
+        print_line(f"{kind}: {loaded.created[kind]} created{more}")
     for refusal in loaded.refused:
-        tell(f"refused: {refusal}")
+        print_line(f"refused: {refusal}")
     return 1 if loaded.refused else 0
 
 

@@ -166,7 +166,7 @@ class DataDirectory:
         free.release()
         return None
 
-    def tell_running(self, stack: RunningStack) -> None:
+    def note_running(self, stack: RunningStack) -> None:
         """Let other commands know of the stack that runs here; the caller has locked the directory."""
         partial = self.running_file.with_suffix(".new")
         partial.touch(mode=0o600)

@@ -1,44 +1,52 @@
-"""Processes under supervision: started in order, watched, restarted with back-off, stopped together.
+"""A stack's processes under supervision: watched while they run, started again when they end.
 
-A process is healthy while its readiness URL answers 200. One that ends is started again after a pause that doubles with
-each failure and is forgotten after a while of good health. One that says that its settings cannot work is tried again,
-too, for that may pass, as when its port is taken; but only so many times in a row. Nothing outlives the supervisor: its
-children are told to die with it (`KAI_PARENT_PID`, see `kaicore.runtime.service.process`).
+A process is healthy while its readiness URL answers 200; one that falls silent is killed, and started again as one that
+ended is (`kaicore.runtime.supervision`). One that says that its settings cannot work is tried again, too, for that may
+pass, as when its port is taken; but only so many times in a row. Nothing outlives the supervisor: its children are told
+to die with it (`KAI_PARENT_PID`, see `kaicore.runtime.service.process`).
 """
 
 import asyncio
 import os
-import signal
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-
-from kai_cli.process_output import ProcessOutput, RotatedFile
+from kaicore.errors import KaiError
+from kaicore.runtime.embedded.process import EmbeddedServer
+from kaicore.runtime.supervision.child import Child
+from kaicore.runtime.supervision.output import ProcessOutput, RotatedFile
+from kaicore.runtime.supervision.supervisor import Pauses, Supervisor
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05
-#: Seconds between two looks at one that is.
-_CHECK_S = 2.0
-#: Seconds in which a process must answer a look.
-_ANSWER_S = 2.0
-#: Looks in a row at which a running process may fail to answer before it is killed and started again.
-_MAX_SILENT = 15
-#: Seconds of pause before the first restart, and the longest.
-_PAUSE_S, _MAX_PAUSE_S = 0.5, 30.0
-#: Seconds of good health after which earlier failures are forgotten.
-_FORGIVEN_S = 60.0
 #: Seconds that a process has to end by itself.
 _STOP_S = 12.0
+#: Pauses before an embedded server is started again: everything waits for it.
+_SERVER_PAUSES = Pauses(first=0.5, most=2.0)
 #: Exit code of a process whose settings cannot work.
 _MISCONFIGURED = 2
 #: Such ends in a row after which a process is given up: one that never was ready (16 s of pauses), and one that was
 #: (3 minutes), whose settings did work.
 _MOST_AT_START, _MOST_AFTER_SUCCESS = 6, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a running process is looked at.
+
+    Attributes:
+        check_s: seconds between two looks.
+        answer_s: seconds in which it must answer.
+        most_silent: looks in a row at which it may fail to answer before it is killed.
+    """
+
+    check_s: float = 2.0
+    answer_s: float = 2.0
+    most_silent: int = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +73,22 @@ class SupervisedProcess:
     """One process, kept running."""
 
     def __init__(
-        self, spec: ProcessSpec, *, log_file: Path, tell: Callable[[str], None], inherit: tuple[int, ...] = ()
+        self,
+        spec: ProcessSpec,
+        *,
+        log_file: Path,
+        report: Callable[[str], None],
+        inherit: tuple[int, ...] = (),
+        pauses: Pauses | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Args:
         spec: what to run.
         log_file: gets its output.
-        tell: is told what an operator should see.
+        report: gets the lines that an operator should see.
         inherit: descriptors that it gets, such as a lock that is to last as long as it does.
+        pauses: before it is started again.
+        watch: how it is looked at while it runs.
         """
         self.spec = spec
         self._inherit = inherit
@@ -81,70 +98,50 @@ class SupervisedProcess:
         #: Set when the process cannot work and is not tried again; `why_hopeless` then says why.
         self.hopeless = asyncio.Event()
         self.why_hopeless = ""
-        self._tell = tell
+        self._report = report
         self._file = RotatedFile(log_file)
         self._last_words = "it said nothing"
-        self._process: asyncio.subprocess.Process | None = None
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._child: Child | None = None
+        self._watch = watch or Watch()
+        self._supervisor = Supervisor(self._run_once, again=self._again, pauses=pauses)
+        self._misconfigured, self._was_ready = 0, False
 
     @property
     def pid(self) -> int | None:
         """Its process id; None while it does not run."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return self._child.pid if self._child is not None and self._child.running else None
 
     def start(self) -> None:
         """Begin to run it."""
-        self._task = asyncio.create_task(self._keep_running())
+        self._supervisor.start()
 
     async def stop(self) -> None:
         """Ask it to end, and see to it that it does."""
-        self._stopping.set()
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_STOP_S):
-                    await process.wait()
-            if process.returncode is None:
-                self._tell(f"{self.spec.name}: does not end, killed")
-                process.kill()
-                await process.wait()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _keep_running(self) -> None:
-        pause_s = _PAUSE_S
-        misconfigured, was_ready = 0, False
-        while not self._stopping.is_set():
-            started = asyncio.get_running_loop().time()
-            await self._run_once()
-            was_ready = was_ready or self.ready.is_set()
-            self.ready.clear()
-            if self._stopping.is_set():
-                return
-            code = self._process.returncode if self._process is not None else None
-            misconfigured = misconfigured + 1 if code == _MISCONFIGURED else 0
-            if misconfigured >= (_MOST_AFTER_SUCCESS if was_ready else _MOST_AT_START):
-                self.why_hopeless = (
-                    f"{self.spec.name}: {self._last_words} (given up after {misconfigured} starts in a row; "
-                    f"see {self.log_file})"
-                )
-                if was_ready:
-                    self._tell(self.why_hopeless)
-                self.hopeless.set()
-                return
-            if asyncio.get_running_loop().time() - started > _FORGIVEN_S:
-                pause_s = _PAUSE_S
-            self.restarts += 1
-            self._tell(
-                f"{self.spec.name}: ended with code {code} ({self._last_words}), again in {pause_s:.1f} s; "
-                f"see {self.log_file}"
+        self._supervisor.stop_restarting()
+        if self._child is not None:
+            await self._child.stop(
+                patience_s=_STOP_S, killing=lambda: self._report(f"{self.spec.name}: does not end, killed")
             )
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+        await self._supervisor.stop()
+
+    def _again(self, pause_s: float) -> bool:
+        code = self._child.code if self._child is not None else None
+        self._misconfigured = self._misconfigured + 1 if code == _MISCONFIGURED else 0
+        if self._misconfigured >= (_MOST_AFTER_SUCCESS if self._was_ready else _MOST_AT_START):
+            self.why_hopeless = (
+                f"{self.spec.name}: {self._last_words} (given up after {self._misconfigured} starts in a row; "
+                f"see {self.log_file})"
+            )
+            if self._was_ready:
+                self._report(self.why_hopeless)
+            self.hopeless.set()
+            return False
+        self.restarts += 1
+        self._report(
+            f"{self.spec.name}: ended with code {code} ({self._last_words}), again in {pause_s:.1f} s; "
+            f"see {self.log_file}"
+        )
+        return True
 
     async def _run_once(self) -> None:
         output = ProcessOutput(self._file)
@@ -155,47 +152,89 @@ class SupervisedProcess:
             environment["KAI_HTTP_FD"] = str(descriptor)
             inherit = (*inherit, descriptor)
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self.spec.command,
-                stdin=subprocess.DEVNULL,
+            self._child = Child(
+                self.spec.command,
+                environment={**os.environ, **environment},
                 stdout=output.write_end,
                 stderr=output.write_end,
-                env={**os.environ, **environment},
+                inherit=inherit,
                 # A Ctrl-C on the terminal is for us, who then stop the processes in order.
                 start_new_session=True,
-                pass_fds=inherit,
             )
             output.started()
-            await self._watched(self._process)
+            await self._watched(self._child)
         finally:
             output.close()
             self._last_words = output.last_words()
+            self._was_ready = self._was_ready or self.ready.is_set()
+            self.ready.clear()
 
-    async def _watched(self, process: asyncio.subprocess.Process) -> None:
-        watching = asyncio.create_task(self._watch())
+    async def _watched(self, child: Child) -> None:
+        watching = asyncio.create_task(self._look_at(child))
         try:
-            await process.wait()
+            await child.ended()
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
 
-    async def _watch(self) -> None:
-        silent = 0
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
+    async def _look_at(self, child: Child) -> None:
+        silent, watch = 0, self._watch
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=watch.answer_s)) as session:
             while True:
                 status = await _status(session, self.spec.ready_url)
                 if status == 200 and not self.ready.is_set():
                     self.ready.set()
                 silent = silent + 1 if status is None and self.ready.is_set() else 0
-                process = self._process
-                if silent >= _MAX_SILENT and process is not None:
+                if silent >= watch.most_silent:
                     # It may have ended this moment: its end is told elsewhere.
-                    if process.returncode is None:
-                        self._tell(f"{self.spec.name}: does not answer, killed")
-                        process.kill()
+                    if child.running:
+                        self._report(f"{self.spec.name}: does not answer, killed")
+                        await child.kill()
                     return
-                await asyncio.sleep(_CHECK_S if self.ready.is_set() else _LOOK_S)
+                await asyncio.sleep(watch.check_s if self.ready.is_set() else _LOOK_S)
+
+
+class KeptServer:
+    """An embedded server that has been started, started again whenever it dies."""
+
+    def __init__(
+        self, server: EmbeddedServer, report: Callable[[str], None], *, pauses: Pauses = _SERVER_PAUSES
+    ) -> None:
+        """Args:
+        server: runs already.
+        report: gets the lines that an operator should see.
+        pauses: before it is started again.
+        """
+        self._server = server
+        self._report = report
+        self._down, self._trouble = False, ""
+        self._supervisor = Supervisor(self._run_once, again=lambda _: True, pauses=pauses)
+
+    def start(self) -> None:
+        """Begin to watch it."""
+        self._supervisor.start()
+
+    async def stop(self) -> None:
+        """Watch it no more; it runs on."""
+        await self._supervisor.stop()
+
+    async def _run_once(self) -> None:
+        server = self._server
+        if server.pid is None:
+            if not self._down:
+                self._report(f"{server.name} died, starting it again; see {server.log_file}")
+            self._down = True
+            try:
+                await server.start()
+            except KaiError as error:
+                trouble = f"{server.name} does not start: {error}"
+                if trouble != self._trouble:
+                    self._report(f"{trouble}; tried again until it does")
+                self._trouble = trouble
+                return
+            self._down, self._trouble = False, ""
+        await server.ended()
 
 
 async def _status(session: aiohttp.ClientSession, url: str) -> int | None:

@@ -19,10 +19,8 @@ from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.ports import Ports
-from kai_cli.processes import ProcessSpec, SupervisedProcess
+from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
 
-#: Seconds between two looks at the embedded servers.
-_LOOK_S = 0.5
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
 
@@ -54,7 +52,7 @@ class Stack:
         directory: DataDirectory,
         *,
         lock: FileLock,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         database_url: str | None = None,
         nats_url: str | None = None,
         log_level: str = "info",
@@ -62,7 +60,7 @@ class Stack:
         """Args:
         directory: data, logs, kubeconfigs.
         lock: on the directory, held until the stack has stopped; every process inherits it.
-        tell: is told what an operator should see.
+        report: gets the lines that an operator should see.
         database_url: of an existing Postgres, instead of the embedded one.
         nats_url: of an existing NATS, instead of the embedded one.
         log_level: of the services.
@@ -70,14 +68,14 @@ class Stack:
         self.directory = directory
         self.clusters: dict[str, RunningCluster] = {}
         self._lock = lock
-        self._tell = tell
+        self._report = report
         self._given_database_url = database_url
         self._given_nats_url = nats_url
         self._log_level = log_level
         self._ports = Ports(directory.root / "ports.json")
         self._servers: list[EmbeddedServer] = []
         self._groups: list[list[SupervisedProcess]] = []
-        self._guard: asyncio.Task[None] | None = None
+        self._guards: list[KeptServer] = []
         self.database_url = ""
         self.nats_url = ""
         self.api_url = ""
@@ -95,7 +93,7 @@ class Stack:
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
         self.directory.claim()
-        self._tell_running()
+        self._note_running()
         self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:
             self.directory.root.chmod(0o755)
@@ -114,9 +112,11 @@ class Stack:
         self.database_url = given or postgres.url_of("kai_append")
         self.nats_url = self._given_nats_url or nats.url
         await asyncio.to_thread(upgrade, given or postgres.url_of("kai_migrate"))
-        self._tell_running()
-        self._guard = asyncio.create_task(self._guard_servers())
-        self._tell(f"Postgres and NATS are up, data in {self.directory.root}")
+        self._note_running()
+        self._guards = [KeptServer(server, self._report) for server in self._servers]
+        for guard in self._guards:
+            guard.start()
+        self._report(f"Postgres and NATS are up, data in {self.directory.root}")
         reading = {"KAI_DATABASE_URL": given or postgres.url_of("kai_read")}
         relay = reading | {"KAI_NATS_URL": self.nats_url}
         if self._given_nats_url is None:
@@ -124,8 +124,8 @@ class Stack:
         await self._run(self._service("relay", "kai_relay.main", relay))
         await self._run(self._service("api", "kai_api.main", reading))
         self.api_url = self._address("api")
-        self._tell_running()
-        self._tell(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")
+        self._note_running()
+        self._report(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
@@ -137,7 +137,7 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people)
-        self._tell(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
+        self._report(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
@@ -171,7 +171,7 @@ class Stack:
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs)
         self.clusters[spec.name] = cluster
-        self._tell_running()
+        self._note_running()
         return cluster
 
     async def stop(self) -> None:
@@ -180,16 +180,14 @@ class Stack:
             self.directory.running_file.unlink()
         for group in reversed(self._groups):
             await asyncio.gather(*(process.stop() for process in group))
-        if self._guard is not None:
-            self._guard.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._guard
+        for guard in self._guards:
+            await guard.stop()
         self._ports.close()
         for server in reversed(self._servers):
             await server.stop()
 
-    def _tell_running(self) -> None:
-        self.directory.tell_running(
+    def _note_running(self) -> None:
+        self.directory.note_running(
             RunningStack(
                 os.getpid(),
                 self.database_url,
@@ -206,10 +204,10 @@ class Stack:
         self._groups.append(started)
         for spec in specs:
             log_file = self.directory.logs / f"{spec.name}.log"
-            process = SupervisedProcess(spec, log_file=log_file, tell=self._tell, inherit=(self._lock.fd,))
+            process = SupervisedProcess(spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,))
             started.append(process)
             process.start()
-        self._tell_running()
+        self._note_running()
         for process in started:
             outcomes = [asyncio.ensure_future(event.wait()) for event in (process.ready, process.hopeless)]
             await asyncio.wait(outcomes, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
@@ -219,27 +217,6 @@ class Stack:
                 raise ConfigurationError(process.why_hopeless)
             if not process.ready.is_set():
                 raise KaiError(f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}")
-
-    async def _guard_servers(self) -> None:
-        """Start an embedded server again that has died."""
-        troubles: dict[str, str] = {}
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            for server in self._servers:
-                if server.pid is not None:
-                    continue
-                if server.name not in troubles:
-                    self._tell(f"{server.name} died, starting it again; see {server.log_file}")
-                trouble = ""
-                try:
-                    await server.start()
-                except KaiError as error:
-                    trouble = f"{server.name} does not start: {error}"
-                if trouble and trouble != troubles.get(server.name):
-                    self._tell(f"{trouble}; tried again until it does")
-                troubles[server.name] = trouble
-                if not trouble:
-                    del troubles[server.name]
 
     def _address(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports.port(name)}"

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kaicore.kube.normalize_network_topology import NODE_LAYER
-from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, NODE_LAYER, TopologyDefinition, TopologyLevel
 from kaicore.rules.topology.label_paths import LabelPaths
 from kaicore.rules.topology.paths import Path
 from kaicore.rules.topology.tree import TopologyTree

@@ -14,7 +14,7 @@ from kai_cli.preflight import check_cluster, check_database, check_nats
 from kai_cli.stack import ClusterSpec, Stack
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Tell the operator."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -62,7 +62,7 @@ def up(
         stack = Stack(
             directory,
             lock=held,
-            tell=tell,
+            report=print_line,
             database_url=database_url,
             nats_url=nats_url,
             log_level=log_level,
@@ -82,9 +82,9 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
     finally:
         starting.cancel()
         waiting.cancel()
-        tell("stopping ...")
+        print_line("stopping ...")
         await stack.stop()
-        tell(f"stopped; everything is kept in {stack.directory.root}")
+        print_line(f"stopped; everything is kept in {stack.directory.root}")
     return 0
 
 
@@ -92,8 +92,8 @@ async def _start(stack: Stack, spec: ClusterSpec) -> None:
     await stack.start()
     await stack.add_cluster(spec)
     for line in how_to_ask(stack.directory):
-        tell(line)
-    tell("Ctrl-C stops it.")
+        print_line(line)
+    print_line("Ctrl-C stops it.")
 
 
 def interruption() -> asyncio.Event:

@@ -9,9 +9,13 @@ from typing import Any, Self
 
 import yaml
 from kaicore.errors import KaiError
+from kaicore.runtime.supervision.child import Child
+from kaicore.runtime.supervision.output import ProcessOutput, RotatedFile
 
-_STARTED = "API server listening"
+_STARTED = b"API server listening"
 _START_S = 120.0
+#: Seconds that it has to end by itself.
+_STOP_S = 60.0
 
 
 class StartFailed(KaiError):
@@ -34,8 +38,8 @@ class ApiServerProcess:
             outputs += ["--kubeconfig-out", directory / "kubeconfig"]
         self._directory = directory
         self._flags = [str(flag) for flag in (*outputs, *flags)]
-        self._process: asyncio.subprocess.Process | None = None
-        self._log: asyncio.Task[None] | None = None
+        self._child: Child | None = None
+        self._output: ProcessOutput | None = None
         self.started: dict[str, Any] = {}
 
     @property
@@ -61,8 +65,8 @@ class ApiServerProcess:
     @property
     def pid(self) -> int:
         """Its process id."""
-        assert self._process is not None, "not started"
-        return self._process.pid
+        assert self._child is not None, "not started"
+        return self._child.pid
 
     async def start(self) -> None:
         """Start it and wait until it listens.
@@ -70,46 +74,34 @@ class ApiServerProcess:
         Raises:
             StartFailed: it ended instead.
         """
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "kai_apiserver.main",
-            *self._flags,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        said: list[str] = []
-        async with asyncio.timeout(_START_S):
-            async for line in self._lines():
-                said.append(line)
-                if _STARTED in line:
-                    self.started = json.loads(line)
-                    break
-            else:
-                raise StartFailed("\n".join(said[-20:]))
-        self._log = asyncio.create_task(self._write_log(said))
+        listening = asyncio.Event()
 
-    async def _lines(self) -> Any:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        while line := await self._process.stderr.readline():
-            yield line.decode(errors="replace").rstrip("\n")
+        def on_line(line: bytes) -> None:
+            if _STARTED in line and not listening.is_set():
+                self.started = json.loads(line)
+                listening.set()
 
-    async def _write_log(self, said: list[str]) -> None:
-        path = self._directory / "apiserver.log"
-        with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in said)
-            async for line in self._lines():
-                file.write(f"{line}\n")
+        self._output = output = ProcessOutput(RotatedFile(self._directory / "apiserver.log"), on_line=on_line)
+        command = [sys.executable, "-m", "kai_apiserver.main", *self._flags]
+        self._child = Child(command, stderr=output.write_end)
+        output.started()
+        try:
+            ready = await self._child.until_ready(lambda: _is_set(listening), within_s=_START_S)
+        except BaseException:
+            await self.kill()
+            raise
+        if not ready:
+            await self.stop()
+            raise StartFailed(output.last_lines())
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; return the exit code."""
-        if self._process is None:
+        if self._child is None:
             return 0
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-        code = await self._process.wait()
-        if self._log is not None:
-            await self._log
+        code = await self._child.stop(number, patience_s=_STOP_S)
+        if self._output is not None:
+            self._output.close()
+            self._output = None
         return code
 
     async def kill(self) -> None:
@@ -122,3 +114,7 @@ class ApiServerProcess:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+async def _is_set(event: asyncio.Event) -> bool:
+    return event.is_set()

@@ -8,11 +8,11 @@ from kaicore.kube import group_objects, hyper_job_objects, owner_objects
 from kaicore.kube.kind import Kind
 from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_hyper_job import normalize_hyper_job
+from kaicore.kube.normalize_leader_worker_set import normalize_leader_worker_set
 from kaicore.kube.normalize_owner import (
     normalize_job,
     normalize_jobset,
     normalize_kubeflow_job,
-    normalize_leader_worker_set,
     normalize_ray_cluster,
     normalize_ray_job,
 )

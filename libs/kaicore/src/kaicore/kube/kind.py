@@ -16,6 +16,7 @@ from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod import Pod, PriorityClass
+from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -25,6 +26,7 @@ Model = (
     | NodeTopology
     | Pod
     | PriorityClass
+    | ProvisioningRequest
     | Queue
     | ResourceFlavor
     | Namespace

@@ -10,6 +10,7 @@ from kaicore.kube.group_kinds import GROUP_KINDS
 from kaicore.kube.kind import Kind, Model
 from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
 from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.normalize_provisioning import normalize_provisioning_request
 from kaicore.kube.normalize_storage import (
     normalize_budget,
     normalize_claim,
@@ -18,6 +19,7 @@ from kaicore.kube.normalize_storage import (
     normalize_volume,
 )
 from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.provisioning_objects import PROVISIONING_REQUESTS
 from kaicore.kube.queue_kinds import QUEUE_KINDS
 from kaicore.kube.reflector_core import ObjectKey
 from kaicore.kube.resources import (
@@ -73,6 +75,13 @@ BUDGET = Kind(
     payloads.PodDisruptionBudgetDeleted,
     "pdb/{namespace}/{name}",
 )
+PROVISIONING_REQUEST = Kind(
+    PROVISIONING_REQUESTS,
+    normalize_provisioning_request,
+    payloads.ProvisioningRequestObserved,
+    payloads.ProvisioningRequestDeleted,
+    "provisioning/{namespace}/{name}",
+)
 
 #: Every kind; pods are followed last, for they need all the others.
 KINDS: tuple[Kind[Any], ...] = (
@@ -87,6 +96,7 @@ KINDS: tuple[Kind[Any], ...] = (
     *GROUP_KINDS,
     *QUEUE_KINDS,
     *TOPOLOGY_KINDS,
+    PROVISIONING_REQUEST,
     POD,
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}

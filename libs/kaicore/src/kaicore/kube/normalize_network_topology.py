@@ -17,15 +17,13 @@ from kaicore.rules.model.network_topology import (
     HOSTNAME,
     KAI_TOPOLOGY,
     KUEUE_TOPOLOGY,
+    NODE_LAYER,
     HyperNode,
     HyperNodeMember,
     TopologyDefinition,
     TopologyLevel,
 )
 from kaicore.rules.topology.hyper_node_paths import compile_pattern
-
-#: Koordinator's name for single nodes (apis/scheduling/v1alpha1, v1.8.0).
-NODE_LAYER = "NodeTopologyLayer"
 
 #: As in the definitions of KAI (v0.17.0) and of Kueue (v0.20.0-devel).
 MOST_LEVELS = 16

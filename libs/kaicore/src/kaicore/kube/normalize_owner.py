@@ -6,8 +6,6 @@ pods where it counts them all together.
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from kaicore.errors import InvalidObject
 from kaicore.kube.job_failures import ended_well, job_failures
 from kaicore.kube.losses import Lost, unheard
@@ -19,7 +17,6 @@ from kaicore.kube.owner_objects import (
     JobSpec,
     KubeflowJob,
     KubeflowJobSpec,
-    LeaderWorkerSetObject,
     PodTemplate,
     RayClusterObject,
     RayClusterSpec,
@@ -28,11 +25,11 @@ from kaicore.kube.owner_objects import (
     annotations_of,
 )
 from kaicore.kube.resources import subject_of
-from kaicore.rules.groups.kinds import JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB
+from kaicore.rules.groups.kinds import JOB, JOBSET, RAY_CLUSTER, RAY_JOB
 from kaicore.rules.groups.membership import SUBMITTER
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.groups.queue_names import KUEUE_QUEUE_LABEL
-from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
+from kaicore.rules.model.group import PodSet, RankSource
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
@@ -47,7 +44,6 @@ _WORKER = "worker"
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
-_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 #: Python reads no number of thousands of digits.
 _MOST_DIGITS = 10
@@ -64,7 +60,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     """
     subject = _subject(JOB, wire)
     annotations, least = wire.metadata.annotations or {}, 1
-    template = _job_template(wire.spec, field="spec", pods=0)
+    template = _job_template(wire.spec, field="spec", pods=0)._replace(works=True)
     topology = with_templates((PodSet(),), {"": template})[0].topology
     near = topology is not None and topology.kind == KUEUE_TOPOLOGY
     if near or KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
@@ -74,7 +70,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
-    sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template})
+    sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
     return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
@@ -104,7 +100,7 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
     said: dict[str, PodSetTemplate] = {}
-    templates = []
+    templates, annotations = [], wire.metadata.annotations or {}
     done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
         field = f"spec.replicatedJobs[{index}]"
@@ -113,14 +109,14 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
         template = _jobs_template(one.template.spec, replicas, pods, field=f"{field}.template.spec")
         if in_order or one.depends_on:
             alone = PodSet(min_pods=least, ended=ended)
-            templates.append(GroupTemplate(one.name, with_templates((alone,), {"": template})))
+            templates.append(GroupTemplate(one.name, with_templates((alone,), {"": template}, owner=annotations)))
         else:
             together.append(PodSet(one.name, min_pods=least, ended=ended))
             said[one.name] = template
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
-    sets = with_templates(together, said)
+    sets = with_templates(together, said, owner=annotations)
     return group_source(wire, JOBSET, (GroupTemplate(sets=sets), *templates), lost=lost)
 
 
@@ -194,7 +190,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
     return group_source(
         wire,
         kind,
-        (GroupTemplate(sets=with_templates(sets, said)),),
+        (GroupTemplate(sets=with_templates(sets, said, owner=wire.metadata.annotations)),),
         lost=lost,
         queue=policy.queue if policy is not None else None,
         priority_class=policy.priority_class if policy is not None else None,
@@ -211,6 +207,8 @@ def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[s
             f"{where}.{name}.template.metadata",
             pods[name.lower()],
             rank=RankSource(_REPLICA_INDEX, first.get(name.lower(), 0)),
+            leads=name.lower() in _LEADERS,
+            works=name.lower() == _WORKER,
         )
         for name, one in sorted(replicas.items())
     }
@@ -223,7 +221,7 @@ def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> Group
         InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(RAY_CLUSTER, wire)
-    sets = _ray_sets(wire.spec, subject=subject, field="spec")
+    sets = _ray_sets(wire.spec, wire.metadata.annotations, subject=subject, field="spec")
     labels = wire.metadata.labels or {}
     return group_source(
         wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
@@ -242,8 +240,8 @@ def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
     if cluster is not None:
         submitter = _template_of(wire.spec.submitter_pod_template, 1, where="spec.submitterPodTemplate.metadata")
         sets = (
-            *_ray_sets(cluster, subject=subject, field="spec.rayClusterSpec"),
-            *with_templates((PodSet(SUBMITTER),), {SUBMITTER: submitter}),
+            *_ray_sets(cluster, wire.metadata.annotations, subject=subject, field="spec.rayClusterSpec"),
+            *with_templates((PodSet(SUBMITTER),), {SUBMITTER: submitter._replace(leads=True)}),
         )
     labels = wire.metadata.labels or {}
     return group_source(
@@ -251,10 +249,12 @@ def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
     )
 
 
-def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet, ...]:
+def _ray_sets(
+    spec: RayClusterSpec, annotations: Mapping[str, str] | None, *, subject: str, field: str
+) -> tuple[PodSet, ...]:
     sets = [PodSet(), PodSet("headgroup", min_pods=1)]
     head = spec.head_group_spec.template if spec.head_group_spec is not None else None
-    said = {"headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")}
+    said = {"headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")._replace(leads=True)}
     for index, one in enumerate(spec.worker_group_specs or ()):
         where = f"{field}.workerGroupSpecs[{index}]"
         wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
@@ -266,50 +266,11 @@ def _ray_sets(spec: RayClusterSpec, *, subject: str, field: str) -> tuple[PodSet
         sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
         pods = max(least, wanted) * hosts
         said[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
-    return with_templates(sets, said)
+    return with_templates(sets, said, owner=annotations)
 
 
 def _template_of(template: PodTemplate | None, pods: int, *, where: str) -> PodSetTemplate:
     return PodSetTemplate(annotations_of(template), where, pods)
-
-
-def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
-    subject = _subject(LEADER_WORKER_SET, wire)
-    given, field = wire.spec.leader_worker_template, "spec.leaderWorkerTemplate"
-    size = count(given.size, 1, subject=subject, field=f"{field}.size")
-    if not size:
-        raise InvalidObject(subject, f"{field}.size", size, "is no count of 1 or more")
-    # Workers that are made when their leader runs start together after it: the second of two sub-groups.
-    least = 1 if wire.spec.startup_policy == "LeaderReady" else None
-    sets = (PodSet(min_sets=least), PodSet("leader", min_pods=1), PodSet("workers", min_pods=size - 1))
-    workers = _template_of(given.worker_template, size - 1, where=f"{field}.workerTemplate.metadata")
-    workers = workers._replace(rank=RankSource(_WORKER_INDEX, 1))
-    if given.leader_template is not None:
-        leader = _template_of(given.leader_template, 1, where=f"{field}.leaderTemplate.metadata")
-        tree = with_templates(sets if size > 1 else sets[:2], {"leader": leader, "workers": workers})
-    else:
-        tree = _of_one_template(sets, workers, size)
-    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=tree),), lost=lost)
-
-
-def _of_one_template(sets: tuple[PodSet, ...], workers: PodSetTemplate, size: int) -> tuple[PodSet, ...]:
-    """Return the tree of a leader and workers of one pod template, which for Kueue are one set of pods."""
-    template = workers._replace(pods=size, rank=RankSource(_WORKER_INDEX))
-    (whole,) = with_templates((PodSet(min_pods=size),), {"": template})
-    topology = whole.topology
-    if topology is not None and topology.slices:
-        if sets[0].min_sets is None:
-            # A slice may have the leader and workers in it.
-            return (whole,)
-        problem = f"{topology.field}: needs leader and workers that start together, and startupPolicy is LeaderReady"
-        topology = TopologyConstraint(kind=topology.kind, problem=problem)
-    root, leader, rest = replace(sets[0], topology=topology), sets[1], replace(sets[2], rank=workers.rank)
-    return (root, leader, rest) if size > 1 else (root, leader)
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

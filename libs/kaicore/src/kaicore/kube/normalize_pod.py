@@ -11,7 +11,6 @@ from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amounts, controller, int32, seconds
 from kaicore.kube.normalize_rules import claim_uses, pod_rules, required_nodes
-from kaicore.kube.normalize_source import REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION
 from kaicore.kube.objects import (
     PodObject,
     PodSpec,
@@ -62,12 +61,6 @@ OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNO
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
-
-#: Annotations by which a pod says that its workload has to be within one domain of a network topology.
-TOPOLOGY_ANNOTATIONS = (
-    REQUIRED_SEGMENT_ANNOTATION,
-    REQUIRED_PLACEMENT_ANNOTATION,
-)
 
 #: So many of a pod's malformed fields are told.
 _MOST_SAID = 3
@@ -240,6 +233,3 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     for name in GPU_SHARE_ANNOTATIONS:
         if name in annotations:
             yield f"a share of a GPU ({name})"
-    for name in TOPOLOGY_ANNOTATIONS:
-        if name in annotations:
-            yield f"required topology ({name})"

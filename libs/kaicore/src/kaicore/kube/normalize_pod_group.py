@@ -7,6 +7,7 @@ from kaicore.kube.group_objects import (
     KaiPodGroup,
     KaiSubGroup,
     KaiTopologyConstraint,
+    NativeConstraints,
     NativePodGroup,
     NativePodGroupSpec,
     NativePolicy,
@@ -17,7 +18,7 @@ from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_source import count, duration, group_source, preemptible
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.resources import subject_of
-from kaicore.rules.groups.gang import GANG, gang_group, gather_strategy, match_policy
+from kaicore.rules.groups.gang import GANG, gang_group, match_policy
 from kaicore.rules.groups.kinds import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
@@ -25,9 +26,11 @@ from kaicore.rules.groups.kinds import (
     WORKLOAD,
     X_POD_GROUP,
 )
+from kaicore.rules.groups.koordinator_topology import gather_strategy, topology_index
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
 _FOR_EVER = -1
@@ -126,18 +129,19 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
     kept = {
         name: annotations[f"{GANG}/{name}"]
-        for name in ("mode", "total-number", "waiting-time", "network-topology-spec")
+        for name in ("mode", "total-number", "waiting-time")
         if f"{GANG}/{name}" in annotations
     }
     timeout = wire.spec.schedule_timeout_seconds
     if timeout is not None:
         kept["scheduleTimeoutSeconds"] = str(timeout)
     # Without any word of Koordinator's, what runs counts: the scheduler-plugins count all assigned pods.
+    topology = gather_strategy(annotations, pods=least)
     koordinator = any(name.startswith(GANG) for name in annotations)
     return group_source(
         wire,
         kind,
-        (GroupTemplate(sets=(PodSet(min_pods=least, topology=gather_strategy(annotations)),)),),
+        (GroupTemplate(sets=(PodSet(min_pods=least, topology=topology, rank=topology_index(topology)),)),),
         lost=lost,
         together=gang_group(annotations),
         match_policy=match_policy(annotations) if koordinator else MatchPolicy.WAITING_AND_RUNNING,
@@ -192,12 +196,23 @@ def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSourc
 
 
 def _native_root(spec: NativePodGroupSpec, *, subject: str, field: str) -> PodSet:
-    keys = [one.key for one in spec.scheduling_constraints.topology or ()] if spec.scheduling_constraints else []
-    where = f"{field}.schedulingConstraints.topology"
     return PodSet(
         min_pods=_min_count(spec.scheduling_policy, subject=subject, field=f"{field}.schedulingPolicy"),
-        topology=TopologyConstraint(required=", ".join(keys), field=where) if keys else None,
+        topology=_native_topology(spec.scheduling_constraints, field=f"{field}.schedulingConstraints.topology"),
     )
+
+
+def _native_topology(constraints: NativeConstraints | None, *, field: str) -> TopologyConstraint | None:
+    """Return the labels of nodes of which all pods must share a value (KEP-5732), None where there are none.
+
+    Of a key and all others each is required; the API server lets one be given.
+    """
+    keys = [one.key for one in constraints.topology or ()] if constraints is not None else []
+    if not keys:
+        return None
+    if "" in keys:
+        return TopologyConstraint(problem=f"{field}[{keys.index('')}].key: is empty")
+    return TopologyConstraint(required=keys[0], required_also=tuple(keys[1:]), field=field)
 
 
 def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:
@@ -213,14 +228,14 @@ def _optional_count(value: int | None, *, subject: str, field: str) -> int | Non
 def _kai_topology(said: KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
     if said is None:
         return None
-    required = said.required_topology_level or ""
     found = TopologyConstraint(
-        said.topology or "",
-        required,
-        said.preferred_topology_level or "",
-        f"{field}.requiredTopologyLevel" if required else "",
+        topology=said.topology or "",
+        required=said.required_topology_level or "",
+        preferred=said.preferred_topology_level or "",
+        field=field,
+        kind=KAI_TOPOLOGY,
     )
-    return None if found == TopologyConstraint() else found
+    return found if found.required or found.preferred else None
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

@@ -10,25 +10,21 @@ from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_fields import controller, int32, seconds
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.resources import subject_of
+from kaicore.rules.groups.kai_topology import around_segments, kai_topology, misplaced_segments, names_segments
+from kaicore.rules.groups.kinds import POD_GROUPS
 from kaicore.rules.groups.making import PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
 from kaicore.rules.groups.preemption_delay import PREEMPTION_DELAY_ANNOTATION
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL, queue_name
 from kaicore.rules.model.duration import parse_duration
-from kaicore.rules.model.group import TopologyConstraint
+from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
-
-#: KAI's annotations by which an object says where in a topology all pods of its groups are to be.
-TOPOLOGY_ANNOTATION = "kai.scheduler/topology"
-REQUIRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-required-placement"
-REQUIRED_SEGMENT_ANNOTATION = "kai.scheduler/segment-topology-required-placement"
-PREFERRED_PLACEMENT_ANNOTATION = "kai.scheduler/topology-preferred-placement"
-
-_REQUIRED_PLACEMENTS = (REQUIRED_PLACEMENT_ANNOTATION, REQUIRED_SEGMENT_ANNOTATION)
 
 _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
@@ -69,6 +65,7 @@ def group_source(
             lost=lost,
         ),
         "kai": KAI_QUEUE_LABEL in labels,
+        "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
     }
     found |= {name: value for name, value in said.items() if value not in (None, "")}
     if "priority" in found:
@@ -81,29 +78,39 @@ def group_source(
         resource_version=metadata.resource_version,
         created_at=seconds(metadata.creation_timestamp) or 0,
         owner=controller(metadata),
-        templates=_with_topology(templates, annotations),
+        templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
         **found,
     )
 
 
-def _with_topology(templates: tuple[GroupTemplate, ...], annotations: Mapping[str, str]) -> tuple[GroupTemplate, ...]:
-    """Return templates with what annotations say about topology, unless the objects themselves require something."""
-    required = next((name for name in _REQUIRED_PLACEMENTS if annotations.get(name)), "")
-    constraint = TopologyConstraint(
-        annotations.get(TOPOLOGY_ANNOTATION, ""),
-        annotations.get(required, ""),
-        annotations.get(PREFERRED_PLACEMENT_ANNOTATION, ""),
-        f"metadata.annotations[{required}]" if required else "",
-    )
-    if not (constraint.required or constraint.preferred):
+def _with_topology(
+    templates: tuple[GroupTemplate, ...], annotations: Mapping[str, str], *, of_pods: bool
+) -> tuple[GroupTemplate, ...]:
+    """Return templates with what KAI's annotations say about all pods, where the objects themselves say nothing.
+
+    Args:
+        templates: the groups that an object stands for.
+        annotations: of the object.
+        of_pods: whether it makes pods, so that segments are of some of them; a PodGroup of KAI repeats what its owner
+            says.
+    """
+    constraint = kai_topology(annotations)
+    segmented = any(one.topology is not None for template in templates for one in template.sets)
+    if of_pods and names_segments(annotations) and not segmented:
+        constraint = misplaced_segments(annotations)
+    if constraint is None:
         return templates
-    found = []
-    for template in templates:
-        root, *others = template.sets
-        if root.topology is None or not root.topology.required:
-            root = replace(root, topology=constraint)
-        found.append(replace(template, sets=(root, *others)))
-    return tuple(found)
+    return tuple(replace(template, sets=_around(constraint, template.sets)) for template in templates)
+
+
+def _around(constraint: TopologyConstraint, sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    root, *others = sets
+    own = root.topology
+    if own is None:
+        root = replace(root, topology=constraint)
+    elif own.kind == KAI_TOPOLOGY and own.slices and not own.required and not own.preferred:
+        root = replace(root, topology=around_segments(constraint, own))
+    return (root, *others)
 
 
 def preemptible(said: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:

@@ -303,10 +303,18 @@ class RayJobObject(KubernetesObject):
     spec: RayJobSpec = msgspec.field(default_factory=RayJobSpec)
 
 
+class SubGroupPolicy(Wire):
+    """The sub-groups of a leader and its workers, and whether the leader is in the first of them."""
+
+    sub_group_policy_type: str | None = None
+    sub_group_size: int | None = None
+
+
 class LeaderWorkerTemplate(Wire):
     """A leader and its workers."""
 
     size: int | None = None
+    sub_group_policy: SubGroupPolicy | None = None
     leader_template: PodTemplate | None = None
     worker_template: PodTemplate | None = None
 

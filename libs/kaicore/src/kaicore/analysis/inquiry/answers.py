@@ -4,6 +4,7 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         pods: for how many pods of what was asked about.
+        fields: what else it has, by the field's name.
     """
 
     code: str
@@ -35,6 +37,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     group: str = ""
     pods: int = 0
+    fields: dict[str, Any] = {}
 
 
 class StoryAnswer(Answer, frozen=True, kw_only=True):

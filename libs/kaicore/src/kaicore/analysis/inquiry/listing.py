@@ -359,6 +359,14 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
 def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
-    if "until" in fields:
-        fields["until"] = time_text(fields["until"])
-    return ReasonAnswer(message=str(reason), pods=pods, **fields)
+    for name in _TIMES & fields.keys():
+        fields[name] = time_text(fields[name])
+    named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
+    return ReasonAnswer(message=str(reason), pods=pods, fields=fields, **named)
+
+
+#: Fields of reasons that are times, microseconds since the epoch.
+_TIMES = {"until", "since", "retry_at"}
+
+#: Fields of reasons that are fields of their answers.
+_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "fields"}

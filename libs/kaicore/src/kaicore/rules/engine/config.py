@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.scoring import NumaScoring
@@ -122,9 +123,18 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod whose victims do not go.
+        replace_failed_nodes: whether pods on failed nodes are placed anew beside the others of their group, for groups
+            with a topology constraint (Kueue's gate TASFailedNodeReplacement).
+        replace_on_pod_termination: whether a node that is not ready has failed as soon as pods of the group are
+            terminating there or have ended, and not before (TASReplaceNodeOnPodTermination). So has then a node with a
+            taint that such pods do not tolerate, or a cordoned one.
+        replace_fail_fast: whether a group is evicted as a whole where there is no other place for its pods
+            (TASFailedNodeReplacementFailFast).
+        node_not_ready_us: how long a node must have been not ready to have failed, where terminating pods do not count.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
         topology_strategy: which domains of a network topology are preferred, for groups that ask for any.
+        provisioning: whether and how nodes are asked for, for groups that need new ones.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -151,9 +161,14 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
+    replace_failed_nodes: bool = True
+    replace_on_pod_termination: bool = True
+    replace_fail_fast: bool = True
+    node_not_ready_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 30_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
     topology_strategy: Strategy = Strategy.BEST_FIT
+    provisioning: ProvisioningConfig = ProvisioningConfig()
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
@@ -166,10 +181,23 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         that says nothing of it keeps its digest.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
-        if self.topology_strategy is Strategy.BEST_FIT:
-            del document["topology_strategy"]
+        for name in _LATER:
+            if getattr(self, name) == getattr(_DEFAULT, name):
+                del document[name]
         return document
 
     def digest(self) -> str:
         """Identify the configuration."""
         return sha256(msgspec.json.encode(self.document(), order="deterministic")).hexdigest()[:16]
+
+
+_DEFAULT = EngineConfig()
+#: Settings that came after engine 15.
+_LATER = (
+    "topology_strategy",
+    "replace_failed_nodes",
+    "replace_on_pod_termination",
+    "replace_fail_fast",
+    "node_not_ready_us",
+    "provisioning",
+)

@@ -8,8 +8,10 @@ from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.consolidate import Consolidate
 from kaicore.rules.engine.actions.preempt import Preempt
+from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.reclaim import Reclaim
 from kaicore.rules.engine.actions.repair import Repair
+from kaicore.rules.engine.actions.replace import Replace
 from kaicore.rules.engine.actions.stale_gang import StaleGang
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -29,19 +31,24 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
     """Run the actions one after the other on one copy of the nodes.
 
     1. Restore the reservations for pods that earlier cycles nominated.
-    2. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
+    2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.replace`).
+    3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
-    3. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`.
-    4. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
-    5. Give each class and each group with pods left its reasons, as they were when it found no node.
+    4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`.
+    5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
+    6. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
+    7. Give each class and each group with pods left its reasons, as they were when it found no node.
     """
     before = cycle_input.accounts.savepoint()
     session = Session(cycle_input, config)
     session.reservations.restore()
+    if config.replace_failed_nodes:
+        Replace(session).run()
     for action in config.actions:
         _ACTIONS[action](session).run()
     session.reservations.clear_idle()
     Repair(session).run()
+    Provision(session).run()
     cycle_input.accounts.undo(before)
     return session.result()

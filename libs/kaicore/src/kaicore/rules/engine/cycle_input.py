@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
@@ -28,6 +30,31 @@ class MisalignedPod:
 
     member: Member
     missed: str
+
+
+class NodeFailure(StrEnum):
+    """Why a node counts as failed."""
+
+    DELETED = "Deleted"
+    NOT_READY = "NotReady"
+    TAINTED = "Tainted"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedNode:
+    """A node on which pods cannot go on.
+
+    Attributes:
+        name: of the node.
+        failure: why.
+        since: microseconds since the epoch; 0 where that is not known.
+        once_pods_end: it has failed for groups of which pods are terminating there, or lack already.
+    """
+
+    name: str
+    failure: NodeFailure
+    since: int
+    once_pods_end: bool = False
 
 
 class UnboundClaims(Protocol):
@@ -76,8 +103,11 @@ class CycleInput:
         excluded_nodes: rows that are not for certain classes.
         misaligned: pods that are to be evicted and placed anew, in order.
         matters: what is not known for certain of nodes; None where nothing is open.
+        failed_nodes: by name, those with pods of groups that have a topology constraint.
+        on_failed_nodes: the pods of such groups there, by uid.
         topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
             where it has none.
+        provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
     """
 
     columns: NodeColumns
@@ -102,4 +132,7 @@ class CycleInput:
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
     misaligned: Sequence[MisalignedPod] = ()
     matters: OpenMatters | None = None
+    failed_nodes: Mapping[str, FailedNode] = field(default_factory=dict)
+    on_failed_nodes: Sequence[Member] = ()
     topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
+    provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)

@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.decisions import ClearReason, CycleResult, DecisionBatch, EvictionReason, PodDecision
+from kaicore.rules.engine.decisions import (
+    ClearReason,
+    CycleResult,
+    Decision,
+    DecisionBatch,
+    EvictionReason,
+    GroupDecision,
+)
 from kaicore.rules.engine.explain.pending import GroupLeftWaiting, summarize
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
@@ -88,6 +95,10 @@ class CycleRecord:
     def clear(self, cleared: Sequence[NominationCleared]) -> None:
         """Record that room is no longer reserved."""
         self._add(cleared)
+
+    def provision(self, decisions: Sequence[GroupDecision]) -> None:
+        """Record that ProvisioningRequests are made or withdrawn."""
+        self._add(decisions)
 
     def repair(self, misaligned: MisalignedPod) -> None:
         """Record that a pod is evicted so that its successor gets other zones."""
@@ -188,7 +199,7 @@ class CycleRecord:
         pending, groups = summarize(left, pods, class_reasons)
         return CycleResult(tuple(self._batches), pending, groups, self._due)
 
-    def _add(self, decisions: Iterable[PodDecision], *, depends_on: int = -1) -> None:
+    def _add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
         self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
     def _placed(self, assignment: Assignment) -> PodPlaced:
@@ -201,6 +212,8 @@ class CycleRecord:
             claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
         rank, domains = self._topology_place(assignment)
+        request = self._input.provisioning.get(assignment.member.group)
+        consumed = request if request is not None and request.provisioned else None
         return PodPlaced(
             uid=pod.uid,
             namespace=pod.namespace,
@@ -214,6 +227,8 @@ class CycleRecord:
             volumes=volumes,
             rank=rank,
             domains=domains,
+            provisioning_request="" if consumed is None else consumed.name,
+            provisioning_class="" if consumed is None else consumed.provisioning_class,
         )
 
     def _nominated(self, assignment: Assignment) -> PodNominated:

@@ -15,10 +15,17 @@ from kaicore.rules.events.payloads import (
     NominationCleared,
     PodNominated,
     PodPlaced,
+    ProvisioningRequested,
+    ProvisioningWithdrawn,
 )
 
 #: What a cycle decides about a pod.
 PodDecision = PodPlaced | PodNominated | NominationCleared | EvictionDecided | HealRequested
+
+#: What a cycle decides about a group.
+GroupDecision = ProvisioningRequested | ProvisioningWithdrawn
+
+Decision = PodDecision | GroupDecision
 
 _Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDecided, HealRequested)
 
@@ -30,6 +37,8 @@ class EvictionReason(StrEnum):
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
     STALE_GANG = "StaleGang"
+    NODE_FAILED = "NodeFailed"
+    NO_REPLACEMENT = "NoReplacement"
 
 
 class ClearReason(StrEnum):
@@ -41,6 +50,16 @@ class ClearReason(StrEnum):
     NOTHING_LEAVES = "NothingLeaves"
 
 
+class WithdrawalReason(StrEnum):
+    """Why a ProvisioningRequest is of no use any more."""
+
+    STARTED = "Started"
+    GONE = "Gone"
+    CHANGED = "Changed"
+    RETRIED = "Retried"
+    SWITCHED_OFF = "SwitchedOff"
+
+
 class DecisionBatch(msgspec.Struct, frozen=True):
     """Decisions that only hold together: a gang's start, or a preemptor's room and its victims.
 
@@ -49,7 +68,7 @@ class DecisionBatch(msgspec.Struct, frozen=True):
         depends_on: number of an earlier batch of the cycle without which this one does not hold; -1 if there is none.
     """
 
-    decisions: tuple[PodDecision, ...]
+    decisions: tuple[Decision, ...]
     depends_on: int = -1
 
 
@@ -70,7 +89,7 @@ class CycleResult(msgspec.Struct, frozen=True):
     due: int = 0
 
     @property
-    def decisions(self) -> Iterator[PodDecision]:
+    def decisions(self) -> Iterator[Decision]:
         """All decisions, in order."""
         return (decision for batch in self.batches for decision in batch.decisions)
 
@@ -98,6 +117,11 @@ class CycleResult(msgspec.Struct, frozen=True):
     def repairs(self) -> tuple[HealRequested, ...]:
         """The pods that are evicted so that their successors get the zones that they ask for."""
         return self._of(HealRequested)
+
+    @property
+    def provisioning(self) -> tuple[GroupDecision, ...]:
+        """The ProvisioningRequests that are made or withdrawn."""
+        return tuple(decision for decision in self.decisions if isinstance(decision, GroupDecision))
 
     def digest(self) -> str:
         """Identify the result; equal results have equal digests on every machine."""

@@ -93,6 +93,8 @@ class Session:
             topology_of=self.topologies.of,
             companions=self._companions,
             placed=self.topologies.placed,
+            pending_groups=self.pending_groups,
+            class_key=self.pods.key_of,
             strategy=config.topology_strategy,
         )
 

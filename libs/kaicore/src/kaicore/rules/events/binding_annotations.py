@@ -9,10 +9,11 @@ from kaicore.rules.model.placement import (
     RANK_ANNOTATION,
     encode_annotation,
 )
+from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
 
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
-    """Return the annotations of a pod's binding: its predicted zones, and its place in the topology, as far as told."""
+    """Return the annotations of a pod's binding: its zones, its place in the topology, and whose nodes it uses."""
     found = {}
     predicted = encode_annotation(placed.placement) if placed.placement is not None else ""
     if predicted:
@@ -21,4 +22,7 @@ def binding_annotations(placed: PodPlaced) -> dict[str, str]:
         found[RANK_ANNOTATION] = str(placed.rank)
     if placed.domains:
         found[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
+    if placed.provisioning_request:
+        found[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
+        found[CONSUMED_CLASS_KEY] = placed.provisioning_class
     return found

@@ -26,7 +26,7 @@ _PARTS = (
 )
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 2}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 3}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -34,6 +34,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("PodPlaced", 1): lambda document: {**document, "volumes": {}},
     # Until then the digest was over structures of the engine, which cannot be compared any more.
     ("CycleCompleted", 1): lambda document: document,
+    # Until then no group waited for nodes that were asked for.
+    ("CycleCompleted", 2): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}

@@ -6,7 +6,7 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 import json
 from collections.abc import Mapping
 
-from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
+from kaicore.rules.model.group import MatchPolicy
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.group import Malformed
 from kaicore.rules.reasons.reason import Reason
@@ -18,9 +18,6 @@ MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
 #: Python reads no number of thousands of digits.
 _MOST_DIGITS = 10
 
-_MUST_GATHER, _PREFER_GATHER = "MustGather", "PreferGather"
-
-NETWORK_TOPOLOGY_ANNOTATION = f"{GANG}/network-topology-spec"
 MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 
 
@@ -43,44 +40,26 @@ def gang_min_available(pod: Pod) -> str:
     return pod.labels.get(MIN_AVAILABLE_LABEL) or pod.annotations.get(f"{GANG}/min-available", "")
 
 
-def gang_group(annotations: dict[str, str]) -> tuple[str, ...]:
+def gang_group(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Return the gangs that start together, `<namespace>/<name>` each; none where the annotation is no list of them.
 
     As in Koordinator, an annotation that cannot be read counts as none.
     """
     try:
         names = json.loads(annotations.get(f"{GANG}/groups") or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
-    if not isinstance(names, list) or not all(isinstance(name, str) and name.count("/") == 1 for name in names):
+    if not isinstance(names, list) or not all(map(_is_name, names)):
         return ()
     return tuple(sorted(set(names)))
+
+
+def _is_name(name: object) -> bool:
+    # Half a surrogate pair, which JSON can have, could not be recorded.
+    return isinstance(name, str) and name.count("/") == 1 and name.isprintable()
 
 
 def match_policy(annotations: dict[str, str]) -> MatchPolicy:
     """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
     said = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
     return MatchPolicy(said) if said in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
-
-
-def gather_strategy(annotations: Mapping[str, str]) -> TopologyConstraint | None:
-    """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
-
-    Of several layers the last one counts, as Koordinator starts from the lowest that it must. What cannot be read is
-    taken as required, so that no pod is placed as if nothing had been said.
-    """
-    text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
-    if not text:
-        return None
-    layers: dict[str, str] = {}
-    try:
-        for one in json.loads(text).get("gatherStrategy") or ():
-            layers[one["strategy"]] = str(one["layer"])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        layers = {_MUST_GATHER: f"(not readable) {text[:80]}"}
-    if unknown := layers.keys() - {_MUST_GATHER, _PREFER_GATHER}:
-        layers.setdefault(_MUST_GATHER, layers[min(unknown)])
-    required = layers.get(_MUST_GATHER, "")
-    field = f"metadata.annotations[{NETWORK_TOPOLOGY_ANNOTATION}]" if required else ""
-    found = TopologyConstraint(required=required, preferred=layers.get(_PREFER_GATHER, ""), field=field)
-    return None if found == TopologyConstraint() else found

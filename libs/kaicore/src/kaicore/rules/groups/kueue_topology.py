@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
@@ -198,7 +200,7 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
     offset = _count(annotations.get(INDEX_OFFSET, ""))
     if source is None or not offset:
         return source
-    return RankSource(source.label, offset, source.job_label, source.job_size)
+    return replace(source, offset=offset)
 
 
 def pod_group_rank(annotations: Mapping[str, str]) -> RankSource:

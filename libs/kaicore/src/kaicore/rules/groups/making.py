@@ -5,8 +5,12 @@ The source says what it says; what it leaves open its oldest pod says, and what 
 
 from collections.abc import Callable, Iterable
 
-from kaicore.rules.groups.gang import gang_group, gang_min_available, gather_strategy, match_policy
-from kaicore.rules.groups.kinds import KUEUE_WORKLOAD, SIGS_POD_GROUP
+from msgspec.structs import replace
+
+from kaicore.rules.groups.gang import gang_group, gang_min_available, match_policy
+from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
+from kaicore.rules.groups.kinds import KAI_POD_GROUP, KUEUE_WORKLOAD, SIGS_POD_GROUP
+from kaicore.rules.groups.koordinator_topology import gather_strategy, topology_index
 from kaicore.rules.groups.kueue_pod_group import pod_group_size, starts_whole
 from kaicore.rules.groups.kueue_topology import kueue_topology, pod_group_rank
 from kaicore.rules.groups.membership import POD, Membership
@@ -16,6 +20,7 @@ from kaicore.rules.groups.volcano_topology import annotated_tiers
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 #: From this priority on, a group of KAI's dialect that does not say otherwise cannot be preempted.
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
@@ -65,7 +70,9 @@ def make_group(
         name=member.group.split("/", 2)[2],
         uid=source.uid,
         origin=source.kind,
-        sets=_sets(template, pod_sets),
+        sets=_sets(template, pod_sets)
+        if source.kind == KAI_POD_GROUP
+        else _with_topology(_sets(template, pod_sets), oldest),
         queue=source.queue or (queue_of(oldest) if oldest is not None else ""),
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
@@ -75,6 +82,7 @@ def make_group(
         staleness_grace_us=source.staleness_grace_us,
         preemption_delay_us=source.preemption_delay_us or 0,
         ends_whole=source.ends_whole,
+        provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
     )
 
 
@@ -86,13 +94,16 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gang = kind != POD
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
+    gathering = gather_strategy(annotations, pods=count) if gang else None
+    topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
+    root = PodSet(min_pods=count, topology=topology, rank=topology_index(gathering))
     return Group(
         key=member.group,
         namespace=oldest.namespace,
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
         origin=SIGS_POD_GROUP if gang else POD,
-        sets=(PodSet(min_pods=count, topology=gather_strategy(annotations) if gang else _pod_topology(oldest)),),
+        sets=(root,),
         queue=queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
@@ -100,12 +111,14 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         together=_together(gang_group(annotations), member.group) if gang else (),
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
+        provisioning_class=_provisioning_class(oldest),
     )
 
 
 def _pod_topology(pod: Pod) -> TopologyConstraint | None:
-    """Return where a pod without any group is to be, in Kueue's words or Volcano's."""
-    return kueue_topology(pod.annotations, pods=1) or annotated_tiers(pod.annotations)
+    """Return where a pod without any group is to be, in Kueue's words, Volcano's or KAI's."""
+    annotations = pod.annotations
+    return kueue_topology(annotations, pods=1) or annotated_tiers(annotations) or pod_topology(annotations)
 
 
 def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
@@ -123,7 +136,12 @@ def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
         created_at=oldest.created_at,
+        provisioning_class=_provisioning_class(oldest),
     )
+
+
+def _provisioning_class(pod: Pod) -> str:
+    return pod.annotations.get(PROVISIONING_CLASS_ANNOTATION, "")
 
 
 def _together(names: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -142,8 +160,20 @@ def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...
         sets.append(PodSet(rule.name, rule.parent, min_sets=rule.min_sets))
         prefix = f"{rule.name}."
         names = [name for name in arisen if name.startswith(prefix)]
-        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
+        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology, rank=rule.rank) for name in names]
     return tuple(sets)
+
+
+def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet, ...]:
+    """Return a tree with what its oldest pod says about topology in KAI's words, where the source says nothing.
+
+    A PodGroup of KAI itself has the last word.
+    """
+    root, *others = sets
+    if oldest is None or any(one.topology is not None for one in sets):
+        return sets
+    topology = kai_topology(oldest.annotations)
+    return sets if topology is None else (replace(root, topology=topology), *others)
 
 
 def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:

@@ -30,9 +30,11 @@ from kaicore.rules.groups.kinds import (
 )
 from kaicore.rules.groups.kueue_pod_group import KUEUE_GROUP_LABEL, pod_group_problem
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem
+from kaicore.rules.groups.ranks import own_rank
 from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.groups.volcano_sets import REST, job_of_hyper_job, volcano_set
+from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.reasons.group import (
@@ -63,6 +65,10 @@ POD = "Pod"
 
 #: Name of the set of the pod that submits a RayJob.
 SUBMITTER = "submitter"
+
+#: Name of the set of the workers that share the first segment with the leader of a LeaderWorkerSet, where it is besides
+#: them: the first so many as the set has at least.
+FIRST_WORKERS = "workers-0"
 
 #: Longest chain of owners that is followed.
 _MOST_OWNERS = 8
@@ -229,6 +235,8 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
         job = job_of_hyper_job(pod, key)
         wanted, parted = volcano_set(pod, template.sets, job)
         rest = f"{job}.{REST}"
+    elif kind == LEADER_WORKER_SET:
+        wanted = _set_of_leader_worker_set(pod, template)
     else:
         wanted = _set_name(pod, kind)
     if wanted in names:
@@ -254,9 +262,19 @@ def _set_name(pod: Pod, kind: str) -> str:
         return labels.get(RAY_GROUP_LABEL, SUBMITTER)
     if kind == JOBSET:
         return labels.get(REPLICATED_JOB_LABEL, "")
-    if kind == LEADER_WORKER_SET:
-        return "leader" if labels.get(LWS_WORKER_LABEL) == "0" else "workers"
     return ""
+
+
+def _set_of_leader_worker_set(pod: Pod, template: GroupTemplate) -> str:
+    index = pod.labels.get(LWS_WORKER_LABEL, "")
+    if index == "0":
+        return "leader"
+    first = next((one for one in template.sets if one.name == FIRST_WORKERS), None)
+    if first is None:
+        return "workers"
+    rank = own_rank(pod, RankSource(LWS_WORKER_LABEL, 1))
+    within = 0 <= rank < first.min_pods or all(one.name != "workers" for one in template.sets)
+    return FIRST_WORKERS if within else "workers"
 
 
 def _kind(key: str) -> str:

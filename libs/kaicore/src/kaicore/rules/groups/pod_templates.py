@@ -1,10 +1,11 @@
-"""A tree of pod sets, each with what its pod template says about topology, in Kueue's words or in Volcano's."""
+"""A tree of pod sets, each with what its pod template says about topology, in the words of Kueue, Volcano or KAI."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kaicore.rules.groups.kai_topology import named_topology, segment_rank, segments
 from kaicore.rules.groups.kueue_topology import GROUP_NAME, kueue_rank, kueue_topology, refused_group
 from kaicore.rules.groups.volcano_topology import annotated_tiers
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
@@ -19,6 +20,9 @@ class PodSetTemplate(NamedTuple):
         pods: how many pods the set has in all; 0 where it is not known.
         slice_size: of slices of which no size is said; 0 for none.
         rank: where its pods tell their rank by themselves; None where they do not.
+        leads: whether its pods lead others, so that KAI's segments are not of them.
+        works: whether its pods are those of which the segments are that the owner asks for.
+        segment_size: pods of a segment, where the object itself says it; 0 where it does not.
     """
 
     annotations: Mapping[str, str]
@@ -26,9 +30,14 @@ class PodSetTemplate(NamedTuple):
     pods: int
     slice_size: int = 0
     rank: RankSource | None = None
+    leads: bool = False
+    works: bool = False
+    segment_size: int = 0
 
 
-def with_templates(sets: Sequence[PodSet], templates: Mapping[str, PodSetTemplate]) -> tuple[PodSet, ...]:
+def with_templates(
+    sets: Sequence[PodSet], templates: Mapping[str, PodSetTemplate], *, owner: Mapping[str, str] | None = None
+) -> tuple[PodSet, ...]:
     """Return a tree with the topology constraints of its leaves, and where their pods tell their ranks.
 
     Two sets of one `podset-group-name`, such as a leader and its workers, come below an inner set that has their
@@ -37,8 +46,9 @@ def with_templates(sets: Sequence[PodSet], templates: Mapping[str, PodSetTemplat
     Args:
         sets: the tree, the root first and every parent before its children.
         templates: by the leaf that it is of.
+        owner: the annotations of the object that has the templates.
     """
-    found = [_with_template(one, templates[one.name]) if one.name in templates else one for one in sets]
+    found = [_with_template(one, templates[one.name], owner or {}) if one.name in templates else one for one in sets]
     groups: dict[str, list[str]] = {}
     for one in sets:
         if one.name in templates and (group := templates[one.name].annotations.get(GROUP_NAME)):
@@ -48,12 +58,24 @@ def with_templates(sets: Sequence[PodSet], templates: Mapping[str, PodSetTemplat
     return tuple(found)
 
 
-def _with_template(one: PodSet, template: PodSetTemplate) -> PodSet:
+def _with_template(one: PodSet, template: PodSetTemplate, owner: Mapping[str, str]) -> PodSet:
     topology = kueue_topology(
         template.annotations, pods=template.pods, where=template.where, slice_size=template.slice_size
     )
-    topology = topology or annotated_tiers(template.annotations, where=template.where) or one.topology
-    return replace(one, topology=topology, rank=kueue_rank(template.annotations, template.rank))
+    topology = topology or annotated_tiers(template.annotations, where=template.where)
+    rank = kueue_rank(template.annotations, template.rank)
+    if topology is None and not template.leads:
+        above = owner if template.works else named_topology(owner)
+        rank = segment_rank(template.annotations, above, rank)
+        topology = segments(
+            template.annotations,
+            above,
+            pods=template.pods,
+            where=template.where,
+            size=template.segment_size,
+            ranked=rank is not None,
+        )
+    return replace(one, topology=topology or one.topology, rank=rank)
 
 
 def _grouped(

@@ -47,10 +47,10 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         topology: name of the tree of domains; empty for the one that has the levels.
         required: level at which all of them must share a domain; empty for none.
         preferred: level at which they should; if they cannot, the next wider one counts, up to the required one.
-        field: where in the object it is said that they must, for people; empty if it is not.
+        field: where in the object it is said, for people.
         kind: of the object that defines the topology, with its API group
             (`kaicore.rules.model.network_topology`); empty for any, and for a label that no object tells of.
-        closest: whether the narrowest level counts as preferred.
+        closest: whether the narrowest level above the single nodes counts as preferred.
         unconstrained: whether any place in the topology will do; then the smallest gaps are filled first.
         slices: each size a divisor of that of the next wider layer.
         exclusive: whether sets of the same parent are in domains of the required level that they do not share.
@@ -83,12 +83,15 @@ class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
         offset: number of the first pod.
         job_label: where pods of several jobs are in one set: label, or else annotation, with the number of the job.
         job_size: how many pods each job has; the ranks of a job follow those of the job before.
+        order_only: whether only the order of the numbers counts: ranks go from 0 on without a gap, and pods that tell
+            none come last.
     """
 
     label: str
     offset: int = 0
     job_label: str = ""
     job_size: int = 0
+    order_only: bool = False
 
 
 class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,6 +135,8 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
             configured time, negative for ever.
         preemption_delay_us: how long it waits until it may have others evicted, microseconds.
         ends_whole: whether none of its pods is evicted without all others (native `disruptionMode: PodGroup`).
+        provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
+            where it chooses none, `none` where it wants none.
     """
 
     key: str
@@ -149,3 +154,4 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     staleness_grace_us: int | None = None
     preemption_delay_us: int = 0
     ends_whole: bool = False
+    provisioning_class: str = ""

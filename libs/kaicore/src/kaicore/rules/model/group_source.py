@@ -6,7 +6,7 @@ alone is what the API server knows of one object.
 
 import msgspec
 
-from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
+from kaicore.rules.model.group import MatchPolicy, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.selector import Requirement
 
@@ -23,6 +23,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
         requirements: more about their labels; all must hold.
         label_keys: labels whose values tell the sets apart.
         topology: of each of them.
+        rank: where their pods tell their rank.
     """
 
     name: str
@@ -33,6 +34,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
     requirements: tuple[Requirement, ...] = ()
     label_keys: tuple[str, ...] = ()
     topology: TopologyConstraint | None = None
+    rank: RankSource | None = None
 
 
 class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,6 +82,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         staleness_grace_us: see `Group`.
         preemption_delay_us: see `Group`; None where it does not say.
         ends_whole: see `Group`.
+        provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
@@ -104,6 +107,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_whole: bool = False
     kept: dict[str, str] = {}
     failures: JobFailures | None = None
+    provisioning_class: str = ""
 
     @property
     def key(self) -> str:

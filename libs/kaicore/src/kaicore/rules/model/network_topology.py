@@ -13,7 +13,8 @@ HYPER_NODE = "HyperNode.topology.volcano.sh"
 #: Of a topology that no object defines: one label, by which nodes are told apart, above the single nodes.
 LABEL = "Label"
 
-#: Koordinator's name for all nodes together (apis/scheduling/v1alpha1, v1.8.0).
+#: Koordinator's names for single nodes, and for all of them (apis/scheduling/v1alpha1, v1.8.0).
+NODE_LAYER = "NodeTopologyLayer"
 CLUSTER_LAYER = "ClusterTopologyLayer"
 
 #: The label that every kubelet sets; a level of it is the level of single nodes.

@@ -76,6 +76,12 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.reasons.provisioning import (
+    ProvisioningClassNotAllowed,
+    ProvisioningImpossible,
+    ProvisioningRetried,
+    WaitsForProvisioning,
+)
 from kaicore.rules.reasons.queue import (
     NamespaceNotSelected,
     NonPreemptibleOverQuota,
@@ -183,6 +189,10 @@ Reason: TypeAlias = (
     | TooManyToMove
     | NotWorthMoving
     | JobWouldFail
+    | WaitsForProvisioning
+    | ProvisioningRetried
+    | ProvisioningImpossible
+    | ProvisioningClassNotAllowed
     | FitsIf
     | FitsAfter
     | TopologyHasNoRoom

@@ -29,8 +29,10 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.state.cluster_constraints import FACTS
+from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_indexes import PodIndexes
+from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
@@ -49,6 +51,8 @@ class ClusterState(PodIndexes):
         configs: configurations by digest.
         config_digest: of the configuration of the last recorded cycle.
         network_topologies: the definitions of topologies, and their trees over the nodes.
+        node_readiness: which nodes may have failed.
+        provisioning: ProvisioningRequests, and which of them stand for groups that wait.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -59,6 +63,8 @@ class ClusterState(PodIndexes):
         self.configs: dict[str, dict[str, object]] = {}
         self.config_digest = ""
         self.network_topologies = TopologyBook()
+        self.node_readiness = NodeReadiness()
+        self.provisioning = ProvisioningRegistry()
 
     @property
     def position(self) -> int:
@@ -203,6 +209,7 @@ class ClusterState(PodIndexes):
     def _node_observed(self, payload: payloads.NodeObserved) -> None:
         self.columns.set_node(payload.node, self.columns.row(payload.node.name))
         self.charges.node_seen(payload.node.name)
+        self.node_readiness.node_seen(payload.node, at=self.recorded_at)
         self.network_topologies.node_seen(payload.node.name, payload.node.labels)
         self.node_changed(payload.node.name)
 
@@ -212,6 +219,7 @@ class ClusterState(PodIndexes):
         if node is not None and node.uid == payload.uid:
             self.columns.set_node(None, row)
             self.network_topologies.node_gone(payload.name)
+            self.node_readiness.node_gone(payload.name, with_pods=self.charges.on_node, at=self.recorded_at)
             self.node_changed(payload.name)
             self.rejections.forget_node(payload.name)
             self.counters.forget_node(payload.name)
@@ -276,6 +284,10 @@ class ClusterState(PodIndexes):
         self.constraints.take(payload)
         self.revision += 1
 
+    def _provisioning_changed(self, payload: payloads.Payload) -> None:
+        decided_at, recorded_at = self.context.occurred_at, self.recorded_at
+        self.revision += self.provisioning.take(payload, decided_at=decided_at, recorded_at=recorded_at)
+
     def _cycle_completed(self, payload: payloads.CycleCompleted) -> None:
         self.last_cycles[payload.shard] = payload.cycle, payload.input_position
         self.config_digest = payload.config_digest
@@ -308,6 +320,7 @@ class ClusterState(PodIndexes):
         payloads.QueuesReported: _queues_reported,
         payloads.WatcherStarted: _only_counted,
         **dict.fromkeys(FACTS, _constraint_changed),
+        **dict.fromkeys(PROVISIONING_EVENTS, _provisioning_changed),
         payloads.PlacementObserved: None,
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,

@@ -10,6 +10,7 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.doubts import StateDoubts
+from kaicore.rules.state.failed_nodes import failed_nodes, on_failed_nodes
 from kaicore.rules.state.group_topologies import GroupTopologies
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.repairs import why_not
@@ -42,6 +43,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         if entry.class_key in rejecting:
             rejecting[key] = rejecting[entry.class_key]
     workloads = state.workload_index
+    failed = failed_nodes(state, config, now=now)
     return CycleInput(
         columns=state.columns,
         class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
@@ -69,7 +71,10 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         excluded_nodes=ExcludedNodes(rejecting, avoid),
         misaligned=_misaligned(state, config, now=now),
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
-        topology_of=GroupTopologies(state.network_topologies, state.columns.names),
+        failed_nodes=failed,
+        on_failed_nodes=on_failed_nodes(state, failed, config),
+        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        provisioning=state.provisioning.standing,
     )
 
 
@@ -101,10 +106,12 @@ def _budgets(state: ClusterState) -> Budgets:
 
 
 def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later."""
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
     return (
         not state.waiting
         and not state.workload_index.below
+        and not state.node_readiness.may_have_failed(state.charges.on_node)
+        and not state.provisioning.standing
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 
@@ -130,6 +137,7 @@ def next_due(
         for entry in (state.pods[uid] for uid in state.waiting)
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
+    times += state.node_readiness.due(config)
     repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
     times += [time for time in repairs if time is not None]
     for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
-from kaicore.rules.engine.decisions import CycleResult, DecisionBatch
+from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, GroupDecision
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (
     ClassPending,
@@ -23,6 +23,7 @@ from kaicore.rules.events.payloads import (
     Payload,
     PodNominated,
     PodPlaced,
+    ProvisioningRequested,
 )
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
@@ -123,10 +124,7 @@ class _Record:
         To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
         cycle charged them, since what one gets depends on those before it.
         """
-        events = [
-            self._event(f"pod/{decision.uid}", f"{decision.namespace}/{decision.name}", decision, decision.uid)
-            for decision in batch.decisions
-        ]
+        events = [self._decided(decision) for decision in batch.decisions]
         charged: dict[str, list[str]] = {}
         for decision in batch.decisions:
             if isinstance(decision, PodPlaced | PodNominated):
@@ -134,12 +132,22 @@ class _Record:
         for node, uids in sorted(charged.items()):
             payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
             events.append(self._event(f"node/{node}", node, payload, uids[0]))
-        streams = {event.stream for event in events}
+        # The log tells no versions of a request's events; what matters is that its pods are still those.
+        streams = {event.stream for event in events if not isinstance(event.payload, GroupDecision)}
+        for decision in batch.decisions:
+            if isinstance(decision, ProvisioningRequested):
+                streams.update(f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
         if batch.depends_on >= 0:
             streams.update(self._expected[batch.depends_on])
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
         self._expected.append(expected)
         return Unit(tuple(events), expect=expected)
+
+    def _decided(self, decision: Decision) -> NewEvent:
+        subject = f"{decision.namespace}/{decision.name}"
+        if isinstance(decision, GroupDecision):
+            return self._event(f"provisioning/{subject}", subject, decision, decision.name)
+        return self._event(f"pod/{decision.uid}", subject, decision, decision.uid)
 
     def _about_shard(self, event_id: UUID, stream: str, payload: Payload) -> NewEvent:
         return NewEvent(

@@ -6,6 +6,7 @@ from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.queue_registry import QueueRegistry
 from kaicore.rules.topology.book import TopologyBook
 from kaicore.rules.topology.resolve import Resolved, resolve
 
@@ -13,12 +14,14 @@ from kaicore.rules.topology.resolve import Resolved, resolve
 class GroupTopologies:
     """Looks up groups' constraints, each group once."""
 
-    def __init__(self, topologies: TopologyBook, nodes: Sequence[str]) -> None:
+    def __init__(self, topologies: TopologyBook, queues: QueueRegistry, nodes: Sequence[str]) -> None:
         """Args:
         topologies: as they are; not to change meanwhile.
+        queues: likewise.
         nodes: names, by row.
         """
         self._topologies = topologies
+        self._queues = queues
         self._nodes = nodes
         self._by_group: dict[str, GroupTopology | Reason | None] = {}
 
@@ -29,7 +32,12 @@ class GroupTopologies:
         return self._by_group[group.key]
 
     def _look_up(self, group: Group) -> GroupTopology | Reason | None:
-        found = resolve(group.sets, self._topologies, group=display_key(group.key))
+        found = resolve(
+            group.sets,
+            self._topologies,
+            group=display_key(group.key),
+            of_flavors=self._queues.flavor_topologies(group.queue, group.namespace),
+        )
         if not isinstance(found, Resolved):
             return found
         tree = self._topologies.columns(found.topology, self._nodes)

@@ -93,6 +93,19 @@ class QueueRegistry:
             self._demands[key] = demand
         return demand
 
+    def flavor_topologies(self, queue: str, namespace: str) -> tuple[str, ...]:
+        """Return the names of the topologies that the flavors of a queue are in, in the queue's order.
+
+        Args:
+            queue: as a group names it; empty for one that names none.
+            namespace: the group's.
+        """
+        number = self.tree.find(queue, namespace=namespace) if self.flavors else None
+        if number is None:
+            return ()
+        named = (self.flavors.get(quota.flavor) for quota in self.tree.queues[number].flavors)
+        return tuple(dict.fromkeys(flavor.topology for flavor in named if flavor is not None and flavor.topology))
+
     def _hierarchy_changed(self) -> None:
         self.revision += 1
         self._tree = None

@@ -12,7 +12,7 @@ import msgspec
 
 from kaicore.errors import KaiError
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.rules.engine.decisions import DecisionBatch, PodDecision
+from kaicore.rules.engine.decisions import Decision, DecisionBatch, GroupDecision
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
@@ -23,16 +23,20 @@ from kaicore.rules.events.payloads import (
     NominationCleared,
     PodNominated,
     PodPlaced,
+    ProvisioningRequested,
+    ProvisioningWithdrawn,
 )
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import Proposal, decide
 
-_VERBS: dict[type[PodDecision], tuple[str, str]] = {
+_VERBS: dict[type[Decision], tuple[str, str]] = {
     PodPlaced: ("placed on", "not placed"),
     PodNominated: ("nominated for", "not nominated"),
     NominationCleared: ("no longer nominated for", "still nominated"),
     EvictionDecided: ("to be evicted from", "not to be evicted"),
     HealRequested: ("to be placed anew, not on", "not to be placed anew"),
+    ProvisioningRequested: ("requested for", "not requested"),
+    ProvisioningWithdrawn: ("withdrawn for", "not withdrawn"),
 }
 
 #: Types of the events that a replay must know before it begins.
@@ -104,9 +108,9 @@ class _Cycle:
     """
 
     proposal: Proposal
-    expected: list[PodDecision]
+    expected: list[Decision]
     schema: int
-    recorded: list[tuple[int, PodDecision]] = field(default_factory=list)
+    recorded: list[tuple[int, Decision]] = field(default_factory=list)
 
 
 class Replay:
@@ -143,7 +147,7 @@ class Replay:
             UnreplayableCycle: a cycle's configuration is not in the log.
         """
         payload = decode_payload(event)
-        if isinstance(payload, PodDecision):
+        if isinstance(payload, Decision):
             self._compare_decision(event, payload)
         elif isinstance(payload, CycleCompleted):
             self._compare_cycle(event, payload)
@@ -203,7 +207,7 @@ class Replay:
         ]
         self.report.late += sum(1 for _ in cycle.proposal.result.decisions) - len(cycle.expected)
 
-    def _compare_decision(self, event: Event, recorded: PodDecision) -> None:
+    def _compare_decision(self, event: Event, recorded: Decision) -> None:
         if recorded.cycle in self._before:
             return
         self.report.decisions += 1
@@ -233,32 +237,39 @@ class Replay:
                 self._compare_fields(position, recorded, replayed)
         for replayed in expected.values():
             did, did_not = _VERBS[type(replayed)]
-            self._differ(self.state.position, name, _name(replayed), did_not, f"{did} {replayed.node}")
+            self._differ(self.state.position, name, _name(replayed), did_not, f"{did} {_object(replayed)}")
         if len(self.report.differences) == before:
             first, last = cycle.recorded[0][0], cycle.recorded[-1][0]
             replayed_order = ", ".join(map(_name, cycle.expected))
             self._differ(first, name, "the order of its decisions", f"positions {first} to {last}", replayed_order)
 
-    def _compare_fields(self, position: int, recorded: PodDecision, replayed: PodDecision) -> None:
+    def _compare_fields(self, position: int, recorded: Decision, replayed: Decision) -> None:
         who = _name(recorded)
-        if replayed.node != recorded.node:
-            self._differ(position, recorded.cycle, who, recorded.node, replayed.node)
+        where = _object(recorded)
+        if _object(replayed) != where:
+            self._differ(position, recorded.cycle, who, where, _object(replayed))
             return
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
             if mine != theirs:
                 what = "zones" if name == "placement" else name
-                self._differ(position, recorded.cycle, f"{who} on {recorded.node}: {what}", _text(mine), _text(theirs))
+                self._differ(
+                    position,
+                    recorded.cycle,
+                    f"{who} {'for' if isinstance(recorded, GroupDecision) else 'on'} {where}: {what}",
+                    _text(mine),
+                    _text(theirs),
+                )
 
-    def _differ_wholly(self, position: int, recorded: PodDecision) -> None:
+    def _differ_wholly(self, position: int, recorded: Decision) -> None:
         did, did_not = _VERBS[type(recorded)]
-        self._differ(position, recorded.cycle, _name(recorded), f"{did} {recorded.node}", did_not)
+        self._differ(position, recorded.cycle, _name(recorded), f"{did} {_object(recorded)}", did_not)
 
     def _differ(self, position: int, cycle: str, what: str, recorded: str, replayed: str) -> None:
         self.report.differences.append(Difference(position, cycle, what, recorded, replayed))
 
 
-def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[PodDecision]:
+def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[Decision]:
     """Return decisions with what a schema version of `CycleCompleted` records of them."""
     if schema >= _DECISIONS_ARE_PAYLOADS:
         return batch.decisions
@@ -269,11 +280,16 @@ def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[PodDecision]:
     ]
 
 
-def _key(decision: PodDecision) -> tuple[str, str]:
-    return type(decision).__name__, decision.uid
+def _key(decision: Decision) -> tuple[str, str]:
+    return type(decision).__name__, decision.name if isinstance(decision, GroupDecision) else decision.uid
 
 
-def _name(decision: PodDecision) -> str:
+def _object(decision: Decision) -> str:
+    """Return the node that a decision is about, or the group."""
+    return decision.group if isinstance(decision, GroupDecision) else decision.node
+
+
+def _name(decision: Decision) -> str:
     return f"{decision.namespace}/{decision.name}"
 
 

@@ -20,15 +20,17 @@ from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, 
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import PodHolding
+from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
+from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-12-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-13-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -74,6 +76,8 @@ class _StateRecord(msgspec.Struct):
     ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
     explained_misses: list[ExplainedMiss]
+    node_readiness: NodeReadiness
+    provisioning: ProvisioningRecord
 
 
 _Fact = TypeVar("_Fact")
@@ -144,6 +148,8 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
+            node_readiness=state.node_readiness,
+            provisioning=state.provisioning.record(),
         )
     )
 
@@ -163,8 +169,9 @@ def decode_state(body: bytes) -> ClusterState:
     state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
     state.repairs.records, state.moved_at = record.repairs, record.moved_at
     state.counters.restore(record.counters)
-    state.early_releases.ended = record.ended
+    state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
+    state.provisioning.restore(record.provisioning)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)

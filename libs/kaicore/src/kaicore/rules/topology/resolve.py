@@ -2,7 +2,10 @@
 
 A level is known by its name, its aliases and its labels, in exactly this spelling; the level of single nodes by the
 hostname's label too. A group is placed on one topology: the one that its sets name; else the only one of the kind that
-they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes.
+they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes. In Kueue's words
+it is that of a flavor of the group's queue, the first in the queue's order that has all levels.
+
+What names no level asks for nothing where there is no topology of its kind.
 
 Of HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does; above all tiers it asks for
 nothing (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1).
@@ -12,8 +15,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, LABEL, TopologyLevel
+from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
@@ -41,21 +46,28 @@ class Resolved:
     together: bool = False
 
 
-def resolve(sets: Sequence[PodSet], topologies: TopologyBook, *, group: str) -> Resolved | Reason | None:
+def resolve(
+    sets: Sequence[PodSet], topologies: TopologyBook, *, group: str, of_flavors: Sequence[str] = ()
+) -> Resolved | Reason | None:
     """Look up what the sets of a group name.
 
     Args:
         sets: the group's.
         topologies: those that there are; the answer holds as long as its `revision`.
         group: `<kind> <namespace>/<name>`, for reasons.
+        of_flavors: names of Kueue's topologies that the flavors of the group's queue name, in the queue's order.
 
     Returns:
         Why nothing of the group starts, or None if it asks for nothing.
     """
     said = [_Said(group, one.name, one.topology) for one in sets if one.topology not in (None, TopologyConstraint())]
     try:
+        parents = {one.parent for one in sets[1:]}
         for one in said:
-            one.check()
+            one.check(inner=one.pod_set in parents)
+        kinds = {key.kind for key in topologies.topologies()}
+        said = [one for one in said if one.names() or one.constraint.topology or one.constraint.kind in ("", *kinds)]
+        said = _by_flavors(said, topologies, of_flavors)
         if not said:
             return None
         key = _chosen(said, topologies)
@@ -86,8 +98,15 @@ class _Said:
         self.constraint = constraint or TopologyConstraint()
         self.whose = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
 
-    def check(self) -> None:
+    def on(self, topology: str) -> "_Said":
+        """Return the same on a topology of this name."""
+        return _Said(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
+
+    def check(self, *, inner: bool) -> None:
         """Check what needs no topology.
+
+        Args:
+            inner: whether the set holds other sets.
 
         Raises:
             _Refused: naming what is wrong.
@@ -99,6 +118,8 @@ class _Said:
             raise _Refused(TopologyConstraintInvalid(problem=said.problem, **whose))
         if said.exclusive and not said.required:
             raise self.invalid("exclusive domains need a required level")
+        if said.slices and inner:
+            raise self.invalid("slices are of pods, and not of sub-groups")
         for layer in said.slices:
             if layer.size < 1:
                 raise self.invalid(f"slices of {layer.size} pods: the size must be 1 or more")
@@ -121,7 +142,8 @@ class _Levels:
     def __init__(self, key: TopologyKey, levels: Sequence[TopologyLevel]) -> None:
         self.key = key
         self.names = tuple(name for level in levels for name in (level.name, *level.aliases))
-        self.narrowest = len(levels) - 1
+        #: Above the single nodes, which are the last one.
+        self.narrowest = max(len(levels) - 2, 0)
         self._by_name: dict[str, int] = {}
         for number, level in enumerate(levels):
             self._by_name.setdefault(level.name, number)
@@ -186,6 +208,28 @@ def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
     return _by_labels(sorted(common), said, topologies)
 
 
+def _by_flavors(said: list[_Said], topologies: TopologyBook, names: Sequence[str]) -> list[_Said]:
+    """Return constraints with the topology of their queue's flavors where they mean one of Kueue and name none.
+
+    Raises:
+        _Refused: none of the flavors' topologies is there, or none has all levels.
+    """
+    meant = [one for one in said if one.constraint.kind == KUEUE_TOPOLOGY and not one.constraint.topology]
+    if not (meant and names):
+        return said
+    keys = [TopologyKey(KUEUE_TOPOLOGY, name) for name in dict.fromkeys(names)]
+    everything = topologies.topologies()
+    there = [key for key in keys if key in everything]
+    if not there:
+        shown = ", ".join(_shown(key) for key in everything if key.kind == KUEUE_TOPOLOGY)
+        wanted = " or ".join(_shown(key) for key in keys)
+        raise _Refused(TopologyNotFound(topology=wanted, topologies=shown, **meant[0].whose))
+    having = _having(there, meant, topologies)
+    if not having:
+        raise _nowhere(there, meant, topologies)
+    return [one.on(having[0].name) if one in meant else one for one in said]
+
+
 def _one_of(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
     """Return the topology of several that has all levels, or the only one whatever it has.
 
@@ -223,10 +267,12 @@ def _by_labels(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: T
 
 
 def _having(keys: Iterable[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> list[TopologyKey]:
-    """Return the topologies that have all levels that are named."""
+    """Return the topologies that have all levels that are named; of those with the same levels the first by name."""
     names = {name for one in said for name in one.names()}
     found = ((key, _Levels(key, topologies.paths(key).levels)) for key in keys)
-    return [key for key, levels in found if all(map(levels.has, names))]
+    having = [key for key, levels in found if all(map(levels.has, names))]
+    by_levels = {tuple((one.name, one.keys) for one in topologies.paths(key).levels): key for key in reversed(having)}
+    return sorted(by_levels.values(), key=having.index)
 
 
 def _ambiguous(keys: Iterable[TopologyKey], said: Sequence[_Said]) -> _Refused:

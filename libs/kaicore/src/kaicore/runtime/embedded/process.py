@@ -15,7 +15,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -27,6 +26,8 @@ from kaicore.errors import ConfigurationError, EmbeddedServerError
 from kaicore.runtime.embedded import launch
 from kaicore.runtime.embedded.places import ServerUser
 from kaicore.runtime.file_lock import FileLock
+from kaicore.runtime.supervision.child import Child
+from kaicore.runtime.supervision.output import last_lines_of
 
 #: Seconds that a server has to get ready: recovery after a crash included.
 _START_S = 120.0
@@ -39,6 +40,9 @@ _ORPHANS_S = 20.0
 
 #: Seconds between two looks at something that only can be looked at.
 _LOOK_S = 0.01
+
+#: Lines of a server's log that an error shows.
+_SHOWN_LINES = 15
 
 #: Bytes of a server's log; a larger one is put aside at the next start.
 _MOST_LOG_BYTES = 16 << 20
@@ -88,7 +92,7 @@ class EmbeddedServer(ABC):
         self._inherit = inherit
         self._directory = directory.absolute()
         self._port = port
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._user = ServerUser()
         self._secret = ""
 
@@ -111,7 +115,7 @@ class EmbeddedServer(ABC):
     @property
     def pid(self) -> int | None:
         """The server's process id; None while it does not run."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return self._child.pid if self._child is not None and self._child.running else None
 
     async def start(self) -> None:
         """Start the server and wait until it takes connections; do nothing when it runs.
@@ -143,25 +147,28 @@ class EmbeddedServer(ABC):
 
     async def stop(self) -> None:
         """Stop the server in order and wait until it is gone; do nothing when it does not run."""
-        if self._process is None:
+        if self._child is None:
             return
-        for number, patience_s in ((self.stop_signal, _STOP_S), (signal.SIGKILL, _ORPHANS_S)):
-            with suppress(ProcessLookupError):
-                self._process.send_signal(number)
-            with suppress(TimeoutError):
-                await self._gone(patience_s)
-                return
-        raise EmbeddedServerError(f"{self.name}: process {self._process.pid} does not end")
+        try:
+            await self._child.stop(self.stop_signal, patience_s=_STOP_S)
+        except TimeoutError:
+            raise EmbeddedServerError(f"{self.name}: process {self._child.pid} does not end") from None
+        self._child = None
 
     async def kill(self) -> None:
         """Kill the server as a crash would (`kill -9`) and wait until it and its children are gone."""
-        if self._process is None:
+        if self._child is None:
             return
-        self._process.kill()
-        await self._gone(_ORPHANS_S)
+        await self._child.kill()
+        self._child = None
         # Free when the last orphan has gone.
         with await self._lock():
             pass
+
+    async def ended(self) -> None:
+        """Wait until the server runs no more; return at once when it does not run."""
+        if self._child is not None:
+            await self._child.ended()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -198,55 +205,37 @@ class EmbeddedServer(ABC):
 
     async def _start_on(self, port: int, lock: ServerLock) -> None:
         start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
-        self._process = self._spawn(self._command(port), lock)
+        self._child = child = self._spawn(self._command(port), lock)
         try:
-            async with asyncio.timeout(_START_S):
-                while not await self._ready(port):
-                    if self._process.poll() is not None:
-                        said = self._said(start_of_log)
-                        if "address already in use" in said.lower():
-                            raise _PortTakenError
-                        raise EmbeddedServerError(
-                            f"{self.name} ended with code {self._process.returncode} while starting; "
-                            f"{self.log_file} says:\n{said}"
-                        )
-                    await asyncio.sleep(_LOOK_S)
-        except BaseException as error:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-            if isinstance(error, TimeoutError):
-                said = self._said(start_of_log)
-                raise EmbeddedServerError(
-                    f"{self.name} was not ready in {_START_S:.0f} s; {self.log_file} says:\n{said}"
-                ) from error
+            if await child.until_ready(lambda: self._ready(port), within_s=_START_S):
+                return
+            problem = f"ended with code {child.code} while starting"
+        except TimeoutError:
+            problem = f"was not ready in {_START_S:.0f} s"
+        except BaseException:
+            self._discard(child)
             raise
+        self._discard(child)
+        shown = last_lines_of(self.log_file, since=start_of_log, most=_SHOWN_LINES)
+        if "address already in use" in shown.lower():
+            raise _PortTakenError
+        raise EmbeddedServerError(f"{self.name} {problem}; {self.log_file} says:\n{shown}")
 
-    def _spawn(self, command: list[str], lock: ServerLock) -> subprocess.Popen[bytes]:
+    def _discard(self, child: Child) -> None:
+        child.discard()
+        self._child = None
+
+    def _spawn(self, command: list[str], lock: ServerLock) -> Child:
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), str(int(self.stop_signal))]
         # Opened here, and by us, so that the log is ours to read, whichever user the server runs as.
         with self.log_file.open("ab") as log:
-            return subprocess.Popen(
+            return Child(
                 [*launcher, str(self._user.uid), str(self._user.gid), str(lock.fd), *command],
-                stdin=subprocess.DEVNULL,
+                environment={"PATH": os.defpath, "LC_ALL": "C"},
                 stdout=log,
                 stderr=log,
-                pass_fds=(lock.fd, *self._inherit),
-                env={"PATH": os.defpath, "LC_ALL": "C"},
+                inherit=(lock.fd, *self._inherit),
             )
-
-    def _said(self, start: int) -> str:
-        """Return the last lines of the log since it was `start` bytes long."""
-        with self.log_file.open("rb") as log:
-            log.seek(start)
-            return "\n".join(log.read().decode(errors="replace").splitlines()[-15:])
-
-    async def _gone(self, patience_s: float) -> None:
-        assert self._process is not None
-        async with asyncio.timeout(patience_s):
-            while self._process.poll() is None:  # noqa: ASYNC110  # the end of a process sets no event
-                await asyncio.sleep(_LOOK_S)
-        self._process = None
 
     async def _lock(self) -> ServerLock:
         lock = ServerLock(self._directory / "lock")

@@ -44,5 +44,5 @@ class Repair(CycleAction):
             return session.nodes.now.place(member, besides=own_row) is not None
         if session.topologies.problem(workload) is not None:
             return False
-        others = np.arange(len(session.nodes.columns.names)) != own_row
-        return session.step_placer.place_again(workload, [member], session.nodes.now, among=others) is not None
+        others = np.arange(len(session.nodes.columns.present)) != own_row
+        return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None

@@ -40,7 +40,7 @@ from kaicore.rules.reasons.node import (
 )
 
 #: What a pod must tolerate to be put on a cordoned node, as kube-scheduler's NodeUnschedulable asks.
-_CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 class ClassFilters:
@@ -142,7 +142,7 @@ class ClassFilters:
 
     def _cordoned(self) -> Flags:
         flags = self._columns.unschedulable
-        return np.zeros_like(flags) if tolerates(self._class.tolerations, _CORDONED) else flags
+        return np.zeros_like(flags) if tolerates(self._class.tolerations, CORDONED) else flags
 
     def _taints(self, untolerated: Flags) -> GroupedMaskFilter:
         columns = self._columns

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
 from kaicore.rules.reasons.group import Unsupported
+from kaicore.rules.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
 from kaicore.rules.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
@@ -51,11 +52,7 @@ def summarize(
     number_of_ids: dict[tuple[int, ...], int] = {}
     for one in groups_left:
         group = one.workload.group
-        if (
-            one.workload.is_gang
-            or len(one.classes) > 1
-            or any(isinstance(reason, Unsupported) and reason.group for reason in one.reasons)
-        ):
+        if one.workload.is_gang or len(one.classes) > 1 or any(map(_is_of_one_group, one.reasons)):
             if one.reasons:
                 groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue
@@ -78,3 +75,10 @@ def summarize(
         for key in sorted(pods)
     )
     return classes, tuple(sorted(groups, key=lambda item: item.group))
+
+
+def _is_of_one_group(reason: Reason) -> bool:
+    """Tell whether a reason cannot be that of another group."""
+    if isinstance(reason, Unsupported):
+        return bool(reason.group)
+    return isinstance(reason, WaitsForProvisioning | ProvisioningRetried)

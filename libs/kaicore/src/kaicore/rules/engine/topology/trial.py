@@ -10,7 +10,7 @@ from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.topology.placing.request import PodsByRow
 
 #: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
-_MOST = 2**31
+MOST_PODS = 2**31
 
 
 class PlacerRoom:
@@ -18,6 +18,7 @@ class PlacerRoom:
 
     Attributes:
         classes: of each pod, as a number.
+        samples: a pod of each class.
     """
 
     def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
@@ -27,11 +28,10 @@ class PlacerRoom:
         among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []
-        self._placer = placer
+        self.samples: list[Member] = []
+        self.placer = placer
         self._members = members
         self._among = among
-        #: A pod of each class.
-        self._samples: list[Member] = []
         #: Where pods were put, each with the savepoint before it.
         self._trail: list[tuple[int, Assignment]] = []
         #: Counts by class, as long as no pod is put or taken off.
@@ -39,8 +39,8 @@ class PlacerRoom:
         numbers: dict[str, int] = {}
         for member in members:
             number = numbers.setdefault(placer.class_of(member).key, len(numbers))
-            if number == len(self._samples):
-                self._samples.append(member)
+            if number == len(self.samples):
+                self.samples.append(member)
             self.classes.append(number)
 
     @property
@@ -52,9 +52,7 @@ class PlacerRoom:
         """See `Room.counts`."""
         counts = self._counts.get(pod_class)
         if counts is None:
-            sample = self._samples[pod_class]
-            pod_class_of = self._placer.class_of(sample)
-            counts = self._placer.counts(pod_class_of, most=_MOST, created_at=sample.pod.created_at)
+            counts = self._count(pod_class)
             if self._among is not None:
                 counts = np.where(self._among, counts, 0)
             self._counts[pod_class] = counts
@@ -64,8 +62,8 @@ class PlacerRoom:
         """See `Room.put`."""
         self._counts.clear()
         for place, pod in enumerate(pods):
-            before = self._placer.statement.savepoint()
-            assignment = self._placer.place_on(self._members[pod], row)
+            before = self.savepoint()
+            assignment = self._place(self._members[pod], row)
             if assignment is None:
                 return place
             self._trail.append((before, assignment))
@@ -73,11 +71,22 @@ class PlacerRoom:
 
     def savepoint(self) -> int:
         """See `Room.savepoint`."""
-        return self._placer.statement.savepoint()
+        return self.placer.statement.savepoint()
 
     def rollback(self, savepoint: int) -> None:
         """See `Room.rollback`."""
         self._counts.clear()
-        self._placer.statement.rollback(savepoint)
+        self._undo(savepoint)
         while self._trail and self._trail[-1][0] >= savepoint:
             self._trail.pop()
+
+    def _count(self, pod_class: int) -> PodsByRow:
+        sample = self.samples[pod_class]
+        of_sample = self.placer.class_of(sample)
+        return self.placer.counts(of_sample, most=MOST_PODS, created_at=sample.pod.created_at)
+
+    def _place(self, member: Member, row: int) -> Assignment | None:
+        return self.placer.place_on(member, row)
+
+    def _undo(self, savepoint: int) -> None:
+        self.placer.statement.rollback(savepoint)

@@ -30,6 +30,16 @@ from kaicore.rules.events.payloads.decisions import (
 from kaicore.rules.events.payloads.nodes import NodeDeleted, NodeObserved, TopologyDeleted, TopologyObserved
 from kaicore.rules.events.payloads.outcomes import BindFailed, EvictionFailed, PodBound, PodEvicted
 from kaicore.rules.events.payloads.pods import PlacementObserved, PodDeleted, PodObserved, PodRejected, PredictionMissed
+from kaicore.rules.events.payloads.provisioning import (
+    ProvisioningPodSet,
+    ProvisioningRequestCreated,
+    ProvisioningRequestDeleted,
+    ProvisioningRequested,
+    ProvisioningRequestObserved,
+    ProvisioningRequestRefused,
+    ProvisioningRequestRemoved,
+    ProvisioningWithdrawn,
+)
 from kaicore.rules.events.payloads.queues import (
     FlavorDeleted,
     FlavorObserved,
@@ -100,6 +110,14 @@ __all__ = [
     "PredictionMissed",
     "PriorityClassDeleted",
     "PriorityClassObserved",
+    "ProvisioningPodSet",
+    "ProvisioningRequestCreated",
+    "ProvisioningRequestDeleted",
+    "ProvisioningRequestObserved",
+    "ProvisioningRequestRefused",
+    "ProvisioningRequestRemoved",
+    "ProvisioningRequested",
+    "ProvisioningWithdrawn",
     "QueueDeleted",
     "QueueFigures",
     "QueueObserved",

@@ -17,6 +17,8 @@ class PodPlaced(Payload, frozen=True):
         volumes: volumes made beforehand that claims of it are to be bound to before, by the claim's name.
         rank: its place among the pods of its set, where the group has a topology constraint; -1 for none.
         domains: of such a group, the node's domain at each level of the topology, by the level's name.
+        provisioning_request: name of the ProvisioningRequest whose nodes were there for it; empty for none.
+        provisioning_class: that request's class.
     """
 
     uid: str
@@ -31,6 +33,8 @@ class PodPlaced(Payload, frozen=True):
     volumes: dict[str, str] = msgspec.field(default_factory=dict)
     rank: int = -1
     domains: dict[str, str] = msgspec.field(default_factory=dict)
+    provisioning_request: str = ""
+    provisioning_class: str = ""
 
 
 class NodeCharged(Payload, frozen=True):

@@ -57,7 +57,9 @@ class Capacity:
 _NOTHING = np.zeros(0, np.int64)
 
 
-def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope) -> Capacity:
+def capacity(
+    tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope, held: Numbers | None = None
+) -> Capacity:
     """Sum up what positions take.
 
     Args:
@@ -65,12 +67,16 @@ def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scop
         counts: of each position in the scope, how many pods it takes.
         layers: parts that stay together, from the widest to the narrowest.
         scope: what is looked at.
+        held: of each position of the tree, how many pods of the set are there already; None for none.
     """
     at_depth: dict[int, list[Layer]] = {}
     for layer in layers:
-        at_depth.setdefault(layer.depth, []).append(layer)
+        at_depth.setdefault(max(layer.depth, scope.depth), []).append(layer)
+        real = tree.real(layer.depth)
+        if not real.all():
+            counts = np.where(real[tree.of[layer.depth][scope.low : scope.high]], counts, 0)
         if layer.spares:
-            counts = without_spares(tree, counts, layer, scope)
+            counts = without_spares(tree, counts, layer, scope, held)
     firsts, whole, pods = [0] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1)
     for depth in range(tree.depth, scope.depth - 1, -1):
         low, high = tree.span(depth, scope.low, scope.high)
@@ -83,8 +89,7 @@ def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scop
             loose = summed if whole[depth + 1] is pods[depth + 1] else np.add.reduceat(pods[depth + 1], begins)
         here = at_depth.get(depth)
         if here:
-            loose = np.where(tree.numbers[depth][low:high] >= 0, summed, 0)
-            summed = loose
+            loose = summed
             for layer in reversed(here):
                 summed = summed - summed % layer.size
                 if layer.alone:
@@ -93,13 +98,15 @@ def capacity(tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scop
     return Capacity(tuple(firsts), tuple(whole), tuple(pods))
 
 
-def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope) -> Numbers:
+def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope, held: Numbers | None) -> Numbers:
     """Return the counts with those positions of each domain at nothing that stay free.
 
-    These are the ones that take the most pods, so that each of them can stand in for any other of its domain.
+    These are the ones that take the most pods, so that each of them can stand in for any other of its domain. A
+    position that holds pods of the set is none.
     """
     of = tree.of[layer.depth][scope.low : scope.high]
-    sequence = np.lexsort((-counts, of))
+    able = counts if held is None else np.where(held[scope.low : scope.high] > 0, -1, counts)
+    sequence = np.lexsort((-able, of))
     heads = np.searchsorted(of, of)
     spare = sequence[np.arange(len(of)) - heads < layer.spares]
     counts = counts.copy()

@@ -19,6 +19,7 @@ def descend(
     gaps: bool = False,
     gather: int = 0,
     pull: Numbers | None = None,
+    start: tuple[int, Numbers] | None = None,
 ) -> Numbers:
     """Return how many pods each position of a scope gets; the scope takes them all.
 
@@ -35,9 +36,10 @@ def descend(
         gaps: whether any place will do.
         gather: down to this depth the fewest domains are used, even where the policy evens out.
         pull: of each position of the tree how many pods attract these; None for none.
+        start: a depth, and what each of its domains gets, which it then keeps; None for the scope as a whole.
     """
     parts = layers[0].depth if layers else tree.depth
-    depth, shares = scope.depth, np.array([wanted], np.int64)
+    depth, shares = start or (scope.depth, np.array([wanted], np.int64))
     while depth < tree.depth:
         order = policy.gaps if gaps else policy.order
         if order is Order.EVEN and depth < gather:
@@ -49,7 +51,7 @@ def descend(
             of = tree.parents[depth][first : first + len(room)] - within.firsts[above]
         open_ = np.flatnonzero((shares[of] > 0) & (room > 0))
         of = of[open_]
-        if depth <= parts and (policy.pooled or gaps):
+        if depth <= parts and (policy.pooled or gaps) and start is None:
             given, of = np.array([wanted], np.int64), np.zeros_like(of)
         else:
             kept = np.flatnonzero(shares)

@@ -1,20 +1,31 @@
 """The search: sets of pods into domains, each tried with pods before it is chosen."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
-from kaicore.rules.topology.placing.capacity import Capacity, Layer, Scope, capacity, without_spares
-from kaicore.rules.topology.placing.descent import descend, nearness
+from kaicore.rules.topology.placing.balancing import balanced
+from kaicore.rules.topology.placing.candidates import Bound, bounds, candidates, first_depth, reach
+from kaicore.rules.topology.placing.capacity import Layer, Scope, capacity, without_spares
+from kaicore.rules.topology.placing.descent import descend
+from kaicore.rules.topology.placing.mixing import mixed
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
+from kaicore.rules.topology.placing.sharing import shared_domains
+from kaicore.rules.topology.placing.siblings import Siblings
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, Strategy
-from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled
+from kaicore.rules.topology.placing.trial import Trial
+from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
 from kaicore.rules.topology.tree import TopologyColumns
 
-#: So often a set is placed anew in one domain when a node took fewer pods than it had counted.
+#: So often pods are placed anew in one domain when a node took fewer than it had counted.
 CORRECTIONS = 16
+
+#: So often a search takes back a set that had found a place, because another one found none.
+RETRIES = 512
+
+_NOTHING = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
 
 
 def search(
@@ -30,209 +41,280 @@ def search(
     """
     ordered = tree.ordered
     work = compiled(request, ordered, room.classes)
-    trial = _Search(ordered, room, POLICIES[strategy])
-    if not trial.place(work, Scope(0, 0, len(ordered.rows)), None):
-        return trial.refused
-    rows = dict(zip(trial.pods, ordered.rows[trial.positions].tolist(), strict=True))
-    return Placed(rows, _domains(request, ordered, rows))
+    if not work.size:
+        return Placed({}, {})
+    one = _Search(ordered, Trial(ordered, room), POLICIES[strategy])
+    if not one.place(work, Scope(0, 0, len(ordered.rows)), None):
+        return one.refused
+    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.positions].tolist(), strict=True))
+    return Placed(rows, shared_domains(request, ordered, rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What limits a set in each domain: so many pods must fit."""
+@dataclass(slots=True)
+class _Frame:
+    """A set that has been placed one by one with others, with the ways that are left.
 
-    wanted: int
-    within: Capacity
+    Attributes:
+        one: the set.
+        alike: equal of sets that are alike.
+        ways: yields the domains that take it.
+        domain: where it is; None before it is placed.
+        vain: domains in which it was and another set found no place.
+    """
+
+    one: Work
+    alike: int
+    ways: Iterator[Scope]
+    domain: Scope | None = None
+    vain: list[Scope] = field(default_factory=list)
+
+    def advance(self, placed: Siblings) -> bool:
+        """Go on to the next way; False if there is none left."""
+        before, self.domain = self.domain, next(self.ways, None)
+        if before is not None:
+            placed.ends.pop()
+            if self.domain != before:
+                self.vain.append(before)
+        if self.domain is None:
+            return False
+        placed.ends.append((self.one, len(placed.trial.pods)))
+        return True
 
 
 class _Search:
-    """A search at work; what is put is kept in order, so that it can be taken off again."""
+    """A search at work.
 
-    def __init__(self, tree: OrderedTree, room: Room, policy: Policy) -> None:
-        self._tree, self._room, self._policy = tree, room, policy
-        self.pods: list[int] = []
-        self.positions: list[int] = []
-        self.refused = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
+    Attributes:
+        trial: what has been put so far.
+        refused: why the last set that was refused found no place.
+    """
 
-    def place(self, work: Work, scope: Scope, closed: Truths | None) -> bool:
-        """Put the pods of a set into one domain of the scope; if there is none, say why and put nothing."""
-        outside = scope.depth == 0 and not work.constrained
-        if scope.depth == 0 and work.constrained:
-            scope = replace(scope, high=min(scope.high, self._tree.inside))
-        held = self._held_in(work, scope)
-        if held is None:
-            self.refused = Refused(work.name, work.required - 1, work.size, 0, -1, 0, 0)
-            return False
-        scope = held
-        widest = max(work.required, scope.depth)
-        bounds = self._bounds(work, scope, closed)
-        tried, farthest, inner = 0, 0, None
-        for depth in range(self._begin(work, widest), widest - 1, -1):
-            for domain in self._candidates(work, bounds, depth, scope):
-                tried += 1
-                reached = self._inside(work, domain, closed)
-                if reached == work.size:
-                    return True
-                if reached >= farthest:
-                    farthest, inner = reached, self.refused
-        if not outside and scope.depth == 0 and not work.required and not work.gaps:
-            # A preference goes beyond the topology: it is more important that the pods start.
-            whole = Scope(0, 0, len(self._tree.rows))
-            if self._inside(work, whole, closed) == work.size:
-                return True
-        self._refuse(work, bounds, widest, tried=tried, farthest=farthest, inner=inner)
-        return False
+    def __init__(self, tree: OrderedTree, trial: Trial, policy: Policy) -> None:
+        self._tree, self._policy = tree, policy
+        self._retries = RETRIES
+        self._reached = 0
+        #: Depth of the domains over which pods are balanced; 0 for none.
+        self._balance = 0
+        self.trial = trial
+        self.refused = _NOTHING
 
-    def _refuse(
-        self, work: Work, bounds: list[_Bound], depth: int, *, tried: int, farthest: int, inner: Refused | None
-    ) -> None:
-        if tried and inner is not None and inner.set_name != work.name:
-            self.refused = inner
+    def place(self, work: Work, scope: Scope, closed: Truths | None, pull: Numbers | None = None) -> bool:
+        """Put the pods of a set into the first domain of a scope that takes them; if there is none, say why."""
+        return next(self.ways(work, scope, closed, pull), None) is not None
+
+    def ways(
+        self,
+        work: Work,
+        scope: Scope,
+        closed: Truths | None,
+        pull: Numbers | None = None,
+        shunned: Sequence[Scope] = (),
+    ) -> Iterator[Scope]:
+        """Yield each domain of a scope that takes a set, with its pods there; they are taken off when it goes on.
+
+        Args:
+            work: the set.
+            scope: where.
+            closed: positions that take nothing.
+            pull: pods of other sets that attract this one.
+            shunned: domains that need not be tried.
+        """
+        reached = reach(self._tree, work, scope)
+        if reached is None:
+            self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)
             return
-        first, best, domain = bounds[0].within.firsts[depth], 0, -1
-        if len(bounds[0].within.whole[depth]):
-            fitting = np.minimum.reduce([np.minimum(bound.within.whole[depth], bound.wanted) for bound in bounds])
-            best = int(fitting.argmax())
-            domain = int(self._tree.numbers[depth][first + best]) if depth else -1
-            best = int(fitting[best])
-        domains = int(self._tree.real(depth).sum()) if depth else 1
-        self.refused = Refused(
-            work.name, depth - 1, bounds[0].wanted, farthest if tried else best, domain, tried, domains
+        limits = bounds(self._tree, self.trial, work, reached, closed)
+        widest = max(work.required, reached.depth)
+        tried, farthest, inner, where = 0, -1, _NOTHING, reached
+        if self._policy.balanced and work.preferred > widest and work.as_one():
+            self._balance = work.preferred
+            for _ in self._inside(work, reached, closed):
+                self._balance = 0
+                yield reached
+            self._balance = 0
+        for domain in self._domains(work, limits, reached, widest, pull):
+            if domain in shunned:
+                continue
+            tried, self._reached, self.refused = tried + 1, 0, _NOTHING
+            mark = self.trial.mark()
+            for _ in self._inside(work, domain, closed):
+                yield domain
+                if self._retries <= 0:
+                    self.trial.undo(mark)
+                    return
+                self._retries -= 1
+            if self._reached > farthest:
+                farthest, inner, where = self._reached, self.refused, domain
+        if scope.depth == 0 and work.preferred and not work.required and scope.high > reached.high:
+            # It is more important that the pods start than that they are in the topology.
+            for _ in self._inside(work, scope, closed):
+                yield scope
+        if not tried:
+            self._refuse_by_counts(work, limits, widest)
+        elif inner.set_name != work.name and inner is not _NOTHING:
+            self.refused = inner
+        else:
+            there = int(self._tree.numbers[widest][self._tree.of[widest][where.low]]) if widest else -1
+            self.refused = self._refusal(work, widest, fitting=farthest, domain=there, tried=tried)
+
+    def _domains(
+        self, work: Work, limits: list[Bound], scope: Scope, widest: int, pull: Numbers | None
+    ) -> Iterator[Scope]:
+        for depth in range(first_depth(self._tree, work, widest, self._policy), widest - 1, -1):
+            yield from candidates(self._tree, work, limits, depth, scope, policy=self._policy, pull=pull)
+
+    def _refuse_by_counts(self, work: Work, limits: list[Bound], depth: int) -> None:
+        """Say which domain would take the most pods: all but those for which it lacks room by any one limit."""
+        lacking = np.stack([bound.wanted - np.minimum(bound.within.whole[depth], bound.wanted) for bound in limits])
+        first = limits[0].within.firsts[depth]
+        numbers = self._tree.numbers[depth][first : first + lacking.shape[1]]
+        fitting = np.where(numbers >= 0, work.size - lacking.max(axis=0), 0)
+        if not fitting.any() and len(fitting) != 1:
+            self.refused = self._refusal(work, depth, fitting=0, domain=-1, tried=0)
+            return
+        best = int(fitting.argmax())
+        worst = limits[int(lacking[:, best].argmax())]
+        if worst.of is not None and worst.of.required > depth:
+            narrow = worst.of.required
+            low = worst.within.firsts[narrow]
+            room = worst.within.pods[narrow]
+            most = int(room.argmax())
+            if int(room[most]) < worst.of.size:
+                there = int(self._tree.numbers[narrow][low + most]) if room[most] else -1
+                self.refused = self._refusal(worst.of, narrow, fitting=int(room[most]), domain=there, tried=0)
+                return
+        domain = int(numbers[best]) if depth and best >= 0 else -1
+        self.refused = self._refusal(
+            work, depth, fitting=int(fitting[best]) if best >= 0 else 0, domain=domain, tried=0
         )
 
-    def _held_in(self, work: Work, scope: Scope) -> Scope | None:
-        """Narrow the scope to the domain that running pods are in; None if they are in several."""
-        if work.held is None or work.required <= scope.depth:
-            return scope
-        there = np.flatnonzero(work.held)
-        of = self._tree.of[work.required]
-        domain = int(of[there[0]])
-        if domain != int(of[there[-1]]) or self._tree.numbers[work.required][domain] < 0:
-            return None
-        low, high = self._tree.starts[work.required][domain : domain + 2].tolist()
-        if low < scope.low or high > scope.high:
-            return None
-        return Scope(work.required, low, high)
+    def _refusal(self, work: Work, depth: int, *, fitting: int, domain: int, tried: int) -> Refused:
+        wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
+        domains = int(self._tree.real(depth).sum()) if depth else 1
+        return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains)
 
-    def _begin(self, work: Work, widest: int) -> int:
-        if work.gaps or not work.constrained:
-            return widest
-        if self._policy.begin is not None:
-            return max(self._tree.depth - self._policy.begin, widest)
-        return max(work.preferred, widest)
-
-    def _counts(self, pod_class: int, scope: Scope, closed: Truths | None) -> Numbers:
-        counts = self._room.counts(pod_class)[self._tree.rows[scope.low : scope.high]]
-        if closed is not None:
-            counts[closed[scope.low : scope.high]] = 0
-        return counts
-
-    def _bounds(self, work: Work, scope: Scope, closed: Truths | None) -> list[_Bound]:
-        """What must fit in one domain: of each class all pods, and where parts stay together these parts."""
-        lots = list(work.lots) + [batch.lot for batch in work.batches if batch.lot is not None]
-        totals: dict[int, int] = {}
-        for pod_class, count in _totals(work):
-            totals[pod_class] = totals.get(pod_class, 0) + count
-        counts = {one: self._counts(one, scope, closed) for one in totals}
-        if not (len(lots) == 1 and len(totals) == 1 and len(lots[0].pods) == work.size):
-            lots = [lot for lot in lots if lot.layers]
-            bounds = [_Bound(total, capacity(self._tree, counts[one], (), scope)) for one, total in totals.items()]
-        else:
-            bounds = []
-        for lot in lots:
-            within = capacity(self._tree, counts[lot.pod_class], lot.layers, scope)
-            bounds.append(_Bound(len(lot.pods), within))
-        return sorted(bounds, key=lambda bound: -bound.wanted)
-
-    def _candidates(self, work: Work, bounds: list[_Bound], depth: int, scope: Scope) -> Iterator[Scope]:
-        """Yield the domains at a depth that may take the set, the best first."""
-        main = bounds[0].within
-        first = main.firsts[depth]
-        fits = self._tree.real(depth)[first : first + len(main.whole[depth])].copy()
-        for bound in bounds:
-            fits &= bound.within.whole[depth] >= bound.wanted
-        there = np.flatnonzero(fits)
-        sign = 1 if self._policy.tightest else -1
-        keys = [sign * main.pods[depth][there], sign * main.whole[depth][there]]
-        if work.held is not None:
-            keys.append(nearness(self._tree, work.held, depth, first + there))
-        starts = self._tree.starts[depth]
-        for domain in (first + there[np.lexsort(keys)]).tolist():
-            yield Scope(depth, max(int(starts[domain]), scope.low), min(int(starts[domain + 1]), scope.high))
-
-    def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> int:
-        """Put the pods of a set into a domain; returns how many were put before the first that found no place."""
+    def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:
+        """Put the pods of a set into a domain in one way after another; each is taken off before the next."""
         if work.spares:
-            closed = self._spared(work, scope, closed)
-        parts: list[Batch | Lot] = [*work.batches, *work.lots]
-        reached = 0
-        mark, savepoint = len(self.pods), self._room.savepoint()
-        for order in (parts, parts[::-1]) if len(parts) > 1 else (parts,):
-            if all(self._part(part, work, scope, mark, closed) for part in order):
-                return work.size
-            reached = max(reached, len(self.pods) - mark)
-            self._undo(mark, savepoint)
-        return reached
+            closed = self._without_spares(work, scope, closed)
+        mark = self.trial.mark()
+        orders: list[tuple[Batch | tuple[Lot, ...], ...]] = [work.batches]
+        if work.lots:
+            orders = [(*work.batches, work.lots)]
+        if len(orders[0]) > 1:
+            orders.append(orders[0][::-1])
+        for order in orders:
+            placed = Siblings(self._tree, self.trial, work, closed, mark[0])
+            if all(self._part(part, work, scope, placed) for part in order):
+                yield
+            self._reached = max(self._reached, len(self.trial.pods) - mark[0])
+            self.trial.undo(mark)
+        if not self._balance and (sum(len(batch.works) for batch in work.batches) > 1 or (work.batches and work.lots)):
+            yield from self._one_by_one(work, scope, closed)
 
-    def _spared(self, work: Work, scope: Scope, closed: Truths | None) -> Truths:
-        main = max(_totals(work), key=lambda total: total[1])[0]
-        counts = self._counts(main, scope, closed)
-        left = without_spares(self._tree, counts, Layer(1, scope.depth, work.spares), scope)
-        closed = np.zeros(len(self._tree.rows), np.bool_) if closed is None else closed.copy()
-        closed[scope.low : scope.high] |= left != counts
-        return closed
+    def _without_spares(self, work: Work, scope: Scope, closed: Truths | None) -> Truths:
+        main = max(work.totals(), key=lambda total: total[1])[0]
+        everywhere = Scope(0, 0, len(self._tree.rows))
+        counts = self.trial.counts(main, everywhere, closed)
+        spares = Layer(1, max(scope.depth, 1), work.spares)
+        left = without_spares(self._tree, counts, spares, everywhere, work.held)
+        spared: Truths = left != counts
+        return spared if closed is None else closed | spared
 
-    def _part(self, part: Batch | Lot, work: Work, scope: Scope, mark: int, closed: Truths | None) -> bool:
-        pull = work.held
-        if len(self.pods) > mark:
-            placed = np.bincount(self.positions[mark:], minlength=len(self._tree.rows))
-            pull = placed if pull is None else pull + placed
-        if isinstance(part, Lot):
-            return self._lot(part, work, scope, pull, closed)
-        first = part.works[0]
-        if not first.exclusive:
-            closed = self._taken_by_exclusive(work, mark, closed)
-        else:
-            closed = self._shut(first, pull, closed)
-        if part.lot is not None:
-            return self._lot(part.lot, work, scope, None if first.exclusive else pull, closed)
-        for each in part.works:
-            here = len(self.pods)
-            if not self.place(each, scope, closed):
+    def _part(self, part: Batch | tuple[Lot, ...], work: Work, scope: Scope, placed: Siblings) -> bool:
+        if not isinstance(part, Batch):
+            return self._lots(part, work, scope, placed)
+        if part.lot is not None and self._parted(part, part.lot, work, scope, placed):
+            placed.ends.append((part.works[0], len(self.trial.pods)))
+            return True
+        if self._balance:
+            return False
+        for one in part.works:
+            if not self.place(one, scope, placed.closed_to(one), placed.pull()):
                 return False
-            if each.exclusive:
-                closed = self._shut(each, np.bincount(self.positions[here:], minlength=len(self._tree.rows)), closed)
+            placed.ends.append((one, len(self.trial.pods)))
         return True
 
-    def _taken_by_exclusive(self, work: Work, mark: int, closed: Truths | None) -> Truths | None:
-        for batch in work.batches:
-            first = batch.works[0]
-            if first.exclusive:
-                own = {pod for each in batch.works for pod in _pods(each)}
-                there = [at for pod, at in zip(self.pods[mark:], self.positions[mark:], strict=True) if pod in own]
-                placed = np.bincount(there, minlength=len(self._tree.rows)) if there else None
-                closed = self._shut(first, placed, closed)
-        return closed
+    def _one_by_one(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:
+        """Place the sets of a set one after the other, and go back to an earlier one where one finds no place.
 
-    def _shut(self, exclusive: Work, there: Numbers | None, closed: Truths | None) -> Truths | None:
-        """Close the domains that pods are in to a set that shares its domain with no other."""
-        if there is None:
-            return closed
-        if exclusive.held is not None:
-            there = there - exclusive.held
-        of = self._tree.of[exclusive.required]
-        shut = np.zeros(len(self._tree.starts[exclusive.required]), np.bool_)
-        shut[of[there > 0]] = True
-        return shut[of] if closed is None else closed | shut[of]
+        Sets that are alike are interchangeable: where one has tried a domain in vain, those behind it need not.
+        """
+        units = [(number, one) for number, batch in enumerate(work.batches) for one in batch.works]
+        placed = Siblings(self._tree, self.trial, work, closed, len(self.trial.pods))
+        frames: list[_Frame] = []
+        while True:
+            if len(frames) == len(units):
+                mark = self.trial.mark()
+                if not work.lots or self._lots(work.lots, work, scope, placed):
+                    yield
+                self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+                self.trial.undo(mark)
+            else:
+                alike, one = units[len(frames)]
+                shunned = [domain for frame in frames if frame.alike == alike for domain in frame.vain]
+                ways = self.ways(one, scope, placed.closed_to(one), placed.pull(), shunned)
+                frames.append(_Frame(one, alike, ways))
+            while frames and not frames[-1].advance(placed):
+                frames.pop()
+            if not frames:
+                return
+
+    def _lots(self, lots: tuple[Lot, ...], work: Work, scope: Scope, placed: Siblings) -> bool:
+        """Put pods with no constraint of their own: class after class, or else mixed."""
+        mark, closed = self.trial.mark(), placed.closed_to(None)
+        for order in (lots, lots[::-1]) if len(lots) > 1 else (lots,):
+            if all(self._lot(lot, work, scope, placed.pull(), closed) for lot in order):
+                return True
+            self.trial.undo(mark)
+        taken = mixed(self.trial, lots, scope, closed) if len(lots) > 1 else None
+        if taken is None:
+            return False
+        for lot, each in zip(lots, taken, strict=True):
+            if self.trial.put(lot.pods, each, scope) is not None:
+                self.trial.undo(mark)
+                return False
+        return True
+
+    def _parted(self, batch: Batch, lot: Lot, work: Work, scope: Scope, placed: Siblings) -> bool:
+        """Put sets that are alike all at once: as many as fit at the preferred depth, the rest wider."""
+        first, size = batch.works[0], batch.works[0].size
+        inner = lot.layers[1:] if first.required else lot.layers
+        closed = placed.closed_to(first)
+        widest = max(first.required, scope.depth)
+        mark = self.trial.mark()
+        begin = first_depth(self._tree, first, widest, self._policy) if first.preferred else widest
+        for narrowest in (begin, widest) if begin > widest else (widest,):
+            done = 0
+            for depth in range(narrowest, widest - 1, -1):
+                layers = parted(first, depth if depth >= scope.depth else 0, inner)
+                pull = None if first.exclusive else placed.pull()
+                counts = self.trial.counts(lot.pod_class, scope, closed)
+                room = capacity(self._tree, counts, layers, scope, work.held).whole[scope.depth]
+                more = min(int(room.sum()) // size * size, len(lot.pods) - done)
+                part = Lot(lot.pods[done : done + more], lot.pod_class, layers)
+                if more and self._lot(part, work, scope, pull, closed):
+                    done += more
+            if done == len(lot.pods):
+                return True
+            self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+            self.trial.undo(mark)
+        return False
 
     def _lot(self, lot: Lot, work: Work, scope: Scope, pull: Numbers | None, closed: Truths | None) -> bool:
         wanted = len(lot.pods)
-        counts = self._counts(lot.pod_class, scope, closed)
-        mark, savepoint = len(self.pods), self._room.savepoint()
+        counts = self.trial.counts(lot.pod_class, scope, closed)
+        mark = self.trial.mark()
         for _ in range(CORRECTIONS):
-            within = capacity(self._tree, counts, lot.layers, scope)
+            within = capacity(self._tree, counts, lot.layers, scope, work.held)
             if within.whole[scope.depth].sum() < wanted:
                 return False
+            start = None
+            if self._balance:
+                size, parts = (lot.layers[0].size, lot.layers[0].depth) if lot.layers else (1, self._tree.depth)
+                start = balanced(self._tree, within, wanted, size, preferred=self._balance, parts=parts)
+                if start is None:
+                    return False
             taken = descend(
                 self._tree,
                 within,
@@ -243,78 +325,11 @@ class _Search:
                 gaps=work.gaps,
                 gather=work.preferred,
                 pull=pull,
+                start=start,
             )
-            short = self._put(lot.pods, taken, scope)
+            short = self.trial.put(lot.pods, taken, scope)
             if short is None:
                 return True
-            self._undo(mark, savepoint)
+            self.trial.undo(mark)
             counts[short[0]] = short[1]
         return False
-
-    def _put(self, pods: tuple[int, ...], taken: Numbers, scope: Scope) -> tuple[int, int] | None:
-        """Put pods in order onto positions in order; returns where one of the scope took too few, and how many."""
-        there = np.flatnonzero(taken)
-        begin = 0
-        for at, row, count in zip(
-            there.tolist(), self._tree.rows[scope.low + there].tolist(), taken[there].tolist(), strict=True
-        ):
-            end = begin + count
-            put = self._room.put(pods[begin:end], row)
-            if put < count:
-                return at, put
-            self.pods.extend(pods[begin:end])
-            self.positions.extend([scope.low + at] * count)
-            begin = end
-        return None
-
-    def _undo(self, mark: int, savepoint: int) -> None:
-        self._room.rollback(savepoint)
-        del self.pods[mark:]
-        del self.positions[mark:]
-
-
-def _pods(work: Work) -> Iterator[int]:
-    for lot in work.lots:
-        yield from lot.pods
-    for batch in work.batches:
-        for each in batch.works:
-            yield from _pods(each)
-
-
-def _totals(work: Work) -> Iterator[tuple[int, int]]:
-    """Yield classes with how many pods there are; a class may come several times."""
-    for lot in work.lots:
-        yield lot.pod_class, len(lot.pods)
-    for batch in work.batches:
-        for pod_class, count in _totals(batch.works[0]):
-            yield pod_class, count * len(batch.works)
-
-
-def _domains(request: SetRequest, tree: OrderedTree, rows: Mapping[int, int]) -> dict[str, tuple[int, int]]:
-    """Return the narrowest domain that the pods of each set with a constraint share."""
-    found: dict[str, tuple[int, int]] = {}
-    _shared(request, tree, rows, found)
-    return found
-
-
-def _shared(
-    request: SetRequest, tree: OrderedTree, rows: Mapping[int, int], found: dict[str, tuple[int, int]]
-) -> tuple[int, int]:
-    """Fill in the domains of a set and those in it; returns the first and the last position of its pods."""
-    ends = [_shared(child, tree, rows, found) for child in request.children]
-    if request.pods:
-        own = tree.positions[[rows[pod] for pod in request.pods]]
-        ends.append((int(own.min()), int(own.max())))
-    if request.held is not None and request.held.any():
-        own = tree.positions[np.flatnonzero(request.held)]
-        ends.append((int(own.min()), int(own.max())))
-    low = min((end[0] for end in ends), default=len(tree.rows))
-    high = max((end[1] for end in ends), default=-1)
-    if request.constraint is not None and high >= 0:
-        found[request.name] = (NO_LEVEL, -1)
-        for depth in range(tree.depth - 1, 0, -1):
-            domain = int(tree.of[depth][low])
-            if domain == int(tree.of[depth][high]) and tree.numbers[depth][domain] >= 0:
-                found[request.name] = (depth - 1, int(tree.numbers[depth][domain]))
-                break
-    return low, high

@@ -1,6 +1,6 @@
 """A request as the search goes about it: depths for levels, pods by class, sets that are alike as one batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -35,7 +35,8 @@ class Batch:
 
     Attributes:
         works: the sets.
-        lot: the same as pods of one class of which some stay together; None where that does not say it all.
+        lot: their pods as those of one class in parts that stay together, the sets themselves at their required
+            depth; None where that does not say it all.
     """
 
     works: tuple["Work", ...]
@@ -63,6 +64,7 @@ class Work:
         spares: how many positions of its domain stay free.
         exclusive: whether it shares its domain with no other set of the same parent.
         held: of each position, how many of its pods are there already; None for none.
+        slice_size: pods of each of its slices; 1 if it has none.
     """
 
     name: str
@@ -76,6 +78,21 @@ class Work:
     spares: int = 0
     exclusive: bool = False
     held: Numbers | None = None
+    slice_size: int = 1
+
+    def totals(self) -> Iterator[tuple[int, int]]:
+        """Yield classes with how many pods there are; a class may come several times."""
+        for lot in self.lots:
+            yield lot.pod_class, len(lot.pods)
+        for batch in self.batches:
+            for pod_class, count in batch.works[0].totals():
+                yield pod_class, count * len(batch.works)
+
+    def as_one(self) -> bool:
+        """Whether all its pods are of one class, in parts that are alike."""
+        if self.batches:
+            return len(self.batches) == 1 and not self.lots and self.batches[0].lot is not None
+        return len(self.lots) == 1
 
     @property
     def likeness(self) -> Likeness:
@@ -91,7 +108,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     held = None if request.held is None else at_positions(request.held, tree)
     constraint = request.constraint
     if request.children:
-        works = [compiled(child, tree, classes) for child in request.children]
+        works = [work for child in request.children if (work := compiled(child, tree, classes)).size]
         own = [work for work in works if work.constrained or work.held is not None]
         loose = [work for work in works if not (work.constrained or work.held is not None)]
         lots = _by_class([lot for work in loose for lot in work.lots])
@@ -99,7 +116,8 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         work = Work(request.name, sum(each.size for each in works), lots, _batches(own))
     elif constraint is not None and constraint.slices:
         parts = _slices(request, constraint.slices, tree, classes)
-        work = Work(request.name, len(request.pods), (), _batches(parts))
+        size = constraint.slices[0].size
+        work = Work(request.name, len(request.pods), (), _batches(parts), slice_size=size)
     else:
         work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
@@ -108,7 +126,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         work,
         constrained=True,
         required=constraint.required + 1,
-        preferred=constraint.preferred + 1,
+        preferred=constraint.preferred + 1 if constraint.preferred > constraint.required else 0,
         gaps=_any_place(constraint),
         exclusive=constraint.exclusive,
         held=held,
@@ -161,7 +179,7 @@ def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, 
             batches,
             constrained=True,
             required=outer.required + 1,
-            preferred=outer.preferred + 1,
+            preferred=outer.preferred + 1 if outer.preferred > outer.required else 0,
             spares=outer.spares,
             held=_held_at(there, tree),
         )
@@ -182,27 +200,34 @@ def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
     alike: dict[Likeness, list[Work]] = {}
     for work in works:
         alike.setdefault(work.likeness, []).append(work)
-    order: Callable[[list[Work]], tuple[bool, int, int]] = lambda found: (  # noqa: E731
-        found[0].held is None,
-        -max(found[0].required, found[0].preferred) if found[0].required else 1,
-        -found[0].size,
-    )
-    return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=order))
+    return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=_urgency))
+
+
+def _urgency(alike: list[Work]) -> tuple[bool, int, int]:
+    first = alike[0]
+    return first.held is None, -first.required, -first.size
 
 
 def _as_one(works: Sequence[Work]) -> Lot | None:
-    """Return sets that are alike as pods of one class in parts; None where that does not say it all."""
     first = works[0]
-    if not first.required or first.preferred or first.held is not None:
+    if not (first.required or first.preferred) or first.held is not None or (first.spares and not first.required):
         return None
-    if len(first.lots) + len(first.batches) != 1:
+    if first.exclusive and first.preferred:
+        # Each takes a narrow domain and closes the wide one that it is in, which is not said of all at once.
+        return None
+    if len(first.lots) + len(first.batches) != 1 or (first.batches and first.batches[0].works[0].preferred):
         return None
     inner = [work.lots[0] if work.lots else work.batches[0].lot for work in works]
-    if any(lot is None for lot in inner):
-        return None
     lots = [lot for lot in inner if lot is not None]
-    layer = Layer(first.size, first.required, first.spares, first.exclusive)
-    pods = tuple(pod for lot in lots for pod in lot.pods)
-    if lots[0].layers and lots[0].layers[0].depth < layer.depth:
+    if len(lots) < len(works):
         return None
-    return Lot(pods, lots[0].pod_class, (layer, *lots[0].layers))
+    pods = tuple(pod for lot in lots for pod in lot.pods)
+    return Lot(pods, lots[0].pod_class, parted(first, first.required, lots[0].layers))
+
+
+def parted(first: Work, depth: int, inner: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return the layers of sets that are each in one domain at a depth, with those of the parts of each set."""
+    if not depth:
+        return inner
+    narrower = tuple(layer for layer in inner if layer.depth > depth or layer.spares)
+    return (Layer(first.size, depth, first.spares, first.exclusive), *narrower)

@@ -1,4 +1,4 @@
-"""What a supervised process says: into a file that does not grow without end, and its last lines kept at hand.
+"""What a process prints: into a file that does not grow without end, and its last lines kept at hand.
 
 The process writes into a pipe of ours, not into the file: so the file can be put aside when it is large without a line
 lost, a full disk costs lines and not the process, and the last words are those of this run.
@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -72,9 +73,13 @@ class _LogLine(msgspec.Struct):
 class ProcessOutput:
     """One run's output, from its start to its end."""
 
-    def __init__(self, file: RotatedFile) -> None:
-        """Args: file: where it goes."""
+    def __init__(self, file: RotatedFile, *, on_line: Callable[[bytes], None] | None = None) -> None:
+        """Args:
+        file: where it goes.
+        on_line: gets each line.
+        """
         self._file = file
+        self._on_line = on_line
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._partial = b""
         self._read, self.write_end = os.pipe()
@@ -131,6 +136,27 @@ class ProcessOutput:
                 self._write(self._partial)
                 self._partial = b""
 
-    def _write(self, lines: bytes) -> None:
-        self._last.extend(lines.splitlines()[-_LAST_LINES:])
-        self._file.write(lines)
+    def last_lines(self) -> str:
+        """The last lines that the process printed."""
+        return "\n".join(line.decode(errors="replace") for line in self._last)
+
+    def _write(self, text: bytes) -> None:
+        lines = text.splitlines()
+        if self._on_line is not None:
+            for line in lines:
+                self._on_line(line)
+        self._last.extend(lines[-_LAST_LINES:])
+        self._file.write(text)
+
+
+def last_lines_of(file: Path, *, since: int, most: int = _LAST_LINES) -> str:
+    """Return the last lines of a log that a process writes itself.
+
+    Args:
+        file: the log.
+        since: bytes that it had before; they do not count.
+        most: how many lines.
+    """
+    with file.open("rb") as log:
+        log.seek(since)
+        return "\n".join(log.read().decode(errors="replace").splitlines()[-most:])

@@ -1,0 +1,168 @@
+"""What a cycle does first: pods on failed nodes are placed anew beside the others of their group.
+
+For groups with a topology constraint. All failed nodes of a group are seen to at once. Their pods go near those that
+stay; where that does not do, the slices and the sub-groups that are broken move as a whole. What is found is charged in
+each cycle until the successors are there, so that no other pod gets it. Where there is no place, the group waits for
+one, or ends as a whole and starts anew (`replace_fail_fast`).
+
+Source: Kueue v0.20.0-devel, KEP-2724 (node replacement), pkg/controller/tas/node_controller.go and
+pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.cycle_input import FailedNode, NodeFailure
+from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.model.group import PodSet
+
+
+class Replace(CycleAction):
+    """Place pods on failed nodes anew, or end their groups."""
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        on_failed: dict[str, list[Member]] = {}
+        for member in session.cycle_input.on_failed_nodes:
+            on_failed.setdefault(member.group, []).append(member)
+        workloads = [session.cycle_input.workloads[key] for key in on_failed]
+        for workload in sorted(workloads, key=_order_key):
+            lost = [member for member in on_failed[workload.group.key] if self._is_lost(member, workload)]
+            if lost and not workload.ending and session.topologies.of(workload) is not None:
+                self._replace(workload, lost)
+
+    def _is_lost(self, member: Member, workload: Workload) -> bool:
+        """Tell whether a pod's node has failed for its group."""
+        node = self.session.cycle_input.failed_nodes[member.node]
+        if not node.once_pods_end:
+            return True
+        if node.failure is NodeFailure.TAINTED:
+            return not any(other.node == node.name for other in workload.active.values())
+        return _pods_end_on(node, workload)
+
+    def _replace(self, workload: Workload, lost: Sequence[Member]) -> None:
+        """Find places for lost pods, and evict those that are not leaving yet; or evict the whole group."""
+        session = self.session
+        uids = {member.pod.uid for member in lost}
+        stay = [member for uid, member in sorted(workload.active.items()) if uid not in uids]
+        to_evict = [member for member in lost if member.pod.uid in workload.active]
+        stand_ins = self._stand_ins(workload, [member for member in lost if member.pod.uid not in workload.active])
+        if not stay or not (to_evict or stand_ins):
+            return
+        for moved in self._moved_along(workload, lost, stay):
+            assignments = self._place([*to_evict, *moved, *stand_ins], workload)
+            if assignments is not None:
+                self._evict([*to_evict, *moved], EvictionReason.NODE_FAILED, assignments)
+                return
+        if session.config.replace_fail_fast:
+            self._evict([*to_evict, *stay], EvictionReason.NO_REPLACEMENT, ())
+
+    def _place(self, members: Sequence[Member], workload: Workload) -> list[Assignment] | None:
+        """Charge room for the successors of pods off the failed nodes; None, and nothing is charged, without any."""
+        session = self.session
+        usable = np.ones(len(session.nodes.columns.present), np.bool_)
+        usable[[session.nodes.row(name) for name in session.cycle_input.failed_nodes]] = False
+        return session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
+
+    def _evict(self, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]) -> None:
+        """Decide that pods are evicted, if disruption budgets allow it."""
+        session = self.session
+        members = [member for member in members if member.pod.uid not in session.record.evicted]
+        if not members or session.budgets.refuse(members):
+            return
+        names = session.nodes.columns.names
+        fits_on = {assignment.member.pod.uid: names[assignment.row] for assignment in assignments}
+        session.count_eviction(members)
+        session.evict(
+            [
+                (
+                    member,
+                    session.record.eviction(
+                        member,
+                        reason,
+                        failures_left=session.failures.left(member),
+                        fits_on=fits_on.get(member.pod.uid, ""),
+                    ),
+                )
+                for member in members
+            ]
+        )
+
+    def _stand_ins(self, workload: Workload, leaving: Sequence[Member]) -> list[Member]:
+        """Return the leaving pods whose successors are neither there nor long overdue: they stand for these."""
+        now, patience = self.session.cycle_input.now, self.session.config.nomination_us
+        arrived: dict[str, int] = {}
+        for member in workload.waiting.values():
+            leaf = workload.leaf(member)
+            arrived[leaf] = arrived.get(leaf, 0) + 1
+        stand_ins: list[Member] = []
+        for member in leaving:
+            leaf = workload.leaf(member)
+            deleted_at = member.pod.deletion_at
+            missing = self._minimum(workload, leaf) - workload.counts.get(leaf, 0) - arrived.get(leaf, 0)
+            missing -= sum(workload.leaf(other) == leaf for other in stand_ins)
+            if missing > 0 and (deleted_at is None or now < deleted_at * 1_000_000 + patience):
+                stand_ins.append(member)
+        return stand_ins
+
+    @staticmethod
+    def _minimum(workload: Workload, leaf: str) -> int:
+        return next(one.min_pods for one in workload.group.sets if one.name == leaf)
+
+    def _moved_along(
+        self, workload: Workload, lost: Sequence[Member], stay: Sequence[Member]
+    ) -> Iterator[list[Member]]:
+        """Yield which pods that stay are moved with the lost ones, from none to the widest set that is broken."""
+        yield []
+        tried = 0
+        for mates in (*self._slices_of(workload, lost, stay), *self._sets_of(workload, lost, stay)):
+            if tried < len(mates) < len(stay):
+                tried = len(mates)
+                yield mates
+
+    def _slices_of(self, workload: Workload, lost: Sequence[Member], stay: Sequence[Member]) -> Iterator[list[Member]]:
+        """Yield the other pods of broken slices, of the narrowest layer first."""
+        topology = self.session.topologies.of(workload)
+        assert topology is not None, "a group with a constraint"
+        sizes = {layer.size for constraint in topology.constraints.values() for layer in constraint.slices}
+        for size in sorted(sizes):
+            broken = {(workload.leaf(one), one.rank // size) for one in lost if one.rank != NO_RANK}
+            yield [one for one in stay if one.rank != NO_RANK and (workload.leaf(one), one.rank // size) in broken]
+
+    def _sets_of(self, workload: Workload, lost: Sequence[Member], stay: Sequence[Member]) -> Iterator[list[Member]]:
+        """Yield the other pods of broken sub-groups that have to share a domain, the narrowest first."""
+        topology = self.session.topologies.of(workload)
+        assert topology is not None, "a group with a constraint"
+        sets = {one.name: one for one in workload.group.sets}
+        around = [list(_around(sets, workload.leaf(member))) for member in lost]
+        for depth in range(max(map(len, around))):
+            broken = {names[depth] for names in around if depth < len(names)} & topology.constraints.keys()
+            if broken:
+                yield [one for one in stay if not broken.isdisjoint(_around(sets, workload.leaf(one)))]
+
+
+def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
+    """Tell whether pods of a group terminate on a node, or have ended so that the group is below its minimum."""
+    terminating = any(
+        member.node == node.name and member.pod.deletion_at is not None for member in workload.leaving.values()
+    )
+    return terminating or not workload.satisfied(workload.counts)
+
+
+def _around(sets: dict[str, PodSet], leaf: str) -> Iterator[str]:
+    """Yield a leaf and the sets around it, without the root."""
+    name = leaf
+    while name and name in sets:
+        yield name
+        name = sets[name].parent
+
+
+def _order_key(workload: Workload) -> tuple[int, int, str, str, str]:
+    group = workload.group
+    return -group.priority, group.created_at, group.namespace, group.name, group.key

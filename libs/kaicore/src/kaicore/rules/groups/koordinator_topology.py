@@ -1,0 +1,115 @@
+"""Where in a network a gang is to be, in Koordinator's words: annotations on its PodGroup, or on its pods.
+
+Source: Koordinator 1.8, `apis/extension/coscheduling.go` and `pkg/scheduler/plugins/coscheduling/core`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kaicore.rules.groups.gang import GANG, gang_group
+from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
+from kaicore.rules.model.network_topology import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
+
+NETWORK_TOPOLOGY_ANNOTATION = f"{GANG}/network-topology-spec"
+INDEX_ANNOTATION = f"{GANG}/network-topology-index"
+
+_MUST_GATHER, _PREFER_GATHER = "MustGather", "PreferGather"
+_FIELD = f"metadata.annotations[{NETWORK_TOPOLOGY_ANNOTATION}]"
+
+#: Of a value that cannot be read people are shown so many letters.
+_MOST_LETTERS = 80
+_MOST_PODS = 2**31 - 1
+_LONGEST_NAME = 253
+
+
+class _Impossible(Exception):
+    """The annotation makes no sense."""
+
+
+def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyConstraint | None:
+    """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
+
+    The layers may be told in any order: which of them is the narrowest, the topology says. They are about the pods of
+    all gangs that start together, as in Koordinator. A layer's `podCountMultiple` holds whatever its strategy is. What
+    cannot be read is a problem: no pod is placed as if nothing had been said (Koordinator ignores it).
+
+    Args:
+        annotations: of the PodGroup, or of a pod.
+        pods: how many pods the gang starts with.
+    """
+    text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
+    if not text:
+        return None
+    try:
+        found = _constraint(_rules(text))
+        if len(gang_group(annotations)) > 1:
+            _check_alone(found.slices, pods)
+    except _Impossible as error:
+        return TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, problem=f"{_FIELD}: {error}: {text[:_MOST_LETTERS]!r}")
+    return found if found.required or found.preferred or found.slices else None
+
+
+def topology_index(topology: TopologyConstraint | None) -> RankSource | None:
+    """Return where the pods of a gang tell their rank: of the numbers only the order counts.
+
+    Args:
+        topology: where the gang is to be; without any, ranks mean nothing.
+    """
+    return RankSource(INDEX_ANNOTATION, order_only=True) if topology is not None else None
+
+
+def _check_alone(slices: Sequence[SliceLayer], pods: int) -> None:
+    """Check that each gang of several has its multiples by itself: slices are not of the pods of two gangs."""
+    for layer in slices:
+        if pods % layer.size:
+            problem = f"podCountMultiple {layer.size} of {layer.required} does not divide the {pods} pods of the gang"
+            raise _Impossible(f"{problem}, which is one of several")
+
+
+def _rules(text: str) -> Sequence[Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise _Impossible("is no object in JSON")
+    rules = document.get("gatherStrategy") or []
+    if not isinstance(rules, list):
+        raise _Impossible("gatherStrategy is no list")
+    return rules
+
+
+def _constraint(rules: Sequence[Any]) -> TopologyConstraint:
+    layers: dict[str, list[str]] = {_MUST_GATHER: [], _PREFER_GATHER: []}
+    slices: list[SliceLayer] = []
+    for index, rule in enumerate(rules):
+        where = f"gatherStrategy[{index}]"
+        if not isinstance(rule, dict):
+            raise _Impossible(f"{where} is no object")
+        layer, strategy, multiple = rule.get("layer"), rule.get("strategy"), rule.get("podCountMultiple") or 0
+        if not isinstance(layer, str) or not layer.isprintable() or not 1 <= len(layer) <= _LONGEST_NAME:
+            raise _Impossible(f"{where} has no layer, or one that is no name")
+        if not isinstance(strategy, str) or strategy not in layers:
+            raise _Impossible(f"{where}.strategy is neither {_MUST_GATHER} nor {_PREFER_GATHER}")
+        if isinstance(multiple, bool) or not isinstance(multiple, int) or not 0 <= multiple <= _MOST_PODS:
+            raise _Impossible(f"{where}.podCountMultiple is no count")
+        if layer == CLUSTER_LAYER:
+            # All nodes are in it.
+            if multiple > 1:
+                raise _Impossible(f"{where}.podCountMultiple is of a layer that is not divided")
+            continue
+        layers[strategy].append(layer)
+        if multiple > 1:
+            slices.append(SliceLayer(multiple, required=layer))
+    must, prefer = layers[_MUST_GATHER], layers[_PREFER_GATHER]
+    return TopologyConstraint(
+        required=next(iter(must), ""),
+        preferred=next(iter(prefer), ""),
+        field=_FIELD,
+        kind=CLUSTER_NETWORK_TOPOLOGY,
+        slices=tuple(slices),
+        required_also=tuple(must[1:]),
+        preferred_also=tuple(prefer[1:]),
+        together=True,
+    )

@@ -1,0 +1,70 @@
+"""Pods put on nodes on trial, in order, so that they can be taken off again."""
+
+import numpy as np
+
+from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
+from kaicore.rules.topology.placing.capacity import Scope
+from kaicore.rules.topology.placing.request import Room
+
+
+class Trial:
+    """What a search has put so far.
+
+    Attributes:
+        pods: in the order in which they were put.
+        positions: where each of them is.
+    """
+
+    def __init__(self, tree: OrderedTree, room: Room) -> None:
+        self._tree, self._room = tree, room
+        self.pods: list[int] = []
+        self.positions: list[int] = []
+
+    def counts(self, pod_class: int, scope: Scope, closed: Truths | None) -> Numbers:
+        """Return how many pods of a class each position of a scope takes now; closed ones take none."""
+        counts = self._room.counts(pod_class)[self._tree.rows[scope.low : scope.high]]
+        if closed is not None:
+            counts[closed[scope.low : scope.high]] = 0
+        return counts
+
+    def put(self, pods: tuple[int, ...], taken: Numbers, scope: Scope) -> tuple[int, int] | None:
+        """Put pods in order onto a scope's positions in order, so many each.
+
+        Returns:
+            None if all are there; otherwise which position of the scope took too few, and how many it took.
+        """
+        there = np.flatnonzero(taken)
+        rows, counts = self._tree.rows[scope.low + there].tolist(), taken[there].tolist()
+        begin = 0
+        for at, row, count in zip(there.tolist(), rows, counts, strict=True):
+            end = begin + count
+            put = self._room.put(pods[begin:end], row)
+            if put < count:
+                return at, put
+            begin = end
+        self.pods.extend(pods)
+        self.positions.extend(np.repeat(scope.low + there, counts).tolist())
+        return None
+
+    def put_some(self, pods: tuple[int, ...], position: int) -> int:
+        """Put pods on a position until one finds no room; returns how many are there now."""
+        put = self._room.put(pods, int(self._tree.rows[position])) if pods else 0
+        self.pods.extend(pods[:put])
+        self.positions.extend([position] * put)
+        return put
+
+    def mark(self) -> tuple[int, int]:
+        """Return where to go back to later."""
+        return len(self.pods), self._room.savepoint()
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Take off all that was put since a mark."""
+        count, savepoint = mark
+        self._room.rollback(savepoint)
+        del self.pods[count:]
+        del self.positions[count:]
+
+    def placed_since(self, begin: int, end: int | None = None) -> Numbers | None:
+        """Of each position, how many of the pods are there that were put as number `begin` and later; None for none."""
+        there = self.positions[begin:end]
+        return np.bincount(there, minlength=len(self._tree.rows)) if there else None

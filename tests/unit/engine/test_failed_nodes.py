@@ -1,0 +1,213 @@
+"""Pods on failed nodes are placed anew beside the others of their group: what counts as failed, and what follows."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.model.group import PodSet, SliceLayer
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.cycle_input import idle, next_retry
+from kaicore.rules.state.snapshot import decode_state, encode_state
+
+from tests.racks import INDEX, Racks, asks
+
+SECOND = 1_000_000
+#: A node has failed when it has been not ready for long enough.
+BY_TIME = EngineConfig(replace_on_pod_termination=False)
+#: Nothing is evicted for others' sake.
+PLACING = EngineConfig(actions=(Action.ALLOCATE,))
+
+
+class Cluster(Racks):
+    """Racks whose nodes fail; a node takes one pod."""
+
+    def running(self, name: str, count: int, *args: Any, **kwargs: Any) -> list[Pod]:
+        pods = self.group(name, count, *args, **kwargs)
+        self.full(pods)
+        return pods
+
+    def becomes(self, name: str, **changed: Any) -> None:
+        """The watcher sees a node changed."""
+        node = self.state.columns.facts[self.state.columns.row(name)]
+        assert node is not None
+        self.record(f"node/{name}", payloads.NodeObserved(msgspec.structs.replace(node, **changed)))
+
+    def vanishes(self, name: str) -> None:
+        """The watcher sees a node go."""
+        node = self.state.columns.facts[self.state.columns.row(name)]
+        assert node is not None
+        self.record(f"node/{name}", payloads.NodeDeleted(node.uid, name))
+
+    def terminates(self, one: Pod) -> None:
+        self.see(one, deletion_at=self.now // SECOND)
+
+    def fails(self, one: Pod) -> str:
+        """A pod's node is not ready any more, and the pod terminates there; returns the node."""
+        node = self.state.pods[one.uid].node
+        self.becomes(node, ready=False)
+        self.terminates(one)
+        return node
+
+
+def test_a_pod_on_a_node_that_is_not_ready_for_long_is_evicted_for_a_node_in_its_block() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3, asks("block"))
+    node = cluster.state.pods[pods[1].uid].node
+    cluster.becomes(node, ready=False)
+    assert not cluster.cycle(BY_TIME).evictions
+    due = next_retry(cluster.state, BY_TIME, now=cluster.now)
+    assert due is not None
+    cluster.now = due
+    assert not idle(cluster.state)
+    (eviction,) = cluster.cycle(BY_TIME).evictions
+    assert (eviction.name, eviction.reason, eviction.node, eviction.fits_on) == ("g-1", "NodeFailed", node, "n3")
+    assert not cluster.cycle(BY_TIME).evictions, "it is decided once"
+
+
+def test_the_room_of_a_pod_that_terminates_on_a_failed_node_is_kept_for_its_successor() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3, asks("block"))
+    cluster.group("thief", 5, least=1)
+    cluster.fails(pods[1])
+    cluster.state = decode_state(encode_state(cluster.state))
+    result = cluster.cycle(PLACING)
+    assert len(result.placements) == 4
+    assert "n3" not in cluster.placed(result).values()
+    cluster.delete_pod(cluster.state.pods[pods[1].uid].pod)
+    cluster.pods_of("g", [7])
+    assert cluster.placed(cluster.cycle()) == {"g-7": "n3"}
+
+
+def test_three_failed_nodes_of_a_group_are_replaced_at_once() -> None:
+    cluster = Cluster(32, per_rack=4, per_block=16)
+    pods = cluster.running("g", 12, asks("block"))
+    for one in pods[:3]:
+        node = cluster.state.pods[one.uid].node
+        cluster.becomes(node, ready=False)
+    cluster.now += 31 * SECOND
+    evictions = cluster.cycle(BY_TIME).evictions
+    assert {one.name: one.reason for one in evictions} == {f"g-{n}": "NodeFailed" for n in range(3)}
+    assert len({one.fits_on for one in evictions}) == 3
+    assert {cluster.state.columns.rows[one.fits_on] // 16 for one in evictions} == {0}
+
+
+@pytest.mark.parametrize("fail_fast", [True, False])
+def test_a_group_without_another_node_in_its_block_ends_as_a_whole_only_where_it_fails_fast(fail_fast: bool) -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 4, asks("block"))
+    cluster.fails(pods[1])
+    result = cluster.cycle(EngineConfig(replace_fail_fast=fail_fast))
+    expected = {f"g-{n}": "NoReplacement" for n in (0, 2, 3)} if fail_fast else {}
+    assert cluster.evicted(result) == expected
+
+
+def test_a_group_that_waits_for_a_place_gets_the_one_that_becomes_free() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3, asks("block"))
+    cluster.becomes("n3", unschedulable=True)
+    cluster.becomes(cluster.state.pods[pods[0].uid].node, ready=False)
+    cluster.now += 31 * SECOND
+    patient = EngineConfig(replace_on_pod_termination=False, replace_fail_fast=False)
+    assert not cluster.cycle(patient).evictions
+    cluster.becomes("n3", unschedulable=False)
+    (eviction,) = cluster.cycle(patient).evictions
+    assert (eviction.name, eviction.fits_on) == ("g-0", "n3")
+
+
+def test_a_deleted_node_has_failed_at_once() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3, asks("block"))
+    cluster.vanishes(cluster.state.pods[pods[2].uid].node)
+    assert cluster.evicted(cluster.cycle()) == {"g-2": "NodeFailed"}
+
+
+def test_a_node_that_was_never_seen_has_not_failed() -> None:
+    """A watcher that starts may see pods before their nodes."""
+    cluster = Cluster()
+    pods = cluster.group("g", 3, asks("block"))
+    cluster.see(pods[0], node_name="unseen", phase="Running")
+    assert not cluster.cycle().evictions
+
+
+def test_a_tainted_node_has_failed_once_all_pods_of_the_group_leave_it() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3, asks("block"))
+    node = cluster.state.pods[pods[1].uid].node
+    cluster.becomes(node, taints=(Taint("broken", "NoExecute"),))
+    cluster.group("thief", 5, least=1)
+    assert not cluster.cycle(EngineConfig(actions=())).evictions
+    cluster.terminates(pods[1])
+    result = cluster.cycle(PLACING)
+    assert len(result.placements) == 4
+    assert "n3" not in cluster.placed(result).values()
+
+
+def test_a_broken_slice_moves_as_a_whole_where_its_rack_has_no_other_node() -> None:
+    cluster = Cluster(8, per_rack=2, per_block=8)
+    pods = cluster.running("g", 4, asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX)
+    cluster.fails(pods[1])
+    (eviction,) = cluster.cycle().evictions
+    assert (eviction.name, eviction.reason) == ("g-0", "NodeFailed")
+    assert eviction.fits_on in ("n4", "n5", "n6", "n7")
+
+
+def test_a_broken_sub_group_moves_as_a_whole_where_its_rack_has_no_other_node() -> None:
+    cluster = Cluster(8, per_rack=2, per_block=8)
+    sets = (PodSet(topology=asks("block")), *(PodSet(name, min_pods=2, topology=asks("rack")) for name in ("a", "b")))
+    cluster.group("g", sets=sets)
+    pods = [*cluster.pods_of("g", range(2), subgroup="a"), *cluster.pods_of("g", range(2), subgroup="b")]
+    cluster.full(pods)
+    cluster.fails(pods[3])
+    assert cluster.evicted(cluster.cycle()) == {"g-b-0": "NodeFailed"}
+
+
+def test_nothing_is_replaced_where_most_nodes_are_not_ready() -> None:
+    cluster = Cluster()
+    cluster.running("g", 3, asks("block"))
+    for number in range(5):
+        cluster.becomes(f"n{number}", ready=False)
+    cluster.now += 31 * SECOND
+    assert not cluster.cycle(BY_TIME).evictions
+
+
+def test_a_group_without_a_constraint_is_left_to_its_controller() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 3)
+    cluster.becomes(cluster.state.pods[pods[0].uid].node, ready=False)
+    cluster.now += 31 * SECOND
+    assert not cluster.cycle(BY_TIME).evictions
+
+
+#: The table of seed kueue-topology-aware-scheduling: switches, and what becomes of a group with and without a place.
+@pytest.mark.parametrize("terminating", [True, False])
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("on_termination", [True, False])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_three_switches_decide_what_has_failed_and_what_follows(
+    enabled: bool, on_termination: bool, fast: bool, fits: bool, terminating: bool
+) -> None:
+    cluster = Cluster(8, per_rack=2, gpu=8)
+    pods = cluster.running("g", 6 if fits else 8, asks("block"))
+    lost = [one for one in pods if cluster.state.pods[one.uid].node == "n0"]
+    assert len(lost) == 2
+    cluster.becomes("n0", ready=False)
+    if terminating:
+        cluster.terminates(lost[0])
+    config = EngineConfig(
+        actions=(),
+        replace_failed_nodes=enabled,
+        replace_on_pod_termination=on_termination,
+        replace_fail_fast=fast,
+    )
+
+    def outcome() -> set[str]:
+        return set(cluster.evicted(cluster.cycle(config)).values())
+
+    expected = {"NodeFailed"} if fits else {"NoReplacement"} if fast else set()
+    assert outcome() == (expected if enabled and on_termination and terminating else set())
+    cluster.now += 31 * SECOND
+    assert outcome() == (expected if enabled and not on_termination else set())
