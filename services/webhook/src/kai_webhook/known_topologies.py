@@ -1,6 +1,6 @@
 """Which topologies there are: what the log says, followed."""
 
-from kaicore.analysis.inquiry.folding import restored
+from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
