@@ -73,7 +73,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
         failed_nodes=failed,
         on_failed_nodes=on_failed_nodes(state, failed, config),
-        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning=state.provisioning.standing,
     )
 
