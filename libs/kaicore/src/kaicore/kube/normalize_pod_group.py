@@ -136,7 +136,7 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     if timeout is not None:
         kept["scheduleTimeoutSeconds"] = str(timeout)
     # Without any word of Koordinator's, what runs counts: the scheduler-plugins count all assigned pods.
-    topology = gather_strategy(annotations)
+    topology = gather_strategy(annotations, pods=least)
     koordinator = any(name.startswith(GANG) for name in annotations)
     return group_source(
         wire,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from kaicore.rules.groups.ranks import own_rank
+from kaicore.rules.groups.ranks import rank_order
 from kaicore.rules.groups.tree import is_gang
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet
 from kaicore.rules.model.placement import Placement
@@ -285,7 +285,7 @@ class Workload:
             members.sort(key=_age)
             source = self._sets[leaf].rank
             if self.constrained and source is not None:
-                members.sort(key=lambda member: own_rank(member.pod, source))
+                members.sort(key=lambda member: rank_order(member.pod, source))
         return waiting
 
     def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:

@@ -94,7 +94,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gang = kind != POD
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
-    gathering = gather_strategy(annotations) if gang else None
+    gathering = gather_strategy(annotations, pods=count) if gang else None
     topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
     root = PodSet(min_pods=count, topology=topology, rank=topology_index(gathering))
     return Group(

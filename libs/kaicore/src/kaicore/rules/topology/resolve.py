@@ -62,8 +62,9 @@ def resolve(
     """
     said = [_Said(group, one.name, one.topology) for one in sets if one.topology not in (None, TopologyConstraint())]
     try:
+        parents = {one.parent for one in sets[1:]}
         for one in said:
-            one.check()
+            one.check(inner=one.pod_set in parents)
         kinds = {key.kind for key in topologies.topologies()}
         said = [one for one in said if one.names() or one.constraint.topology or one.constraint.kind in ("", *kinds)]
         said = _by_flavors(said, topologies, of_flavors)
@@ -101,8 +102,11 @@ class _Said:
         """Return the same on a topology of this name."""
         return _Said(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
 
-    def check(self) -> None:
+    def check(self, *, inner: bool) -> None:
         """Check what needs no topology.
+
+        Args:
+            inner: whether the set holds other sets.
 
         Raises:
             _Refused: naming what is wrong.
@@ -114,6 +118,8 @@ class _Said:
             raise _Refused(TopologyConstraintInvalid(problem=said.problem, **whose))
         if said.exclusive and not said.required:
             raise self.invalid("exclusive domains need a required level")
+        if said.slices and inner:
+            raise self.invalid("slices are of pods, and not of sub-groups")
         for layer in said.slices:
             if layer.size < 1:
                 raise self.invalid(f"slices of {layer.size} pods: the size must be 1 or more")
@@ -136,7 +142,8 @@ class _Levels:
     def __init__(self, key: TopologyKey, levels: Sequence[TopologyLevel]) -> None:
         self.key = key
         self.names = tuple(name for level in levels for name in (level.name, *level.aliases))
-        self.narrowest = len(levels) - 1
+        #: Above the single nodes, which are the last one.
+        self.narrowest = max(len(levels) - 2, 0)
         self._by_name: dict[str, int] = {}
         for number, level in enumerate(levels):
             self._by_name.setdefault(level.name, number)
@@ -260,10 +267,12 @@ def _by_labels(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: T
 
 
 def _having(keys: Iterable[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> list[TopologyKey]:
-    """Return the topologies that have all levels that are named."""
+    """Return the topologies that have all levels that are named; of those with the same levels the first by name."""
     names = {name for one in said for name in one.names()}
     found = ((key, _Levels(key, topologies.paths(key).levels)) for key in keys)
-    return [key for key, levels in found if all(map(levels.has, names))]
+    having = [key for key, levels in found if all(map(levels.has, names))]
+    by_levels = {tuple((one.name, one.keys) for one in topologies.paths(key).levels): key for key in reversed(having)}
+    return sorted(by_levels.values(), key=having.index)
 
 
 def _ambiguous(keys: Iterable[TopologyKey], said: Sequence[_Said]) -> _Refused:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.groups.ranks import NO_RANK, own_rank
+from kaicore.rules.groups.ranks import NO_RANK, own_rank, rank_order
 from kaicore.rules.model.group import RankSource
 
 
@@ -13,18 +13,22 @@ def ranked(
     """Return pods of a leaf in order of their ranks, and their ranks by uid.
 
     Where a pod that waits names no rank, or the same as another, none counts: then they take the lowest ranks that
-    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel). A pod that is
-    placed anew keeps the rank that it has.
+    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel). Where only the
+    order of the numbers counts, they take those ranks in that order. A pod that is placed anew keeps the rank that it
+    has.
 
     Args:
         waiting: to be placed, in order of age and name.
         active: the pods of the leaf that stay where they are.
         source: where pods tell their rank.
     """
-    said = [own_rank(member.pod, source) for member in waiting]
-    if source is not None and NO_RANK not in said and len(set(said)) == len(said):
-        order = sorted(range(len(said)), key=said.__getitem__)
-        return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
+    if source is not None and source.order_only:
+        waiting = sorted(waiting, key=lambda member: rank_order(member.pod, source))
+    elif source is not None:
+        said = [own_rank(member.pod, source) for member in waiting]
+        if NO_RANK not in said and len(set(said)) == len(said):
+            order = sorted(range(len(said)), key=said.__getitem__)
+            return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
     ranks: dict[str, int] = {}
     taken = {member.rank for member in active}
     for member in waiting:

@@ -9,7 +9,7 @@ from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.ranks import ranked
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.groups.ranks import NO_RANK
-from kaicore.rules.topology.placing.request import PodsByRow, SetRequest
+from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest
 
 #: Between the key of a group and the name of one of its sets.
 OF_GROUP = ":"
@@ -76,11 +76,17 @@ def placing_request(parts: Sequence[GroupPart], also_held: Sequence[HeldPod] = (
         return found
     first = requests[0]
     if len(parts) > 1:
-        requests = [replace(one, constraint=None) for one in requests]
-        first = SetRequest(children=tuple(requests), constraint=first.constraint)
+        shared = first.constraint
+        first = SetRequest(children=tuple(map(_within, requests)), constraint=shared and replace(shared, slices=()))
     held = [*(pod.row for part in parts for pod in part.held), *(pod.row for pod in also_held)]
     found.request = replace(first, held=_by_row(held, len(parts[0].topology.tree.of_rows[0])))
     return found
+
+
+def _within(request: SetRequest) -> SetRequest:
+    """Return the root of a group whose constraint several share: of its own are only the slices."""
+    slices = request.constraint.slices if request.constraint is not None else ()
+    return replace(request, constraint=LevelConstraint(slices=slices) if slices else None)
 
 
 class _Builder:
