@@ -17,7 +17,7 @@ class AssignedDomain(NamedTuple):
     """A domain, by its value at each level, and how many pods are in it."""
 
     values: tuple[str, ...]
-    count: int
+    pods: int
 
 
 def as_domains(levels: Sequence[str], domains: Iterable[AssignedDomain]) -> Document:
@@ -27,7 +27,7 @@ def as_domains(levels: Sequence[str], domains: Iterable[AssignedDomain]) -> Docu
         levels: their labels, from the widest to the narrowest.
         domains: those that have pods; none twice.
     """
-    found = [{"values": list(one.values), "count": one.count} for one in sorted(domains)]
+    found = [{"values": list(one.values), "count": one.pods} for one in sorted(domains)]
     return {"levels": list(levels), "domains": found}
 
 
@@ -59,7 +59,7 @@ def domains_of(assignment: Document) -> list[AssignedDomain]:
 
 
 def _slice(levels: int, domains: Sequence[AssignedDomain]) -> Document:
-    counts = [one.count for one in domains]
+    counts = [one.pods for one in domains]
     return {
         "domainCount": len(domains),
         "valuesPerLevel": [_level([one.values[level] for one in domains]) for level in range(levels)],
