@@ -22,8 +22,8 @@ from kaicore.rules.topology.tree import TopologyColumns
 #: So often pods are placed anew in one domain when a node took fewer than it had counted.
 CORRECTIONS = 16
 
-#: So often a search takes back a set that had found a place, because another one found none.
-RETRIES = 512
+#: So many domains are tried for sets in a set, all in all, after the first way to place them one by one has failed.
+TRIES = 512
 
 _NOTHING = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
 
@@ -91,7 +91,9 @@ class _Search:
 
     def __init__(self, tree: OrderedTree, trial: Trial, policy: Policy) -> None:
         self._tree, self._policy = tree, policy
-        self._retries = RETRIES
+        self._tries = TRIES
+        #: Whether sets go back to other domains now, which is bounded.
+        self._going_back = False
         self._reached = 0
         #: Depth of the domains over which pods are balanced; 0 for none.
         self._balance = 0
@@ -135,14 +137,12 @@ class _Search:
         for domain in self._domains(work, limits, reached, widest, pull):
             if domain in shunned:
                 continue
+            if self._going_back and self._tries <= 0:
+                break
+            self._tries -= self._going_back
             tried, self._reached, self.refused = tried + 1, 0, _NOTHING
-            mark = self.trial.mark()
             for _ in self._inside(work, domain, closed):
                 yield domain
-                if self._retries <= 0:
-                    self.trial.undo(mark)
-                    return
-                self._retries -= 1
             if self._reached > farthest:
                 farthest, inner, where = self._reached, self.refused, domain
         if scope.depth == 0 and work.preferred and not work.required and scope.high > reached.high:
@@ -255,8 +255,10 @@ class _Search:
                 shunned = [domain for frame in frames if frame.alike == alike for domain in frame.vain]
                 ways = self.ways(one, scope, placed.closed_to(one), placed.pull(), shunned)
                 frames.append(_Frame(one, alike, ways))
+            before, self._going_back = self._going_back, True
             while frames and not frames[-1].advance(placed):
                 frames.pop()
+            self._going_back = before
             if not frames:
                 return
 
