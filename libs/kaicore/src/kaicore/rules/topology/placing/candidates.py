@@ -1,7 +1,7 @@
 """Which domains may take a set, by the counts, and in which order they are tried."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +33,8 @@ def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
 
     None if those are in several domains of the required level, or not in the scope.
     """
-    if scope.depth == 0 and work.constrained:
-        scope = replace(scope, high=min(scope.high, tree.inside))
+    if scope.depth == 0 and work.constrained and scope.high > tree.inside:
+        scope = Scope(0, scope.low, tree.inside)
     if work.held is None or work.required <= scope.depth:
         return scope
     there = np.flatnonzero(work.held)

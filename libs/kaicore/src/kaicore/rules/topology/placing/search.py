@@ -94,6 +94,7 @@ class _Search:
         self._tries = TRIES
         #: Whether sets go back to other domains now, which is bounded.
         self._going_back = False
+        #: How many pods were there, or had room by the counts, when the last domain failed; those before it included.
         self._reached = 0
         #: Depth of the domains over which pods are balanced; 0 for none.
         self._balance = 0
@@ -126,6 +127,7 @@ class _Search:
             self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)
             return
         limits = bounds(self._tree, self.trial, work, reached, closed)
+        begin, before = len(self.trial.pods), self._reached
         widest = max(work.required, reached.depth)
         tried, farthest, inner, where = 0, -1, _NOTHING, reached
         if self._policy.balanced and work.preferred > widest and work.as_one():
@@ -143,12 +145,14 @@ class _Search:
             tried, self._reached, self.refused = tried + 1, 0, _NOTHING
             for _ in self._inside(work, domain, closed):
                 yield domain
-            if self._reached > farthest:
-                farthest, inner, where = self._reached, self.refused, domain
+            before = max(before, self._reached)
+            if self._reached - begin > farthest:
+                farthest, inner, where = self._reached - begin, self.refused, domain
         if scope.depth == 0 and work.preferred and not work.required and scope.high > reached.high:
             # It is more important that the pods start than that they are in the topology.
             for _ in self._inside(work, scope, closed):
                 yield scope
+        self._reached = before
         if not tried:
             self._refuse_by_counts(work, limits, widest)
         elif inner.set_name != work.name and inner is not _NOTHING:
@@ -207,7 +211,7 @@ class _Search:
             placed = Siblings(self._tree, self.trial, work, closed, mark[0])
             if all(self._part(part, work, scope, placed) for part in order):
                 yield
-            self._reached = max(self._reached, len(self.trial.pods) - mark[0])
+            self._reached = max(self._reached, len(self.trial.pods))
             self.trial.undo(mark)
         if not self._balance and (sum(len(batch.works) for batch in work.batches) > 1 or (work.batches and work.lots)):
             yield from self._one_by_one(work, scope, closed)
@@ -248,7 +252,7 @@ class _Search:
                 mark = self.trial.mark()
                 if not work.lots or self._lots(work.lots, work, scope, placed):
                     yield
-                self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+                self._reached = max(self._reached, len(self.trial.pods))
                 self.trial.undo(mark)
             else:
                 alike, one = units[len(frames)]
@@ -299,7 +303,7 @@ class _Search:
                     done += more
             if done == len(lot.pods):
                 return True
-            self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+            self._reached = max(self._reached, len(self.trial.pods))
             self.trial.undo(mark)
         return False
 
@@ -309,7 +313,9 @@ class _Search:
         mark = self.trial.mark()
         for _ in range(CORRECTIONS):
             within = capacity(self._tree, counts, lot.layers, scope, work.held)
-            if within.whole[scope.depth].sum() < wanted:
+            room = int(within.whole[scope.depth].sum())
+            if room < wanted:
+                self._reached = max(self._reached, len(self.trial.pods) + room)
                 return False
             start = None
             if self._balance:
