@@ -36,6 +36,7 @@ from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, Provi
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
+from kaicore.rules.topology.resolver import Resolver
 
 #: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -51,6 +52,7 @@ class ClusterState(PodIndexes):
         configs: configurations by digest.
         config_digest: of the configuration of the last recorded cycle.
         network_topologies: the definitions of topologies, and their trees over the nodes.
+        topology_resolver: looks up in them what groups name.
         node_readiness: which nodes may have failed.
         provisioning: ProvisioningRequests, and which of them stand for groups that wait.
     """
@@ -63,6 +65,7 @@ class ClusterState(PodIndexes):
         self.configs: dict[str, dict[str, object]] = {}
         self.config_digest = ""
         self.network_topologies = TopologyBook()
+        self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.provisioning = ProvisioningRegistry()
 
