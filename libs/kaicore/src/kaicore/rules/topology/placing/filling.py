@@ -44,7 +44,7 @@ def fill(
     taken = np.minimum(np.maximum(rest, 0), room)
     if last_tightest or order is Order.SMALLEST:
         _swap_last(taken, room, rest, parent, pulled, order=order)
-    found = np.empty_like(taken)
+    found: Numbers = np.empty(len(taken), np.int64)
     found[sequence] = taken
     return found
 
