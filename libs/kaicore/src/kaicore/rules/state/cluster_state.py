@@ -145,6 +145,9 @@ class ClusterState(PodIndexes):
             if type(payload) is payloads.PlacementObserved:
                 self.counters.count_report(before, entry, payload.node)
             self.update(before, entry, release=transition.release)
+            if before.group in self.provisioning.standing or entry.group in self.provisioning.standing:
+                # Also when all of its pods have their nodes there is something to decide: its request is to go.
+                self.revision += 1
 
     # Questions of cycles and of explanations.
 

@@ -8,7 +8,7 @@ from kaicore.rules.model.group import RankSource
 
 
 def ranked(
-    waiting: Sequence[Member], active: Iterable[Member], source: RankSource | None
+    waiting: Sequence[Member], held: Iterable[int], source: RankSource | None
 ) -> tuple[list[Member], Mapping[str, int]]:
     """Return pods of a leaf in order of their ranks, and their ranks by uid.
 
@@ -19,18 +19,18 @@ def ranked(
 
     Args:
         waiting: to be placed, in order of age and name.
-        active: the pods of the leaf that stay where they are.
+        held: ranks of the pods of the leaf that stay where they are.
         source: where pods tell their rank.
     """
     if source is not None and source.order_only:
         waiting = sorted(waiting, key=lambda member: rank_order(member.pod, source))
     elif source is not None:
-        said = [own_rank(member.pod, source) for member in waiting]
-        if NO_RANK not in said and len(set(said)) == len(said):
-            order = sorted(range(len(said)), key=said.__getitem__)
-            return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
+        own_ranks = [own_rank(member.pod, source) for member in waiting]
+        if NO_RANK not in own_ranks and len(set(own_ranks)) == len(own_ranks):
+            order = sorted(range(len(own_ranks)), key=own_ranks.__getitem__)
+            return [waiting[index] for index in order], {waiting[index].pod.uid: own_ranks[index] for index in order}
     ranks: dict[str, int] = {}
-    taken = {member.rank for member in active}
+    taken = set(held)
     for member in waiting:
         if member.rank != NO_RANK and member.rank not in taken:
             ranks[member.pod.uid] = member.rank
