@@ -99,10 +99,16 @@ class UnitTrial:
         if not nominated:
             return None
         first = UnitTrial(
-            self.placer, [_split(part, nominated)[0] for part in self.parts], self._also_held, self._strategy
+            self.placer,
+            [_split(part, nominated, self.asked.ranks)[0] for part in self.parts],
+            self._also_held,
+            self._strategy,
         )
         rest = UnitTrial(
-            self.placer, [_split(part, nominated)[1] for part in self.parts], self._also_held, self._strategy
+            self.placer,
+            [_split(part, nominated, self.asked.ranks)[1] for part in self.parts],
+            self._also_held,
+            self._strategy,
         )
         savepoint = self.placer.statement.savepoint()
         found = first.on_rows(nominated)
@@ -119,9 +125,9 @@ class UnitTrial:
         return keeps(self.asked.request, self._tree, rows)
 
 
-def _split(part: GroupPart, nominated: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
+def _split(part: GroupPart, nominated: Mapping[str, int], ranks: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
     """Return a part with the nominated pods alone, and one with the others, for which those have their places."""
     first = [member for member in part.waiting if member.pod.uid in nominated]
     rest = [member for member in part.waiting if member.pod.uid not in nominated]
-    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid]) for member in first)]
+    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid], ranks[member.pod.uid]) for member in first)]
     return replace(part, waiting=first), replace(part, waiting=rest, held=held)
