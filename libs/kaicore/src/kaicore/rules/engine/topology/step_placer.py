@@ -7,6 +7,7 @@ from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.workload import Member, Workload
@@ -98,6 +99,7 @@ class StepPlacer:
         self._pending_groups = pending_groups
         self._class_key = class_key
         self._strategy = strategy
+        self._kept_counts: dict[Placer, KeptCounts] = {}
         #: Where pods go if all of their group start, by uid.
         self._planned: dict[str, int] = {}
         #: Keys of groups of which not all that waits fits.
@@ -220,7 +222,10 @@ class StepPlacer:
             uids = {member.pod.uid for member in members}
             held = [pod for pod in self._placed(workload) if pod.member.pod.uid not in uids]
             parts.append(GroupPart(workload, topology, members, held))
-        return UnitTrial(placer, parts, self._also_held(parts), self._strategy)
+        kept_counts = self._kept_counts.get(placer)
+        if kept_counts is None:
+            kept_counts = self._kept_counts[placer] = KeptCounts(placer)
+        return UnitTrial(placer, kept_counts, parts, self._also_held(parts), self._strategy)
 
     def _also_held(self, parts: Sequence[GroupPart]) -> list[HeldPod]:
         """Return the pods of groups that are not to be placed now, and that share the constraint of the others."""
