@@ -7,6 +7,7 @@ _MODULES = (
     "cycle",
     "engine",
     "queues",
+    "topology",
     "podrules",
     "numa",
     "log",

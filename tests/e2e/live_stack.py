@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.inquiry.promising import promises_of
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.access import AccessSource, configured_access
 from kaicore.kube.client import KubeClient

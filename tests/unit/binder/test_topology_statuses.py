@@ -1,7 +1,7 @@
 """Statuses of topologies are folded from the log, and told when they change."""
 
 import msgspec
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kai_binder.topology_statuses import TopologyStatus
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
@@ -22,7 +22,7 @@ class Story(Ledger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.projection = Projection()
+        self.projection = BinderProjection()
 
     def tell(self, stream: str, payload: Payload) -> None:
         assert self.projection.fold(self.record(stream, payload)) is None
@@ -42,7 +42,7 @@ class Story(Ledger):
         return statuses
 
     def restart(self) -> None:
-        self.projection = Projection.restored(self.projection.snapshot())
+        self.projection = BinderProjection.restored(self.projection.snapshot())
 
 
 def counts(statuses: list[TopologyStatus]) -> dict[str, int]:

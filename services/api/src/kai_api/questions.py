@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
-from kaicore.analysis.inquiry.answers import ROWS, Selection, inapplicable_filters
+from kaicore.analysis.inquiry.answers import ROWS, RowSelection, inapplicable_filters
+from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.inquiry.spelling import spelled, time_text
 from kaicore.analysis.inquiry.topology_answers import TopologyQuestion
 from kaicore.errors import InvalidObject, UnknownEvent, UnknownSubject
 from kaicore.ledger.log.port import Filter
@@ -108,7 +108,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         await known(cluster)
         if kind not in ROWS:
             raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
-        wanted = Selection(
+        wanted = RowSelection(
             namespace=namespace, name=name, queue=queue, node=node, pending=pending, rejected=rejected, limit=limit
         )
         if wrong := inapplicable_filters(kind, wanted):

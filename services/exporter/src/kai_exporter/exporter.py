@@ -40,7 +40,7 @@ MAX_PODS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PollPace:
     """How often things happen, seconds.
 
     Attributes:
@@ -59,7 +59,7 @@ class Pace:
 class _Node:
     """A node that is served."""
 
-    def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: Pace) -> None:
+    def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: PollPace) -> None:
         self.name = name
         self.state = StateFiles(state_dir) if state_dir is not None else None
         self.checkpoints = Checkpoints(state_dir, subject=f"Node {name}") if state_dir is not None else None
@@ -82,7 +82,7 @@ class Exporter:
     """Serves nodes from `add_node` to `remove_node`; `run` sends what they have to tell."""
 
     def __init__(
-        self, ingest: IngestClient, *, pace: Pace, metrics: ExporterMetrics, health: Health, log: Logger
+        self, ingest: IngestClient, *, pace: PollPace, metrics: ExporterMetrics, health: Health, log: Logger
     ) -> None:
         self._ingest = ingest
         self._pace = pace

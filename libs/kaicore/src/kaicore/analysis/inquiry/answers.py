@@ -262,7 +262,7 @@ class Listing(Answer, frozen=True, kw_only=True):
         return rows
 
 
-class Selection(Answer, frozen=True, kw_only=True):
+class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
@@ -292,7 +292,7 @@ FILTERS: dict[str, frozenset[str]] = {
 }
 
 
-def inapplicable_filters(kind: str, wanted: Selection) -> list[str]:
+def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
     """Return the filters that are set and that rows of this kind do not have: these would let all through."""
     given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
     return sorted(given - FILTERS[kind])

@@ -15,10 +15,10 @@ from kaicore.analysis.inquiry.answers import (
     QueueRow,
     ReasonAnswer,
     Row,
-    Selection,
+    RowSelection,
     ZoneAnswer,
 )
-from kaicore.analysis.inquiry.spelling import spelled, time_text
+from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -53,7 +53,7 @@ def summary(state: ClusterState) -> ClusterSummary:
     )
 
 
-def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
+def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
@@ -61,7 +61,7 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
         kind: pods, groups, queues or nodes.
         wanted: which.
     """
-    listing: dict[str, Callable[[ClusterState, Selection], Iterable[Row]]] = {
+    listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
         "pods": _pods,
         "groups": _groups,
         "queues": _queues,
@@ -73,7 +73,7 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
 # Pods.
 
 
-def _pods(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     queue_of = _QueueNames(state)
     entries = [
         entry
@@ -189,7 +189,7 @@ class _QueueNames:
         return self._paths[key]
 
 
-def _queues(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     now = state.recorded_at
     by_name = figures(state.queue_accounts(state.config(), now=now))
     names = _QueueNames(state)
@@ -256,7 +256,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 # Groups.
 
 
-def _groups(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     names = _QueueNames(state)
     for key in sorted(state.groups):
         group = state.groups[key]
@@ -307,7 +307,7 @@ def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> Gr
 # Nodes.
 
 
-def _nodes(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _nodes(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     for name in sorted(state.columns.rows):
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):

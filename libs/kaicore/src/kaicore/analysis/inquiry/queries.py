@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, Selection, Why
+from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, RowSelection, Why
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
-from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_pod, why_queue
-from kaicore.analysis.inquiry.folding import events_of
-from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
-from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
@@ -82,7 +82,7 @@ class Inquiry:
         """Return a cluster in figures."""
         return summary(await self.state(cluster).current())
 
-    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
         """Return rows of a kind.
 
         Raises:

@@ -84,7 +84,7 @@ def candidates(
     """Yield the domains at a depth that may take a set, the best first; of equals the first by name.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         work: the set.
         limits: what must fit.
         depth: of the domains.
@@ -95,14 +95,16 @@ def candidates(
     main = limits[0].within
     first = main.firsts[depth]
     last = first + len(main.whole[depth])
-    fits = tree.real(depth)[first:last].copy()
+    fits = tree.real[depth][first:last].copy()
     if work.required < depth:
-        fits &= tree.real(work.required)[tree.of[work.required][tree.starts[depth][first:last]]]
+        fits &= tree.real[work.required][tree.of[work.required][tree.starts[depth][first:last]]]
     for bound in limits:
         fits &= bound.within.whole[depth] >= bound.wanted
     there = np.flatnonzero(fits)
     sign = 1 if policy.tightest else -1
     keys = [sign * main.pods[depth][there], sign * main.whole[depth][there]]
+    if policy.fewest and work.preferred > depth and len(there) > 1:
+        keys.append(_needed(tree, limits[0], depth, work.preferred)[there])
     if pull is not None and depth:
         keys.append(nearness(tree, pull, depth - 1, tree.parents[depth][first + there]))
     if work.held is not None:
@@ -110,3 +112,14 @@ def candidates(
     starts = tree.starts[depth]
     for domain in (first + there[np.lexsort(keys)]).tolist():
         yield Scope(depth, max(int(starts[domain]), scope.low), min(int(starts[domain + 1]), scope.high))
+
+
+def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers:
+    """Return of each domain at a depth how many domains at a narrower one it takes at least to hold all pods."""
+    room, first = limit.within.whole[narrow], limit.within.firsts[depth]
+    of = tree.of[depth][tree.starts[narrow][limit.within.firsts[narrow] :][: len(room)]] - first
+    sequence = np.lexsort((-room, of))
+    room, of = room[sequence], of[sequence]
+    before = np.cumsum(room) - room
+    before -= before[np.searchsorted(of, of)]
+    return np.bincount(of[before < limit.wanted], minlength=len(limit.within.whole[depth]))

@@ -22,7 +22,7 @@ _Mixture = tuple[int, ...]
 
 
 def mixed(trial: Trial, lots: tuple[Lot, ...], scope: Scope, closed: Truths | None) -> tuple[Numbers, ...] | None:
-    """Return how many pods of each lot each position of a scope gets; None if none is found. Nothing stays put."""
+    """Return how many pods of each lot each spot of a scope gets; None if none is found. Nothing stays put."""
     asked, lots = lots, tuple(sorted(lots, key=lambda lot: len(lot.pods)))
     room = np.stack([trial.counts(lot.pod_class, scope, closed) for lot in lots])
     wanted = np.array([len(lot.pods) for lot in lots])
@@ -52,18 +52,18 @@ def mixed(trial: Trial, lots: tuple[Lot, ...], scope: Scope, closed: Truths | No
     return tuple(by_lot[lot.pods] for lot in asked)
 
 
-def _mixtures(trial: Trial, lots: tuple[Lot, ...], position: int, most: list[int]) -> list[_Mixture]:
-    """Return the mixtures that a position takes: of the last class as many as find room beside the others."""
+def _mixtures(trial: Trial, lots: tuple[Lot, ...], spot: int, most: list[int]) -> list[_Mixture]:
+    """Return the mixtures that a spot takes: of the last class as many as find room beside the others."""
     if len(lots) == 1:
         mark = trial.mark()
-        put = trial.put_some(lots[0].pods[: most[0]], position)
+        put = trial.put_some(lots[0].pods[: most[0]], spot)
         trial.undo(mark)
         return [(put,)]
     found: list[_Mixture] = []
     for count in range(most[0], -1, -1):
         mark = trial.mark()
-        if trial.put_some(lots[0].pods[:count], position) == count:
-            found += [(count, *rest) for rest in _mixtures(trial, lots[1:], position, most[1:])]
+        if trial.put_some(lots[0].pods[:count], spot) == count:
+            found += [(count, *rest) for rest in _mixtures(trial, lots[1:], spot, most[1:])]
         trial.undo(mark)
     return _best([tuple(-put for put in mixture) for mixture in found], -1)
 

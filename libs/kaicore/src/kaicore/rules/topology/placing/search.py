@@ -46,7 +46,7 @@ def search(
     one = _Search(ordered, Trial(ordered, room), POLICIES[strategy])
     if not one.place(work, Scope(0, 0, len(ordered.rows)), None):
         return one.refused
-    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.positions].tolist(), strict=True))
+    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.spots].tolist(), strict=True))
     return Placed(rows, shared_domains(request, ordered, rows))
 
 
@@ -115,7 +115,7 @@ class _Search:
         Args:
             work: the set.
             scope: where.
-            closed: positions that take nothing.
+            closed: spots that take nothing.
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """
@@ -190,7 +190,7 @@ class _Search:
 
     def _refusal(self, work: Work, depth: int, *, fitting: int, domain: int, tried: int) -> Refused:
         wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
-        domains = int(self._tree.real(depth).sum()) if depth else 1
+        domains = int(self._tree.real[depth].sum()) if depth else 1
         return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains)
 
     def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:

@@ -18,13 +18,13 @@ def shared_domains(request: SetRequest, tree: OrderedTree, rows: Mapping[int, in
 def _shared(
     request: SetRequest, tree: OrderedTree, rows: Mapping[int, int], found: dict[str, tuple[int, int]]
 ) -> tuple[int, int]:
-    """Fill in the domains of a set and those in it; returns the first and the last position of its pods."""
+    """Fill in the domains of a set and those in it; returns the first and the last spot of its pods."""
     ends = [_shared(child, tree, rows, found) for child in request.children]
     if request.pods:
-        own = tree.positions[[rows[pod] for pod in request.pods]]
+        own = tree.spots[[rows[pod] for pod in request.pods]]
         ends.append((int(own.min()), int(own.max())))
     if request.held is not None and request.held.any():
-        own = tree.positions[np.flatnonzero(request.held)]
+        own = tree.spots[np.flatnonzero(request.held)]
         ends.append((int(own.min()), int(own.max())))
     low = min((end[0] for end in ends), default=len(tree.rows))
     high = max((end[1] for end in ends), default=-1)

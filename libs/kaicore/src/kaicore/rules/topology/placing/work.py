@@ -61,9 +61,9 @@ class Work:
         required: depth at which it must be in one domain; 0 for none.
         preferred: depth at which it should; 0 for none.
         gaps: whether any place in the topology will do.
-        spares: how many positions of its domain stay free.
+        spares: how many spots of its domain stay free.
         exclusive: whether it shares its domain with no other set of the same parent.
-        held: of each position, how many of its pods are there already; None for none.
+        held: of each spot, how many of its pods are there already; None for none.
         slice_size: pods of each of its slices; 1 if it has none.
     """
 
@@ -105,7 +105,7 @@ class Work:
 
 def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> Work:
     """Return what is to be placed for a request."""
-    held = None if request.held is None else at_positions(request.held, tree)
+    held = None if request.held is None else at_spots(request.held, tree)
     constraint = request.constraint
     if request.children:
         works = [work for child in request.children if (work := compiled(child, tree, classes)).size]
@@ -121,7 +121,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     else:
         work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
-        return replace(work, held=held)
+        return work if held is None else replace(work, held=held)
     return replace(
         work,
         constrained=True,
@@ -133,8 +133,8 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     )
 
 
-def at_positions(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
-    """Return numbers of rows as numbers of positions; None if there are none."""
+def at_spots(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
+    """Return numbers of rows as numbers of spots; None if there are none."""
     return by_row[tree.rows].astype(np.int64) if by_row.any() else None
 
 
@@ -143,6 +143,9 @@ def _any_place(constraint: LevelConstraint) -> bool:
 
 
 def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
+    found = {classes[pod] for pod in pods}
+    if len(found) == 1:
+        return (Lot(pods, found.pop()),)
     return _by_class([Lot((pod,), classes[pod]) for pod in pods])
 
 
@@ -191,7 +194,7 @@ def _held_at(there: dict[int, int], tree: OrderedTree) -> Numbers | None:
     if not there:
         return None
     found = np.zeros(len(tree.rows), np.int64)
-    np.add.at(found, tree.positions[list(there.values())], 1)
+    np.add.at(found, tree.spots[list(there.values())], 1)
     return found
 
 
