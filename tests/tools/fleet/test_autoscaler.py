@@ -77,6 +77,11 @@ def test_pods_are_packed_onto_as_few_new_nodes_as_the_order_needs() -> None:
     assert packed(pods(2, cpu="1", initContainers=[init])) == ["cpu-1", "cpu-2"], "an init container needs it first"
 
 
+def test_what_is_free_already_is_used_first() -> None:
+    there = [(expand(profile())[0], {"cpu": 6000, "memory": 2**31, "pods": 9})]
+    assert [spec.name for spec in pack([pods(2)], reserve_of(profile()), there=there)] == ["cpu-1"]
+
+
 def test_selectors_taints_and_amounts_decide_which_nodes() -> None:
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert packed(pods(1, nodeSelector={"pool": "gpu"}, tolerations=tolerations)) == ["gpu-1"]
@@ -135,6 +140,8 @@ async def test_a_request_is_answered_with_nodes_whole_or_not_at_all(
     server: ApiServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     async with autoscaled(server, tmp_path / "data") as fleet:
+        await cluster.run_pod("there", node="cpu-0", cpu="1")
+        await cluster.run_pod("also", node="cpu-0", cpu="2")
         await ask(cluster, "many", 3)
         failed = await cluster.until(REQUESTS, "many", has("Failed"))
         assert message(failed, "Failed") == "no node is left in reserve for pod 3 of 3 of many-0"
@@ -146,7 +153,7 @@ async def test_a_request_is_answered_with_nodes_whole_or_not_at_all(
         assert await node_names(cluster) == ["cpu-0", "cpu-1", "cpu-2", "gpu-0"]
         await cluster.run_pod("p", node="cpu-2", cpu="1")
         assert "cpu-2" in fleet.nodes
-        await ask(cluster, "none-left", 1)
+        await ask(cluster, "none-left", 9)
         await cluster.until(REQUESTS, "none-left", has("Failed"))
 
 
@@ -154,11 +161,11 @@ async def test_nodes_that_were_added_join_again_after_a_restart(
     server: ApiServer, cluster: Cluster, tmp_path: Path
 ) -> None:
     async with autoscaled(server, tmp_path / "data"):
-        await ask(cluster, "one", 1)
+        await ask(cluster, "one", 2)
         await cluster.until(REQUESTS, "one", has("Provisioned"))
     async with autoscaled(server, tmp_path / "data") as fleet:
         assert set(fleet.nodes) == {"cpu-0", "gpu-0", "cpu-1"}
-        await ask(cluster, "another", 1)
+        await ask(cluster, "another", 3)
         found = await cluster.until(REQUESTS, "another", has("Provisioned"))
         assert message(found, "Provisioned") == "added cpu-2"
 
@@ -168,7 +175,7 @@ async def test_nodes_are_kept_for_a_while_and_a_request_without_its_template_hur
 ) -> None:
     async with autoscaled(server, tmp_path / "data", booking="10ms"):
         await ask(cluster, "without", 1, template=False)
-        await ask(cluster, "with", 1)
+        await ask(cluster, "with", 2)
         expired = await cluster.until(REQUESTS, "with", has("BookingExpired"))
         assert has("Provisioned")(expired)
         without = json.loads(await cluster.client.get(f"{REQUESTS}/without"))

@@ -98,7 +98,7 @@ def test_condition_names_a_missing_topology_and_a_missing_sub_group() -> None:
     required = condition_of(
         "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
     )
-    assert required["message"].endswith("spec.topologyConstraint.requiredTopologyLevel: there is no topology t")
+    assert required["message"].endswith("spec.topologyConstraint: there is no Topology t")
     nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 

@@ -126,8 +126,10 @@ def test_a_gang_that_fits_nowhere_asks_for_nodes_waits_and_starts_on_them() -> N
     assert "is provisioned" in first(cluster.cycle(ON)), "the autoscaler is ahead of what the watcher sees"
 
     cluster.add_node("n2", cpu=4)
+    revision = cluster.state.revision
     placed = cluster.cycle(ON)
     assert set(cluster.placed(placed)) == {"gang-0", "gang-1"}
+    assert cluster.state.revision > revision, "another cycle follows at once"
     consumed = {(one.provisioning_request, one.provisioning_class) for one in placed.placements}
     assert consumed == {(decision.name, SCALE_UP)}
     assert not idle(cluster.state), "the request is still there"
@@ -141,7 +143,7 @@ def test_where_room_comes_free_meanwhile_the_gang_starts_there_and_the_request_g
     cluster.cycle(ON)
     cluster.add_node("other", cpu=4)
     placed = cluster.cycle(ON)
-    assert {one.provisioning_request for one in placed.placements} == {""}, "it was not provisioned"
+    assert {one.provisioning_request for one in placed.placements} == {""}, "no autoscaler was at it"
     assert withdrawn(cluster.cycle(ON)) == ["Started"]
 
 

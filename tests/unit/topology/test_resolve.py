@@ -25,6 +25,7 @@ from kaicore.rules.reasons.topology import (
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
 from kaicore.rules.topology.resolve import Resolved, resolve
+from kaicore.rules.topology.resolver import Resolver
 
 GROUP = "PodGroup.x default/g"
 BLOCK, RACK = TopologyLevel("x/block", ("x/block",), ("block",)), TopologyLevel("x/rack", ("x/rack",), ("rack",))
@@ -273,6 +274,17 @@ def test_what_the_object_says_wrongly_is_the_reason() -> None:
 def test_group_that_asks_for_nothing_has_nothing_to_look_up() -> None:
     assert resolve((PodSet(), PodSet("a", topology=TopologyConstraint())), book(), group=GROUP) is None
     assert look_up(book(KAI), kind=KAI_TOPOLOGY, topology="gpu") is None
+
+
+def test_kept_answer_holds_until_topologies_change_and_names_the_group_that_asks() -> None:
+    topologies = book(SPINES)
+    resolver = Resolver(topologies)
+    sets = (PodSet(topology=TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, required="rack")),)
+    assert [str(resolver(sets, group=group)).split(":")[0] for group in "ab"] == ["a", "b"]
+    topologies.definition_seen(define(CLUSTER_NETWORK_TOPOLOGY, "default", RACK))
+    found = resolver(sets, group="a")
+    assert isinstance(found, Resolved)
+    assert resolver(sets, group="b") is found
 
 
 def test_constraint_of_groups_that_start_together_says_so() -> None:

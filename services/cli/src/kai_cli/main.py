@@ -118,6 +118,13 @@ topology.command(
     help="Write a topology as manifests: from the labels of nodes, or from what ibnetdiscover prints of the fabric.",
 )
 app.command(topology)
+webhook = App(name="webhook", help="The admission webhook.", group=_UPKEEP)
+webhook.command(
+    "kai_cli.webhook_certificates:certificates",
+    name="certificates",
+    help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
+)
+app.command(webhook)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",

@@ -1,8 +1,8 @@
 """A simulated autoscaler: answers ProvisioningRequests by adding the nodes that a profile keeps in reserve.
 
-It knows enough for demonstrations and tests: it packs the pods of a request onto new nodes alone, by what they ask for,
-their node selectors and their tolerations, and adds all nodes that this takes or none. Any ProvisioningClass will do.
-Nodes are not taken away again.
+It knows enough for demonstrations and tests: it packs the pods of a request onto what is free on the fleet's nodes and
+onto new ones, by what they ask for, their node selectors and their tolerations, and adds all nodes that this takes or
+none. Any ProvisioningClass will do. Nodes are not taken away again.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class Autoscaler:
         await self._tell(path, accepted)
         await asyncio.sleep(self._profile.delay)
         try:
-            chosen = pack(await self._pods(namespace, request), self._reserve)
+            chosen = pack(await self._pods(namespace, request), self._reserve, there=self._free())
         except (NothingFits, ConfigurationError) as error:
             await self._tell(path, accepted, self._condition("Failed", "CapacityIsNotFound", str(error)))
             return
@@ -163,6 +163,19 @@ class Autoscaler:
             path = f"/api/v1/namespaces/{namespace}/podtemplates/{name}"
             template: Json = msgspec.json.decode(await self._client.get(path))
             found.append(pod_set_of(template["template"]["spec"], name=name, count=pod_set["count"]))
+        return found
+
+    def _free(self) -> list[tuple[NodeSpec, dict[str, int]]]:
+        """Return what is free on each node of the fleet."""
+        found = []
+        for node in self._fleet.nodes.values():
+            kubelet = node.agent.kubelet
+            free = dict(kubelet.allocatable)
+            for pod in kubelet.pods.values():
+                for resource, amount in {**pod.node_requests(), "pods": 1}.items():
+                    free[resource] = free.get(resource, 0) - amount
+            if node.registered and not node.down:
+                found.append((node.spec, free))
         return found
 
     async def _tell(self, path: str, *conditions: Json) -> None:
@@ -224,26 +237,37 @@ def pod_set_of(spec: Json, *, name: str, count: int) -> PodSet:
     return PodSet(name, count, total, spec.get("nodeSelector") or {}, spec.get("tolerations") or ())
 
 
-def pack(pod_sets: Sequence[PodSet], reserve: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """Return nodes of a reserve that take all pods, each on the first that has room, in the order of the reserve.
+def pack(
+    pod_sets: Sequence[PodSet],
+    reserve: Sequence[NodeSpec],
+    *,
+    there: Sequence[tuple[NodeSpec, Mapping[str, int]]] = (),
+) -> list[NodeSpec]:
+    """Return nodes of a reserve that take all pods, each on the first node that has room.
+
+    Args:
+        pod_sets: the pods.
+        reserve: nodes that may be added, tried in this order.
+        there: nodes that need not be added, tried before, with what is free on them.
 
     Raises:
         NothingFits: there are not enough.
     """
+    nodes = [*(spec for spec, _ in there), *reserve]
     free = {spec.name: dict(spec.config.allocatable) for spec in reserve}
-    used: dict[str, NodeSpec] = {}
+    free |= {spec.name: dict(amounts) for spec, amounts in there}
+    used: set[str] = set()
     for pod_set in pod_sets:
+        matching = [spec for spec in nodes if _matches(pod_set, spec)]
         for number in range(pod_set.count):
-            spec = next(
-                (spec for spec in reserve if _matches(pod_set, spec) and _fits(pod_set.requests, free[spec.name])), None
-            )
+            spec = next((spec for spec in matching if _fits(pod_set.requests, free[spec.name])), None)
             if spec is None:
                 raise NothingFits(
                     f"no node is left in reserve for pod {number + 1} of {pod_set.count} of {pod_set.name}"
                 )
             for resource, amount in pod_set.requests.items():
                 free[spec.name][resource] -= amount
-            used[spec.name] = spec
+            used.add(spec.name)
     return [spec for spec in reserve if spec.name in used]
 
 

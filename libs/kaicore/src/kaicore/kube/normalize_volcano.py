@@ -103,5 +103,5 @@ def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
 
 def _preemptable(wire: KubernetesObject) -> bool | None:
     metadata = wire.metadata
-    said = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
-    return next((_PREEMPTABLE[text] for text in said if text in _PREEMPTABLE), None)
+    texts = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
+    return next((_PREEMPTABLE[text] for text in texts if text in _PREEMPTABLE), None)

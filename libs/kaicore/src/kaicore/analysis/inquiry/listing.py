@@ -143,8 +143,9 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
         reasons = pending_reasons(entry, state)
         if not reasons:
             return ""
-        # What stands in the way on most nodes; of two, the one that got further.
-        first = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        # What other nodes would not remove; else what stands in the way on most nodes, of two the one that got further.
+        most = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        first = next((reason for reason in reasons if not reason.of_nodes), most)
         return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 

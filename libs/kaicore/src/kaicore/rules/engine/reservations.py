@@ -5,8 +5,9 @@ may still take it: the reservation is suspended while the group is tried, and re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+import msgspec
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -112,7 +113,9 @@ class Reservations:
         Returns:
             the reservations.
         """
-        suspended = []
+        suspended: Suspended = []
+        if not pending_groups:
+            return suspended
         if not future:
             self.take_off_accounts(pending_groups)
         statement = self._nodes.future.statement if future else self._nodes.statement
@@ -172,6 +175,8 @@ class Reservations:
             below: groups of a lower priority than this.
             behind: a group with a reservation; also the groups that come after it.
         """
+        if not self._by_group:
+            return []
         groups = [self._pending_groups[key] for key in self._by_group if key not in self._new]
 
         def may_be_taken(pending_group: PendingGroup) -> bool:
@@ -213,7 +218,7 @@ class Reservations:
             assignment, pod_class = recorded, self._pods.class_of(recorded.member)
             if pod_class.volumes.wanted:
                 # The volume that it was nominated with may be given to another pod by now.
-                assignment = replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
+                assignment = msgspec.structs.replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
             now.statement.place(assignment.pod_charge)
             if not columns.lasts(assignment.row):
                 break

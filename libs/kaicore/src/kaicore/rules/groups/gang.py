@@ -61,5 +61,5 @@ def _is_name(name: object) -> bool:
 
 def match_policy(annotations: dict[str, str]) -> MatchPolicy:
     """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
-    said = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
-    return MatchPolicy(said) if said in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
+    text = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
+    return MatchPolicy(text) if text in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED

@@ -42,12 +42,12 @@ def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyCon
     if not text:
         return None
     try:
-        found = _constraint(_rules(text))
+        constraint = _constraint(_rules(text))
         if len(gang_group(annotations)) > 1:
-            _check_alone(found.slices, pods)
+            _check_alone(constraint.slices, pods)
     except _Impossible as error:
         return TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, problem=f"{_FIELD}: {error}: {text[:_MOST_LETTERS]!r}")
-    return found if found.required or found.preferred or found.slices else None
+    return constraint if constraint.required or constraint.preferred or constraint.slices else None
 
 
 def topology_index(topology: TopologyConstraint | None) -> RankSource | None:

@@ -176,9 +176,9 @@ def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet
     return sets if topology is None else (replace(root, topology=topology), *others)
 
 
-def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
-    if said is not None:
-        return said
+def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
+    if declared is not None:
+        return declared
     if oldest is not None:
         for values, text in (
             (_PREEMPTIBILITIES, oldest.labels.get(PREEMPTIBILITY_LABEL)),

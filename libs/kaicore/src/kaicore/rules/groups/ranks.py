@@ -27,5 +27,5 @@ def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
 
 
 def _number(pod: Pod, name: str) -> int:
-    said = pod.labels.get(name) or pod.annotations.get(name, "")
-    return int(said) if said.isdecimal() and said.isascii() and len(said) <= _MOST_DIGITS else NO_RANK
+    text = pod.labels.get(name) or pod.annotations.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK

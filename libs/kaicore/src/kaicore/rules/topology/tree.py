@@ -38,13 +38,13 @@ class TopologyColumns:
 
     def sums(self, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return, of each level, the sum over each domain's rows of a value per row."""
-        found = []
+        sums_by_level = []
         for domains, of_rows in zip(self.domains, self.of_rows, strict=True):
             total = np.zeros(len(domains), np.int64)
             inside = of_rows >= 0
             np.add.at(total, of_rows[inside], values[inside])
-            found.append(total)
-        return tuple(found)
+            sums_by_level.append(total)
+        return tuple(sums_by_level)
 
 
 class TopologyTree:

@@ -38,7 +38,10 @@ class Allocate(CycleAction):
             if not steps:
                 pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
             elif self._start(steps):
-                order.put_back(pending_group)
+                if order.is_last(pending_group):
+                    pending_group.blocked = True
+                else:
+                    order.put_back(pending_group)
             else:
                 for other, _ in steps:
                     # A group that can start without this one is tried again for itself.

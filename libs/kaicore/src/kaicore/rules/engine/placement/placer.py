@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
@@ -19,8 +21,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 _NOTHING = ZoneCharge()
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
@@ -58,7 +59,12 @@ class ExcludedNodes:
 
 def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
     """Return pods in the order in which they are placed: the largest first, of equal ones as they are given."""
-    return sorted(members, key=lambda member: class_of(member).size, reverse=True)
+    members = list(members)
+    classes = {pod_class.key: pod_class for pod_class in map(class_of, members)}
+    if len(classes) <= 1:
+        return members
+    sizes = {key: pod_class.size for key, pod_class in classes.items()}
+    return sorted(members, key=lambda member: sizes[class_of(member).key], reverse=True)
 
 
 class Placer:

@@ -35,13 +35,13 @@ class CycleTopologies:
 
     def of(self, workload: Workload) -> GroupTopology | None:
         """Return what a group asks of its topology; None where it asks for nothing, or nothing that there is."""
-        found = self._look_up(workload)
-        return found if isinstance(found, GroupTopology) else None
+        looked_up = self._look_up(workload)
+        return looked_up if isinstance(looked_up, GroupTopology) else None
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why nothing of a group starts, whatever nodes there are; None if it may."""
-        found = self._look_up(workload)
-        return None if found is None or isinstance(found, GroupTopology) else found
+        looked_up = self._look_up(workload)
+        return None if looked_up is None or isinstance(looked_up, GroupTopology) else looked_up
 
     def placed(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that have a place: that run and stay, that were placed, and with reserved room."""

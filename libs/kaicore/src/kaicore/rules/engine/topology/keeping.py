@@ -56,10 +56,10 @@ def _domains(request: SetRequest, tree: TopologyColumns, rows: Mapping[int, int]
     if request.constraint.required == NO_LEVEL:
         return set()
     of_rows = tree.of_rows[request.constraint.required]
-    found = {int(of_rows[rows[pod]]) for pod in _pods(request)}
+    numbers = {int(of_rows[rows[pod]]) for pod in _pods(request)}
     if request.held is not None:
-        found |= set(of_rows[np.flatnonzero(request.held)].tolist())
-    return found
+        numbers |= set(of_rows[np.flatnonzero(request.held)].tolist())
+    return numbers
 
 
 def _pods(request: SetRequest) -> Iterator[int]:

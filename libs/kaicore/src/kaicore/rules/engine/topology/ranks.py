@@ -25,10 +25,10 @@ def ranked(
     if source is not None and source.order_only:
         waiting = sorted(waiting, key=lambda member: rank_order(member.pod, source))
     elif source is not None:
-        said = [own_rank(member.pod, source) for member in waiting]
-        if NO_RANK not in said and len(set(said)) == len(said):
-            order = sorted(range(len(said)), key=said.__getitem__)
-            return [waiting[index] for index in order], {waiting[index].pod.uid: said[index] for index in order}
+        own_ranks = [own_rank(member.pod, source) for member in waiting]
+        if NO_RANK not in own_ranks and len(set(own_ranks)) == len(own_ranks):
+            order = sorted(range(len(own_ranks)), key=own_ranks.__getitem__)
+            return [waiting[index] for index in order], {waiting[index].pod.uid: own_ranks[index] for index in order}
     ranks: dict[str, int] = {}
     taken = {member.rank for member in active}
     for member in waiting:

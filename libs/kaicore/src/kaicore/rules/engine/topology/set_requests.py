@@ -156,5 +156,5 @@ def _by_row(rows: Sequence[int], count: int) -> PodsByRow | None:
     """Return how many pods each row has; None for none at all."""
     if not rows:
         return None
-    found: PodsByRow = np.bincount(rows, minlength=count)
-    return found
+    counts: PodsByRow = np.bincount(rows, minlength=count)
+    return counts

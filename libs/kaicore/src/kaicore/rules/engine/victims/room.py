@@ -6,7 +6,9 @@ begins anew without the victims that were refused.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.placement.placer import Assignment
@@ -224,6 +226,6 @@ class RoomSearch:
             successors.update({assignment.member.pod.uid: assignment for assignment in assignments})
             for pod_charge in (assignment.pod_charge for assignment in assignments if assignment.marks):
                 future.statement.evict(pod_charge)
-                future.statement.place(replace(pod_charge, marks=()))
+                future.statement.place(msgspec.structs.replace(pod_charge, marks=()))
         accounts.undo(before)
         return successors, stuck

@@ -17,7 +17,7 @@ class PodPlaced(Payload, frozen=True):
         volumes: volumes made beforehand that claims of it are to be bound to before, by the claim's name.
         rank: its place among the pods of its set, where the group has a topology constraint; -1 for none.
         domains: of such a group, the node's domain at each level of the topology, by the level's name.
-        provisioning_request: name of the ProvisioningRequest whose nodes were there for it; empty for none.
+        provisioning_request: name of the ProvisioningRequest that an autoscaler was at for it; empty for none.
         provisioning_class: that request's class.
     """
 
