@@ -155,6 +155,12 @@ class StepPlacer:
         placer.statement.rollback(savepoint)
         return None
 
+    def is_allowed(self, member: Member, row: int, placer: Placer) -> bool:
+        """Tell whether a waiting pod is on a row where its group's constraints let it be, by where the group runs."""
+        workload = self._pending_groups[member.group].workload
+        trials, _ = self.trials([(workload, [member])], placer) if workload.constrained else ([], [])
+        return all(trial.is_kept({member.pod.uid: row}) for trial in trials)
+
     def trials(self, waiting: Waiting, placer: Placer) -> tuple[list[UnitTrial], list[Member]]:
         """Return the trials of groups with constraints, those in one that share one, and the pods without."""
         units: dict[object, list[tuple[Workload, Sequence[Member]]]] = {}

@@ -87,7 +87,7 @@ class UnitTrial:
             if assignment is None:
                 break
             found.append(assignment)
-        if len(found) == len(self.asked.members) and self._is_kept(found):
+        if len(found) == len(self.asked.members) and self.is_kept(_rows(found)):
             return found
         self.placer.statement.rollback(savepoint)
         return None
@@ -124,15 +124,19 @@ class UnitTrial:
         found = first.on_rows(nominated)
         if found is not None:
             others = rest.search() if rest.asked.members else []
-            if not isinstance(others, Refused) and self._is_kept([*found, *others]):
+            if not isinstance(others, Refused) and self.is_kept(_rows([*found, *others])):
                 return [*found, *others]
         self.placer.statement.rollback(savepoint)
         return None
 
-    def _is_kept(self, assignments: Sequence[Assignment]) -> bool:
-        row_of = {assignment.member.pod.uid: assignment.row for assignment in assignments}
+    def is_kept(self, row_of: Mapping[str, int]) -> bool:
+        """Tell whether pods are on rows, by their uids, where all that is required holds."""
         rows = {number: row_of[member.pod.uid] for number, member in enumerate(self.asked.members)}
         return keeps(self.asked.request, self._tree, rows)
+
+
+def _rows(assignments: Sequence[Assignment]) -> dict[str, int]:
+    return {assignment.member.pod.uid: assignment.row for assignment in assignments}
 
 
 def _split(part: GroupPart, nominated: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
