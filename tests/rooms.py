@@ -25,6 +25,7 @@ class MemoryRoom:
         self._free = (free[:, None] if free.ndim == 1 else free).astype(np.int64)
         self._now: list[list[int]] = self._free.tolist()
         self._changed: set[int] = set()
+        self._counts: dict[int, PodsByRow] = {}
         self._requests = requests[:, None] if requests.ndim == 1 else requests
         self._asked = [[(at, asked) for at, asked in enumerate(one) if asked] for one in self._requests.tolist()]
         self.classes = tuple(classes)
@@ -40,9 +41,11 @@ class MemoryRoom:
         return self._free
 
     def counts(self, pod_class: int) -> PodsByRow:
-        asked = self._requests[pod_class]
-        used = asked > 0
-        return (self.free[:, used] // asked[used]).min(axis=1)
+        if pod_class not in self._counts:
+            asked = self._requests[pod_class]
+            used = asked > 0
+            self._counts[pod_class] = (self.free[:, used] // asked[used]).min(axis=1)
+        return self._counts[pod_class]
 
     def put(self, pods: Sequence[int], row: int) -> int:
         if row in self._shy:
@@ -79,6 +82,7 @@ class MemoryRoom:
         for at, asked in self._asked[pod_class]:
             now[at] -= count * asked
         self._changed.add(row)
+        self._counts.clear()
 
 
 def room_of(free: Sequence[int], pods: int, request: int = 1, **more: frozenset[int]) -> MemoryRoom:

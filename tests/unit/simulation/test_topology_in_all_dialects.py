@@ -284,3 +284,14 @@ def test_leader_shares_the_rack_of_the_first_segment(tmp_path: Path) -> None:
     found = placed(tmp_path, nodes(hosts=2), KAI_TOPOLOGY, text)
     assert len({found[name][:2] for name in ("l-0", "l-0-1", "l-0-2")}) == 1, found
     assert found["l-0-3"][:2] == found["l-0-4"][:2]
+
+
+def test_elastic_workers_share_the_rack_of_their_segment(tmp_path: Path) -> None:
+    worker = {f"{KAI}/topology": "dc", f"{KAI}/segment-size": "4", f"{KAI}/segment-topology-required-placement": "rack"}
+    job = pytorch({}, worker, 8).replace("spec: {pytorch", "spec: {elasticPolicy: {minReplicas: 5}, pytorch", 1)
+    found = placed(tmp_path, nodes(hosts=3), KAI_TOPOLOGY, job)
+    for first in (0, 4):
+        assert len({found[f"t-worker-{index}"][:2] for index in range(first, first + 4)}) == 1, found
+    tight = placed(tmp_path, nodes(racks=3), KAI_TOPOLOGY, job)
+    last = {tight[f"t-worker-{index}"][:2] for index in range(4, 8)}
+    assert len(last - {"Pe"}) == 1, "one of them rather waits than goes to another rack"

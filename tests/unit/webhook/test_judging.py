@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from kai_webhook.judging import Judgement, judge, told
+from kai_webhook.judging import Judgement, denials_and_warnings, judge
 from kaicore.rules.model.network_topology import (
     KAI_TOPOLOGY,
     HyperNode,
@@ -204,5 +204,8 @@ def test_a_kind_that_is_not_read_is_let_through() -> None:
 
 def test_what_was_wrong_before_stands_in_no_changes_way() -> None:
     before = Judgement(denials=["old"])
-    assert told(Judgement(denials=["old", "new"], warnings=["careful"]), before) == ("new", ["old", "careful"])
-    assert told(Judgement(denials=["old"]), before) == ("", ["old"])
+    assert denials_and_warnings(Judgement(denials=["old", "new"], warnings=["careful"]), before) == (
+        "new",
+        ["old", "careful"],
+    )
+    assert denials_and_warnings(Judgement(denials=["old"]), before) == ("", ["old"])

@@ -92,6 +92,18 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         except UnknownSubject as error:
             raise HTTPException(404, str(error)) from error
 
+    @router.get("/v1/clusters/{cluster}/groups/{kind}/{namespace}/{name}/topology-assignment")
+    async def topology_assignment(
+        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2"
+    ) -> Response:
+        await known(cluster)
+        try:
+            return _json(await inquiry.topology_assignments(cluster, kind, namespace, name, version=version))
+        except InvalidObject as error:
+            raise HTTPException(400, str(error)) from error
+        except UnknownSubject as error:
+            raise HTTPException(404, str(error)) from error
+
     @router.get("/v1/clusters/{cluster}/{kind}")
     async def listing(
         cluster: str,

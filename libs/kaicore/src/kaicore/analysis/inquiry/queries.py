@@ -15,7 +15,8 @@ from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.topologies import topologies_of
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.spelling import did_you_mean
@@ -106,6 +107,17 @@ class Inquiry:
             UnknownSubject: there is no topology of the name.
         """
         return topologies_of(await self.state(cluster).current(), wanted)
+
+    async def topology_assignments(
+        self, cluster: str, kind: str, namespace: str, name: str, *, version: str
+    ) -> TopologyAssignments:
+        """Return where the pods of a group are in its topology, in the form of a version of Kueue's API.
+
+        Raises:
+            InvalidObject: there is no such version.
+            UnknownSubject: there is no such group, or it asks for no topology that there is.
+        """
+        return topology_assignments(await self.state(cluster).current(), kind, namespace, name, version=version)
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
         """Explain something.

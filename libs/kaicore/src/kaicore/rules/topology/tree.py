@@ -103,6 +103,10 @@ class TopologyTree:
         """Return the domains of a level, each with the number of its nodes."""
         return self._levels[level].counts
 
+    def path_of(self, name: str) -> Path:
+        """Return the names of a node's domains, as far as it is in any; of an unknown node none."""
+        return self._nodes.get(name, ())
+
     def columns(self, names: Sequence[str]) -> TopologyColumns:
         """Return the tree over rows of nodes; a node that the tree does not know is in no domain."""
         paths = [self._nodes.get(name, ()) for name in names]

@@ -48,12 +48,12 @@ class CycleTopologies:
         rows = self._input.columns.rows
         for uid, member in workload.active.items():
             if uid not in self._evicted:
-                yield HeldPod(member, rows[member.node])
+                yield HeldPod(member, rows[member.node], member.rank)
         key = workload.group.key
         pending_group = self._pending_groups.get(key)
         if pending_group is not None:
             for assignment in (*pending_group.assignments, *self._reservations.of(key)):
-                yield HeldPod(assignment.member, assignment.row)
+                yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
 
     def _look_up(self, workload: Workload) -> GroupTopology | Reason | None:
         return self._input.topology_of(workload.group) if workload.constrained else None

@@ -8,7 +8,7 @@ from kaicore.rules.model.group import RankSource
 
 
 def ranked(
-    waiting: Sequence[Member], active: Iterable[Member], source: RankSource | None
+    waiting: Sequence[Member], held: Iterable[int], source: RankSource | None
 ) -> tuple[list[Member], Mapping[str, int]]:
     """Return pods of a leaf in order of their ranks, and their ranks by uid.
 
@@ -19,7 +19,7 @@ def ranked(
 
     Args:
         waiting: to be placed, in order of age and name.
-        active: the pods of the leaf that stay where they are.
+        held: ranks of the pods of the leaf that stay where they are.
         source: where pods tell their rank.
     """
     if source is not None and source.order_only:
@@ -30,7 +30,7 @@ def ranked(
             order = sorted(range(len(own_ranks)), key=own_ranks.__getitem__)
             return [waiting[index] for index in order], {waiting[index].pod.uid: own_ranks[index] for index in order}
     ranks: dict[str, int] = {}
-    taken = {member.rank for member in active}
+    taken = set(held)
     for member in waiting:
         if member.rank != NO_RANK and member.rank not in taken:
             ranks[member.pod.uid] = member.rank

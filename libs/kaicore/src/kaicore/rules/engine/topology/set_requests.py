@@ -22,10 +22,12 @@ class HeldPod:
     Attributes:
         member: the pod.
         row: its node.
+        rank: its place among the pods of its set; `NO_RANK` for none.
     """
 
     member: Member
     row: int
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class _Builder:
             self._topology.constraints.get(name),
             held,
             ranks=tuple(self._found.ranks[self._found.members[pod].pod.uid] for pod in pods),
-            held_ranks={pod.member.rank: pod.row for pod in running if pod.member.rank != NO_RANK},
+            held_ranks={pod.rank: pod.row for pod in running if pod.rank != NO_RANK},
         )
 
     def _number(self, name: str) -> tuple[int, ...]:
@@ -135,8 +137,8 @@ class _Builder:
         waiting = self._waiting.get(name)
         if not waiting:
             return ()
-        found, running = self._found, (pod.member for pod in self._held.get(name, ()))
-        waiting, ranks = ranked(waiting, running, self._sets[name].rank)
+        found = self._found
+        waiting, ranks = ranked(waiting, (pod.rank for pod in self._held.get(name, ())), self._sets[name].rank)
         found.ranks.update(ranks)
         if name not in self._topology.bound_leaves:
             found.plain += waiting

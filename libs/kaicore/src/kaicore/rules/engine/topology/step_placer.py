@@ -1,7 +1,7 @@
 """Places what starts at once: groups with topology constraints by the search, other pods by the best node for each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
@@ -226,7 +226,11 @@ class StepPlacer:
             topology = self._topology_of(workload)
             assert topology is not None, "a unit of groups with constraints"
             uids = {member.pod.uid for member in members}
-            held = [pod for pod in self._placed(workload) if pod.member.pod.uid not in uids]
+            held = [
+                replace(pod, rank=self.ranks.get(pod.member.pod.uid, pod.rank))
+                for pod in self._placed(workload)
+                if pod.member.pod.uid not in uids
+            ]
             parts.append(GroupPart(workload, topology, members, held))
         kept_counts = self._kept_counts.get(placer)
         if kept_counts is None:

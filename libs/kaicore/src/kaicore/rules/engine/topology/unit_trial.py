@@ -109,14 +109,14 @@ class UnitTrial:
         first = UnitTrial(
             self.placer,
             self.kept_counts,
-            [_split(part, nominated)[0] for part in self.parts],
+            [_split(part, nominated, self.asked.ranks)[0] for part in self.parts],
             self._also_held,
             self._strategy,
         )
         rest = UnitTrial(
             self.placer,
             self.kept_counts,
-            [_split(part, nominated)[1] for part in self.parts],
+            [_split(part, nominated, self.asked.ranks)[1] for part in self.parts],
             self._also_held,
             self._strategy,
         )
@@ -139,9 +139,9 @@ def _rows(assignments: Sequence[Assignment]) -> dict[str, int]:
     return {assignment.member.pod.uid: assignment.row for assignment in assignments}
 
 
-def _split(part: GroupPart, nominated: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
+def _split(part: GroupPart, nominated: Mapping[str, int], ranks: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
     """Return a part with the nominated pods alone, and one with the others, for which those have their places."""
     first = [member for member in part.waiting if member.pod.uid in nominated]
     rest = [member for member in part.waiting if member.pod.uid not in nominated]
-    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid]) for member in first)]
+    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid], ranks[member.pod.uid]) for member in first)]
     return replace(part, waiting=first), replace(part, waiting=rest, held=held)

@@ -1,7 +1,7 @@
 """Which domains may take a set, by the counts, and in which order they are tried."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +33,8 @@ def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
 
     None if those are in several domains of the required level, or not in the scope.
     """
-    if scope.depth == 0 and work.constrained:
-        scope = replace(scope, high=min(scope.high, tree.inside))
+    if scope.depth == 0 and work.constrained and scope.high > tree.inside:
+        scope = Scope(0, scope.low, tree.inside)
     if work.held is None or not work.required:
         return scope
     there = np.flatnonzero(work.held)
@@ -108,6 +108,8 @@ def candidates(
     keys = [sign * main.pods[depth][there], sign * main.whole[depth][there]]
     if policy.fewest and work.preferred > depth and len(there) > 1:
         keys.append(_needed(tree, limits[0], depth, work.preferred)[there])
+    if len(limits) > 1:
+        keys.append(_filled(limits, depth, there))
     if pull is not None and depth:
         keys.append(nearness(tree, pull, depth - 1, tree.parents[depth][first + there]))
     if work.held is not None:
@@ -126,3 +128,13 @@ def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers
     before = np.cumsum(room) - room
     before -= before[np.searchsorted(of, of)]
     return np.bincount(of[before < limit.wanted], minlength=len(limit.within.whole[depth]))
+
+
+def _filled(limits: list[Bound], depth: int, domains: Numbers) -> Numbers:
+    """Return of each domain by how much pods of several classes fill it more than once, each class its share of it.
+
+    A guess, for classes may use different things: a domain that is too small by it is tried after the others.
+    """
+    whole = 1_000_000
+    shares = [bound.wanted * whole // bound.within.whole[depth][domains] for bound in limits if bound.of is None]
+    return np.maximum(np.sum(shares, axis=0) - whole, 0) if shares else np.zeros(len(domains), np.int64)

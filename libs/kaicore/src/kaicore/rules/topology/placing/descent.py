@@ -49,7 +49,7 @@ def descend(
         of = np.zeros(len(room), np.int64)
         if depth == above + 1:
             of = tree.parents[depth][first : first + len(room)] - within.firsts[above]
-        open_ = np.flatnonzero((shares[of] > 0) & (room > 0))
+        open_ = ((shares[of] > 0) & (room > 0)).nonzero()[0]
         of = of[open_]
         if depth <= parts and (policy.pooled or gaps) and start is None:
             given, of = np.array([wanted], np.int64), np.zeros_like(of)

@@ -11,9 +11,6 @@ from kaicore.rules.topology.placing.capacity import Scope
 from kaicore.rules.topology.placing.trial import Trial
 from kaicore.rules.topology.placing.work import Lot
 
-#: So many times pods are put on a node to find out which mixtures it takes; with more nodes none is looked for.
-MIXTURES = 4096
-
 #: So many ways to have placed a part of the pods are kept from node to node.
 WAYS = 512
 
@@ -28,8 +25,10 @@ def mixed(trial: Trial, lots: tuple[Lot, ...], scope: Scope, closed: Truths | No
     wanted = np.array([len(lot.pods) for lot in lots])
     room = np.minimum(room, wanted[:, None])
     places = np.flatnonzero(room.any(axis=0))
-    if int((room[:-1, places] + 1).prod(axis=0).sum()) > MIXTURES:
+    needed = int((room[:-1, places] + 1).prod(axis=0).sum())
+    if needed > trial.mixtures:
         return None
+    trial.mixtures -= needed
     ways: list[dict[_Mixture, tuple[_Mixture, _Mixture]]] = [{tuple(wanted.tolist()): ((), ())}]
     for place in places.tolist():
         most = _mixtures(trial, lots, scope.low + place, room[:, place].tolist())

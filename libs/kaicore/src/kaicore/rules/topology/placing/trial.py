@@ -6,6 +6,9 @@ from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
 from kaicore.rules.topology.placing.capacity import Scope
 from kaicore.rules.topology.placing.request import Room
 
+#: So many times pods of several classes are put on a node to find out which mixtures it takes, all in all.
+MIXTURES = 4096
+
 
 class Trial:
     """What a search has put so far.
@@ -13,10 +16,12 @@ class Trial:
     Attributes:
         pods: in the order in which they were put.
         spots: where each of them is.
+        mixtures: how many more times a mixture may be tried on a node.
     """
 
     def __init__(self, tree: OrderedTree, room: Room) -> None:
         self._tree, self._room = tree, room
+        self.mixtures = MIXTURES
         self.pods: list[int] = []
         self.spots: list[int] = []
 

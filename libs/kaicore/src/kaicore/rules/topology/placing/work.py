@@ -128,7 +128,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         required=constraint.required + 1,
         preferred=constraint.preferred + 1 if constraint.preferred > constraint.required else 0,
         gaps=_any_place(constraint),
-        exclusive=constraint.exclusive,
+        exclusive=constraint.exclusive and constraint.required >= 0,
         held=held,
     )
 
