@@ -77,7 +77,6 @@ class FeasibleNodes:
         self._constraints = self.filters.constraints
         self._states = states
         self._order = columns.name_order()
-        self._places: list[int] = self._order.tolist()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
@@ -262,7 +261,7 @@ class FeasibleNodes:
     def _ranked(self, score: int, row: int) -> int:
         if score == _NO:
             return score
-        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - self._places[row]
+        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - int(self._order[row])
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""

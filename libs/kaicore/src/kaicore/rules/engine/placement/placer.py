@@ -21,7 +21,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 _NOTHING = ZoneCharge()
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
