@@ -50,9 +50,8 @@ def test_ranks_are_told_by_all_pods_or_by_none(indexes: tuple[str, ...], ranks: 
 
 
 def test_pods_without_ranks_take_those_that_running_pods_leave() -> None:
-    running: list[Any] = [Ranked(pod("r0"), 0), Ranked(pod("r2"), 2)]
     waiting = members("", "", "")
-    _, found = ranked(waiting, running, None)
+    _, found = ranked(waiting, (0, 2), None)
     assert [found[one.pod.uid] for one in waiting] == [1, 3, 4]
 
 
