@@ -183,7 +183,7 @@ def test_a_level_that_there_is_not_is_warned_of_with_those_that_there_are(book: 
 
 def test_a_topology_that_there_is_not_yet_is_warned_of(book: TopologyBook) -> None:
     (warning,) = look(pod_group(topology="later", requiredTopologyLevel="rack"), book).warnings
-    assert "there is no topology later" in warning
+    assert "there is no Topology later" in warning
 
 
 def test_names_are_not_looked_up_where_no_topologies_are_known() -> None:
