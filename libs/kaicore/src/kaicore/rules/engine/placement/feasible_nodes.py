@@ -146,16 +146,18 @@ class FeasibleNodes:
         able = self._ranking.by_row[row] != _NO and not self.ruled_out(row)
         return bool(able) and self._takes_by_zones(row, created_at)
 
-    def counts(self, most: int) -> Ints:
+    def counts(self, most: int, among: Ints | None = None) -> Ints:
         """Return for how many pods each row has room, zones aside; shape (rows,).
 
         Rules about other pods count as if no other row got pods of the class (`PodRule.limits`).
 
         Args:
             most: more are not counted.
+            among: rows that are counted, the others are 0; None for all.
         """
         counts = np.zeros(len(self._columns.present), np.int64)
-        rows = np.flatnonzero(self._ranking.by_row != _NO)
+        able = self._ranking.by_row != _NO
+        rows = np.flatnonzero(able) if among is None else among[able[among]]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         return np.minimum(counts, self._constraints.limits())
 
