@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 
 import kai_api.app
+import kai_webhook.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
 import reasons_reference
@@ -34,6 +35,7 @@ from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
+from kai_webhook.settings import WebhookSettings
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.resources import Resource
@@ -66,6 +68,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-binder": BinderSettings,
     "kai-api": ApiSettings,
     "kai-exporter": ExporterSettings,
+    "kai-webhook": WebhookSettings,
     "kai-apiserver": ApiServerSettings,
     "kai-fleet": FleetSettings,
 }
@@ -242,6 +245,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
+    collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service

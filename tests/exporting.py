@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from kai_exporter.exporter import Exporter, Pace
+from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, Tokens
 from kai_exporter.metrics import ExporterMetrics
 from kaicore.rules.events import payloads
@@ -65,7 +65,7 @@ class Exporting:
         )
         exporter = Exporter(
             client,
-            pace=Pace(poll_s=0.05, quiet_s=60.0, drift_s=drift_s, linger_s=0.0 if single else 0.02),
+            pace=PollPace(poll_s=0.05, quiet_s=60.0, drift_s=drift_s, linger_s=0.0 if single else 0.02),
             metrics=ExporterMetrics(registry=registry),
             health=health,
             log=structlog.wrap_logger(None, processors=[keep]),

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from kaicore.ledger.bus import Bus
-from kaicore.ledger.feed import EventFeed, Fallback, FeedOptions, Source
+from kaicore.ledger.feed import EventFeed, EventSource, Fallback, FeedOptions
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event
 
@@ -17,10 +17,10 @@ class Recorder:
     """Remembers what a feed told."""
 
     def __init__(self) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[EventSource] = []
         self.fallbacks: list[Fallback] = []
 
-    def delivered(self, source: Source, events: Sequence[Event]) -> None:
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         self.sources += [source] * len(events)
 
     def fell_back(self, reason: Fallback) -> None:
@@ -47,7 +47,7 @@ async def live_feed() -> AsyncIterator[tuple[UnreliableLog, UnreliableBus, Event
     async with feeding(log, bus, recorder=recorder) as feed:
         assert positions(await feed.next_batch()) == [1]
         assert await feed.next_batch(timeout_s=0) == []
-        assert feed.source is Source.BUS
+        assert feed.source is EventSource.BUS
         recorder.sources.clear()
         yield log, bus, feed, recorder
 

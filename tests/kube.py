@@ -79,6 +79,11 @@ class Api:
         await self.client.post(DEFINITIONS, document)
         return f"/apis/{group}/{version['name']}/namespaces/default/podgroups"
 
+    async def install_hyper_jobs(self) -> str:
+        """Serve HyperJobs; return where they are."""
+        await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "jobs/topology.volcano.sh.yaml").read_text()))
+        return "/apis/topology.volcano.sh/v1alpha1/namespaces/default/hyperjobs"
+
     async def install_queues(self) -> str:
         """Serve KAI's Queues; return where they are."""
         await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "queues/scheduling.run.ai.yaml").read_text()))

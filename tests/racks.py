@@ -9,7 +9,7 @@ from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import pod
@@ -33,7 +33,7 @@ class Racks(Workloads):
         definition = TopologyDefinition(KAI_TOPOLOGY, "dc", "uid-dc", "1", levels)
         self.record("topology/dc", payloads.TopologyDefinitionObserved(definition))
         for number in range(nodes):
-            labels = {"block": f"b{number // per_block}", "rack": f"r{number // per_rack}"}
+            labels = {"block": f"b{number // per_block}", "rack": f"r{number // per_rack}", HOSTNAME: f"n{number}"}
             self.add_node(f"n{number}", cpu=64, memory=256, gpu=gpu, labels=labels)
 
     def group(
@@ -51,7 +51,7 @@ class Racks(Workloads):
     ) -> list[Pod]:
         """A group of `count` pods that asks for `topology`, or of `sets`, whose pods `subgroup` adds."""
         root = PodSet(min_pods=count if least is None else least, topology=topology, rank=rank)
-        found = GroupSource(
+        source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
             uid=f"uid-group-{name}",
             namespace="default",
@@ -60,7 +60,7 @@ class Racks(Workloads):
             templates=(GroupTemplate(sets=tuple(sets) or (root,)),),
             together=tuple(f"default/{one}" for one in together),
         )
-        self.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+        self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
         return self.pods_of(name, range(count), priority=priority, **spec)
 
     def pods_of(self, name: str, numbers: Sequence[int], *, subgroup: str = "", **spec: Any) -> list[Pod]:

@@ -22,25 +22,40 @@ class MemoryRoom:
         classes: Sequence[int],
         shy: frozenset[int] = frozenset(),
     ) -> None:
-        self.free = (free[:, None] if free.ndim == 1 else free).copy()
+        self._free = (free[:, None] if free.ndim == 1 else free).astype(np.int64)
+        self._now: list[list[int]] = self._free.tolist()
+        self._changed: set[int] = set()
+        self._counts: dict[int, PodsByRow] = {}
         self._requests = requests[:, None] if requests.ndim == 1 else requests
+        self._asked = [[(at, asked) for at, asked in enumerate(one) if asked] for one in self._requests.tolist()]
         self.classes = tuple(classes)
         self._shy = shy
         self._trail: list[tuple[int, int, int]] = []
 
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """What each row has left."""
+        for row in self._changed:
+            self._free[row] = self._now[row]
+        self._changed.clear()
+        return self._free
+
     def counts(self, pod_class: int) -> PodsByRow:
-        asked = self._requests[pod_class]
-        used = asked > 0
-        return (self.free[:, used] // asked[used]).min(axis=1)
+        if pod_class not in self._counts:
+            asked = self._requests[pod_class]
+            used = asked > 0
+            self._counts[pod_class] = (self.free[:, used] // asked[used]).min(axis=1)
+        return self._counts[pod_class]
 
     def put(self, pods: Sequence[int], row: int) -> int:
         if row in self._shy:
             return 0
-        pod_class = self.classes[pods[0]]
-        if len(pods) == 1 or all(self.classes[pod] == pod_class for pod in pods):
+        classes = self.classes
+        pod_class = classes[pods[0]]
+        if len(pods) == 1 or all(classes[pod] == pod_class for pod in pods):
             return self._put_alike(pod_class, len(pods), row)
         for done, pod in enumerate(pods):
-            if not self._put_alike(self.classes[pod], 1, row):
+            if not self._put_alike(classes[pod], 1, row):
                 return done
         return len(pods)
 
@@ -50,15 +65,24 @@ class MemoryRoom:
     def rollback(self, savepoint: int) -> None:
         while len(self._trail) > savepoint:
             pod_class, count, row = self._trail.pop()
-            self.free[row] += count * self._requests[pod_class]
+            self._take(pod_class, -count, row)
 
     def _put_alike(self, pod_class: int, count: int, row: int) -> int:
-        asked, free = self._requests[pod_class].tolist(), self.free[row].tolist()
-        fits = min([count, *(have // need for have, need in zip(free, asked, strict=True) if need)])
-        if fits > 0:
-            self.free[row] -= fits * self._requests[pod_class]
-            self._trail.append((pod_class, fits, row))
-        return max(fits, 0)
+        now = self._now[row]
+        for at, asked in self._asked[pod_class]:
+            if now[at] < count * asked:
+                count = now[at] // asked
+        if count > 0:
+            self._take(pod_class, count, row)
+            self._trail.append((pod_class, count, row))
+        return count
+
+    def _take(self, pod_class: int, count: int, row: int) -> None:
+        now = self._now[row]
+        for at, asked in self._asked[pod_class]:
+            now[at] -= count * asked
+        self._changed.add(row)
+        self._counts.clear()
 
 
 def room_of(free: Sequence[int], pods: int, request: int = 1, **more: frozenset[int]) -> MemoryRoom:

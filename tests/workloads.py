@@ -7,7 +7,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
-from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.pod_entry import Stage
@@ -28,13 +28,14 @@ class Workloads(Cluster):
         least: int | None = None,
         sets: Sequence[PodSet] = (),
         group: dict[str, Any] | None = None,
+        topology: TopologyConstraint | None = None,
         **spec: Any,
     ) -> list[Pod]:
         """A group called `name` of `count` pods, `least` of which (all by default) start together.
 
         With `sets` it is of KAI's dialect, and its pods are to be added by `subgroup`.
         """
-        of_group = tuple(sets) or (PodSet(min_pods=count if least is None else least),)
+        of_group = tuple(sets) or (PodSet(min_pods=count if least is None else least, topology=topology),)
         source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
             uid=f"uid-group-{name}",

@@ -7,6 +7,8 @@ _MODULES = (
     "cycle",
     "engine",
     "queues",
+    "topology",
+    "topology_cycles",
     "podrules",
     "numa",
     "log",

@@ -13,7 +13,7 @@ from typing import cast
 import uvloop
 from kaicore.ledger.bus import Limits, Message, NatsBus
 from kaicore.ledger.bus.wire import from_message, to_message
-from kaicore.ledger.feed import EventFeed, FeedOptions, Source
+from kaicore.ledger.feed import EventFeed, EventSource, FeedOptions
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -90,7 +90,7 @@ async def read_from_bus(log: PostgresLog, bus: NatsBus, cluster: str, messages: 
     while feed.position < len(messages):
         await feed.next_batch()
     rate = (len(messages) - 1) / (time.perf_counter() - began)
-    assert feed.source is Source.BUS
+    assert feed.source is EventSource.BUS
     await feed.close()
     return rate
 

@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 import structlog
 import uvloop
-from kai_exporter.exporter import Exporter, Pace
+from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient
 from kai_exporter.metrics import ExporterMetrics
 from kaicore.ledger.log.migrate import upgrade
@@ -107,7 +107,7 @@ def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
     client = IngestClient(url, cluster=CLUSTER, tokens=token, node=None, timeout_s=30)
     exporter = Exporter(
         client,
-        pace=Pace(poll_s=POLL_S, quiet_s=5 * POLL_S, drift_s=86_400, linger_s=0.2),
+        pace=PollPace(poll_s=POLL_S, quiet_s=5 * POLL_S, drift_s=86_400, linger_s=0.2),
         metrics=ExporterMetrics(registry=registry),
         health=Health(),
         log=_silent(),

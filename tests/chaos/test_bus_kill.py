@@ -12,7 +12,7 @@ import pytest
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.bus import Limits, NatsBus, StreamState
 from kaicore.ledger.bus.wire import from_message
-from kaicore.ledger.feed import EventFeed, Fallback, Source
+from kaicore.ledger.feed import EventFeed, EventSource, Fallback
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
@@ -67,8 +67,8 @@ class Reader:
         self._read_some = asyncio.Condition()
         self._task = asyncio.ensure_future(self._read())
 
-    def delivered(self, source: Source, events: Sequence[Event]) -> None:
-        if source is Source.BUS:
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
+        if source is EventSource.BUS:
             self._from_bus.set()
 
     def fell_back(self, reason: Fallback) -> None:

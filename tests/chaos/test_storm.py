@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kaicore.analysis.inquiry.promising import promises_of
+from kaicore.analysis.inquiry.promises import promises_of
 from kaicore.errors import ClusterError
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState

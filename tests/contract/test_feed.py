@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kaicore.ledger.bus import Bus, Limits
 from kaicore.ledger.bus.wire import to_message
-from kaicore.ledger.feed import EventFeed, Fallback, Source
+from kaicore.ledger.feed import EventFeed, EventSource, Fallback
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -29,8 +29,8 @@ class Reader:
         self.from_bus: list[int] = []
         self.fallbacks: list[Fallback] = []
 
-    def delivered(self, source: Source, events: Sequence[Event]) -> None:
-        if source is Source.BUS:
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
+        if source is EventSource.BUS:
             self.from_bus += [event.position for event in events]
 
     def fell_back(self, reason: Fallback) -> None:
@@ -43,7 +43,7 @@ class Reader:
 
     async def settle_on_bus(self) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while self.feed.source is not Source.BUS:
+            while self.feed.source is not EventSource.BUS:
                 assert await self.feed.next_batch(timeout_s=0.01) == []
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.inquiry.promising import promises_of
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.access import AccessSource, configured_access
 from kaicore.kube.client import KubeClient
@@ -25,6 +25,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
@@ -33,6 +34,8 @@ from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 KUBELET_AHEAD = {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST}
 #: More GPUs than any node has.
 NEVER = "99"
+#: Events after which the indexes of a state are compared with a rebuild.
+_INDEXES_CHECKED_EVERY = 250
 
 #: What the API server says to a user that lacks a right.
 _FORBIDDEN = re.compile(r'is forbidden: User \\*"system:serviceaccount:kai-system:.*')
@@ -190,7 +193,7 @@ class LiveStack:
         return state
 
     async def check(self) -> ClusterState:
-        """The log is intact, every cycle replays, and nothing was promised twice."""
+        """The log is intact, every cycle replays, nothing was promised twice, indexes are what entries make of them."""
         async with self.log() as log:
             report = await replay_log(log, "e2e")
             assert report.differences == []
@@ -199,8 +202,9 @@ class LiveStack:
             promises = await promises_of(log, "e2e", upto=audit.head.position)
             assert promises.twice == []
             state = ClusterState("e2e")
-            while events := await log.read("e2e", after=state.position, limit=5000):
+            while events := await log.read("e2e", after=state.position, limit=_INDEXES_CHECKED_EVERY):
                 state.fold_all(events)
+                assert differences(state) == [], state.position
             return state
 
     def database_roles(self) -> dict[str, str]:

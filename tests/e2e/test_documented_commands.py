@@ -56,8 +56,9 @@ MEANINGS = (
 GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "kai-fleet": "all nodes have joined",
            "kai-apiserver": "API server listening"}  # fmt: skip
 
-#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one.
-REFUSED = {"kai retire": 2}
+#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Neither is a
+#: topology or a webhook's Secret (`tests/integration/test_api.py`, `test_webhook.py`).
+REFUSED = {"kai retire": 2, "kai topology show": 1, "kai webhook certificates --previous": 2}
 
 #: It is what all others are run on.
 THE_DEMONSTRATION = "kai demo"

@@ -33,6 +33,7 @@ POD_GROUP_PATHS = {
     for kind in GROUP_KINDS
     if kind.name.startswith("PodGroup.")
 }
+PROVISIONING_CLASS = "any.example.com"
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 #: What every user may do on a real API server (the roles system:basic-user and system:discovery).
 _EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
@@ -49,7 +50,9 @@ def stack(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSta
     monkeypatch.setenv("KAI_EMPTY_GROUPS", "true")
     monkeypatch.setenv("KAI_SCHEDULED_EVENTS", "true")
     asyncio.run(serve_every_kind(cluster))
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    config = cluster.root / "config.yaml"
+    config.write_text(f"provisioning: {{other_classes: [{PROVISIONING_CLASS}]}}")
+    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
         yield live
 
 
@@ -128,6 +131,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: 
         await claims_are_provisioned_and_bound(stack, admin)
         await a_binding_is_not_answered(stack, admin)
         await a_pod_makes_way(stack, admin)
+        await nodes_are_asked_for(stack, admin)
         await write_topology_statuses(cluster, admin)
         # Queues last: once there are some, pods need one.
         await write_pod_group_and_queue_statuses(cluster, admin, wave="first")
@@ -214,6 +218,17 @@ async def a_binding_is_not_answered(stack: LiveStack, admin: KubeClient) -> None
     await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "lost-answer", "times": 1}})
     await stack.create(pod_manifest("lost", cpu="1", memory="1Gi"))
     await stack.until(bound(1, "lost"))
+
+
+async def nodes_are_asked_for(stack: LiveStack, admin: KubeClient) -> None:
+    """A pod that no node can take asks for one, until it is gone."""
+    pod = pod_manifest("huge", cpu="900", memory="1Gi")
+    pod["metadata"]["annotations"]["kai.scheduler/provisioning-class"] = PROVISIONING_CLASS
+    await stack.create(pod)
+    requests = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stack.namespace}/provisioningrequests"
+    await until(admin, requests, lambda seen: seen["items"])
+    await admin.delete(f"/api/v1/namespaces/{stack.namespace}/pods/huge")
+    await until(admin, requests, lambda seen: not seen["items"])
 
 
 async def a_pod_makes_way(stack: LiveStack, admin: KubeClient) -> None:

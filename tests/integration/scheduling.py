@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace, Scheduler
-from kaicore.analysis.inquiry.folding import restored
+from kai_scheduler.scheduler import CyclePace, Scheduler
+from kaicore.analysis.inquiry.log_states import restored
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig
@@ -56,7 +56,7 @@ async def scheduling(
     *,
     shard: str = "default",
     instance: str = "one",
-    pace: Pace | None = None,
+    pace: CyclePace | None = None,
     config: EngineConfig | None = None,
 ) -> AsyncIterator[Scheduler]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
@@ -71,7 +71,7 @@ async def scheduling(
         instance=instance,
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=pace or Pace(period_s=0.0, standby_s=0.2),
+        pace=pace or CyclePace(period_s=0.0, standby_s=0.2),
     )
     task = asyncio.create_task(scheduler.run())
     try:

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from kai_cli.log_answers import open_log_answers
-from kai_cli.source import Source
-from kaicore.analysis.inquiry.answers import Selection
+from kai_cli.source import AnswerSource
+from kaicore.analysis.inquiry.answers import RowSelection
 from kaicore.ledger.log.port import EventLog
 
 from tests.integration.scheduling import Facts, placed, scheduling
@@ -31,13 +31,13 @@ async def test_the_first_question_leaves_a_snapshot_and_the_second_folds_only_wh
     facts: Facts, database_url: str, cluster_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await facts.add_pods(*(f"p{number}" for number in range(3100)), cpu=1)
-    source = Source(database_url=database_url)
+    source = AnswerSource(database_url=database_url)
     async with open_log_answers(source) as answers:
-        assert (await answers.listing(cluster_name, "pods", Selection(limit=1))).total == 3100
+        assert (await answers.listing(cluster_name, "pods", RowSelection(limit=1))).total == 3100
         assert answers.state(cluster_name).folded > 3100
     await facts.add_pods("one-more", cpu=1)
     async with open_log_answers(source) as answers:
-        assert (await answers.listing(cluster_name, "pods", Selection(limit=1))).total == 3101
+        assert (await answers.listing(cluster_name, "pods", RowSelection(limit=1))).total == 3101
         assert answers.state(cluster_name).folded == 1
     assert capsys.readouterr().err == ""
 

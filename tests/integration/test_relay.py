@@ -12,7 +12,7 @@ from kaicore.errors import BusUnavailable, ConfigurationError, NoRoom
 from kaicore.ledger.bus import Limits, NatsBus, StreamState
 from kaicore.ledger.bus.nkeys import new_seed
 from kaicore.ledger.bus.wire import from_message
-from kaicore.ledger.feed import EventFeed, Source
+from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats
@@ -67,7 +67,7 @@ async def test_the_bus_has_the_log_in_order_and_feeds_take_it_from_there(
             assert await read_to(feed, head) == await log.read(cluster, after=after, limit=10_000)
             # The next one comes by the bus.
             assert await feed.next_batch(timeout_s=0.01) == []
-            assert feed.source is Source.BUS
+            assert feed.source is EventSource.BUS
 
         reading = [asyncio.ensure_future(read_to(feed, head + 800)) for feed in feeds]
         for _ in range(80):

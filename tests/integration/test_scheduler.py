@@ -5,8 +5,8 @@ import time
 from collections import Counter
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace
-from kaicore.analysis.inquiry.folding import restored
+from kai_scheduler.scheduler import CyclePace
+from kaicore.analysis.inquiry.log_states import restored
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -127,7 +127,7 @@ async def test_scheduler_goes_on_from_its_snapshot(postgres_log: EventLog, clust
 async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(4)
-    eager = Pace(period_s=0.0, standby_s=0.0)
+    eager = CyclePace(period_s=0.0, standby_s=0.0)
     async with (
         scheduling(postgres_log, cluster_name, instance="one", pace=eager),
         scheduling(postgres_log, cluster_name, instance="two", pace=eager),

@@ -7,8 +7,8 @@ import msgspec
 import psycopg
 import pytest
 from kai_ingest.projection import SCHEMA
-from kaicore.analysis.inquiry.folding import first_state, folded, restored
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.log_states import first_state, folded, restored
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
 from kaicore.ledger.log.metrics import DISCARDED
 from kaicore.ledger.log.migrate import upgrade

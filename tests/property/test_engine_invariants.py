@@ -306,8 +306,12 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
 def test_cycles_break_no_invariant(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], happenings: list[Any]
 ) -> None:
-    story = Story(layout, queues, protection)
-    for added, happened in happenings:
+    tell(Story(layout, queues, protection), rounds_of=happenings)
+
+
+def tell(story: Story, *, rounds_of: list[Any]) -> None:
+    """Let things happen until nothing is decided any more; then the log says it all again."""
+    for added, happened in rounds_of:
         for count, least, others, spec in added:
             story.group(count, least, others, spec)
         story.cycle()

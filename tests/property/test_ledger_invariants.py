@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_ingest.projection import Projection
+from kai_ingest.projection import IngestProjection
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -142,7 +142,7 @@ class Story:
         self.layout = {f"n{index}": spec for index, spec in enumerate(layout)}
         #: What facts have brought that no decision answers for.
         self.brought: set[str] = set()
-        self.ingest = Projection()
+        self.ingest = IngestProjection()
         for name, (held, policy, scope) in self.layout.items():
             self.cluster.add_node(name, *held, policy=policy, scope=scope)
 

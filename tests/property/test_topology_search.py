@@ -196,3 +196,111 @@ def test_pods_of_two_classes_are_placed_if_and_only_if_they_fit(
     else:
         assert (room.free == before).all()
         assert not _brute(request, paths, room)
+
+
+def _needed(paths: Sequence[Path], free: Sequence[int], pods: int, within: Path) -> int | None:
+    """How many racks of a domain it takes at least to hold pods; None if they do not fit."""
+    room: Counter[Path] = Counter()
+    for row, path in enumerate(paths):
+        if path[: len(within)] == within:
+            room[path] += free[row]
+    for count in range(1, len(room) + 1):
+        if sum(have for _, have in room.most_common(count)) >= pods:
+            return count
+    return None
+
+
+@given(
+    paths=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), min_size=1, max_size=9),
+    data=st.data(),
+    pods=st.integers(1, 9),
+)
+def test_a_preferred_level_has_no_more_domains_than_needed(
+    *, paths: list[Path], data: st.DataObject, pods: int
+) -> None:
+    free = data.draw(st.lists(st.integers(0, 4), min_size=len(paths), max_size=len(paths)))
+    constraint = LevelConstraint(preferred=1)
+    found = search(SetRequest("set", tuple(range(pods)), constraint=constraint), tree_of(paths), room_of(free, pods))
+    if not isinstance(found, Placed):
+        return
+    racks = {paths[row] for row in found.rows.values()}
+    blocks = {path[0] for path in racks}
+    needed = [count for block in set(paths) if (count := _needed(paths, free, pods, block[:1])) is not None]
+    if needed:
+        assert len(racks) == min(needed)
+        assert len(blocks) == 1
+    else:
+        room = Counter({block: sum(free[row] for row, path in enumerate(paths) if path[0] == block) for block in "abc"})
+        assert len(blocks) == min(count for count in (2, 3) if sum(have for _, have in room.most_common(count)) >= pods)
+
+
+@given(
+    paths=PATHS,
+    data=st.data(),
+    pods=st.integers(1, 8),
+    preferred=st.integers(-1, 1),
+    strategy=st.sampled_from(list(Strategy)),
+)
+def test_nodes_in_another_order_get_the_same_pods(
+    *, paths: list[Path], data: st.DataObject, pods: int, preferred: int, strategy: Strategy
+) -> None:
+    """By name, whatever rows the nodes have; and pods of one class take places in the order of the tree."""
+    count = len(paths)
+    free = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    held = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
+    order = data.draw(st.permutations(range(count)))
+    names = [f"n{row}" for row in range(count)]
+    constraint = LevelConstraint(preferred=preferred, unconstrained=preferred == NO_LEVEL)
+    answers = []
+    for rows in (list(range(count)), order):
+        tree = tree_of([paths[row] for row in rows], [names[row] for row in rows], least_levels=2)
+        room = room_of([free[row] for row in rows], pods)
+        request = SetRequest("set", tuple(range(pods)), (), constraint, np.array([held[row] for row in rows]))
+        found = search(request, tree, room, strategy)
+        if isinstance(found, Placed):
+            answers.append([names[rows[found.rows[pod]]] for pod in range(pods)])
+            places = tree.ordered.spots[[found.rows[pod] for pod in range(pods)]].tolist()
+            assert places == sorted(places)
+        else:
+            answers.append([str(found)])
+
+    assert answers[0] == answers[1]
+
+
+@given(
+    paths=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), min_size=1, max_size=9),
+    data=st.data(),
+    slices=st.integers(1, 3),
+    required=st.booleans(),
+    strategy=st.sampled_from(list(Strategy)),
+)
+def test_slices_in_two_layers_are_placed_if_and_only_if_they_fit(
+    *, paths: list[Path], data: st.DataObject, slices: int, required: bool, strategy: Strategy
+) -> None:
+    free = data.draw(st.lists(st.integers(0, 5), min_size=len(paths), max_size=len(paths)))
+    spares = data.draw(st.integers(0, 1))
+    layers = (Slices(4, required=0), Slices(2, required=1, spares=spares))
+    constraint = LevelConstraint(required=0 if required else NO_LEVEL, slices=layers)
+    pods = slices * 4
+    found = search(
+        SetRequest("set", tuple(range(pods)), constraint=constraint), tree_of(paths), room_of(free, pods), strategy
+    )
+
+    racks: dict[Path, list[int]] = {}
+    for row, path in enumerate(paths):
+        racks.setdefault(path, []).append(free[row])
+    blocks: Counter[str] = Counter()
+    for path, nodes in racks.items():
+        blocks[path[0]] += (sum(nodes) - spares * max(nodes)) // 2 * 2
+    takes = [room // 4 * 4 for room in blocks.values()]
+    assert isinstance(found, Placed) == ((max(takes) if required else sum(takes)) >= pods)
+    if not isinstance(found, Placed):
+        return
+    at = [paths[found.rows[pod]] for pod in range(pods)]
+    assert all(len({path[0] for path in at[first : first + 4]}) == 1 for first in range(0, pods, 4))
+    assert all(len(set(at[first : first + 2])) == 1 for first in range(0, pods, 2))
+    on = Counter(found.rows.values())
+    for rack in set(at):
+        most = max(on[row] for row, path in enumerate(paths) if path == rack)
+        unused = [row for row, path in enumerate(paths) if path == rack and not on[row] and free[row] >= most]
+        assert len(unused) >= spares

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import condition_reason, reasons_in_short
 from kaicore.rules.state.why import pending_reasons
@@ -17,7 +17,7 @@ class Reader:
 
     def __init__(self, story: Story) -> None:
         self.story = story
-        self.projection = Projection()
+        self.projection = BinderProjection()
 
     def check(self) -> None:
         """After a cycle: the projection, and one restored from a snapshot, say of each pod what the state says."""
@@ -25,7 +25,7 @@ class Reader:
         for event in events[self.projection.position :]:
             self.projection.fold(event)
         state = self.story.cluster.state
-        restored = Projection.restored(self.projection.snapshot())
+        restored = BinderProjection.restored(self.projection.snapshot())
         for uid, entry in state.pods.items():
             waits, ours = uid in state.waiting, entry.pod.scheduler_name == EngineConfig().scheduler_name
             expected = pending_reasons(entry, state)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kai_binder.outcomes import outcome_unit
-from kai_binder.projection import SNAPSHOT_SCHEMA, Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -177,7 +177,7 @@ async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
     await scene.decide((pod, "n1"))
     await scene.api.struck()
     (event,) = await scene.log.read(scene.cluster)
-    decision = Projection().fold(event)
+    decision = BinderProjection().fold(event)
     failed = BindFailed(pod["metadata"]["uid"], "default", "a", "n1", 500, "InternalError")
     await scene.log.append(scene.cluster, [outcome_unit(decision, failed, now=0)])  # type: ignore[arg-type]
     await scene.until_pod("a", lambda shown: shown["spec"].get("nodeName"))

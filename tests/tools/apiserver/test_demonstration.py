@@ -42,6 +42,41 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
         "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
         {"minAvailable": 2, "tasks": [{"name": "worker", "replicas": 2, "template": {"spec": {}}}]},
     ),
+    "Volcano Job in partitions": (
+        "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
+        {
+            "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
+            "tasks": [
+                {
+                    "name": "worker",
+                    "replicas": 2,
+                    "partitionPolicy": {
+                        "totalPartitions": 2,
+                        "partitionSize": 1,
+                        "networkTopology": {"highestTierAllowed": 1},
+                    },
+                    "template": {"spec": {}},
+                }
+            ],
+        },
+    ),
+    "HyperJob": (
+        "/apis/topology.volcano.sh/v1alpha1/namespaces/default/hyperjobs",
+        {
+            "minAvailable": 1,
+            "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
+            "replicatedJobs": [
+                {
+                    "name": "a",
+                    "replicas": 2,
+                    "template": {
+                        "networkTopology": {"highestTierName": "rack"},
+                        "tasks": [{"name": "w", "replicas": 2}],
+                    },
+                }
+            ],
+        },
+    ),
     "PodGroup of Kubernetes": (
         "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
         {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"},
@@ -51,7 +86,10 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
         {"podGroupTemplates": [{"name": "workers", "schedulingPolicy": {"gang": {"minCount": 2}}}]},
     ),
     "Volcano Queue": ("/apis/scheduling.volcano.sh/v1beta1/queues", {"weight": 1, "capability": {"cpu": 4}}),
-    "Kueue ResourceFlavor": ("/apis/kueue.x-k8s.io/v1beta1/resourceflavors", {"nodeLabels": {"pool": "a"}}),
+    "Kueue ResourceFlavor": (
+        "/apis/kueue.x-k8s.io/v1beta1/resourceflavors",
+        {"nodeLabels": {"pool": "a"}, "topologyName": "dc"},
+    ),
     "Kueue Cohort": ("/apis/kueue.x-k8s.io/v1beta2/cohorts", {"parentName": "all"}),
     "Kueue ClusterQueue": (
         "/apis/kueue.x-k8s.io/v1beta1/clusterqueues",

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.queues.tree import UNLIMITED
@@ -37,11 +37,11 @@ def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool =
         )
     world.apply(group(spec) + PODS.replace("LABELS", labels))
     world.cycle()
-    projection = Projection()
+    projection = BinderProjection()
     for event in world.events:
         projection.fold(event)
     if again:
-        projection = Projection.restored(projection.snapshot())
+        projection = BinderProjection.restored(projection.snapshot())
     (news,) = projection.groups.news()
     return news.status
 
@@ -98,7 +98,7 @@ def test_condition_names_a_missing_topology_and_a_missing_sub_group() -> None:
     required = condition_of(
         "minMember: 2, topologyConstraint: {topology: t, requiredTopologyLevel: rack}, queue: large"
     )
-    assert required["message"].endswith("spec.topologyConstraint.requiredTopologyLevel: there is no topology t")
+    assert required["message"].endswith("spec.topologyConstraint: there is no Topology t")
     nowhere = status_of("subGroups: [{name: a}], queue: large", labels="kai.scheduler/subgroup-name: b")
     assert nowhere["conditions"][0]["message"].endswith("has no sub-group b; it has a")
 
@@ -120,7 +120,7 @@ class Native:
     def __init__(self) -> None:
         self.world = Running()
         self.world.add_node("n1", cpu=8, memory=8)
-        self.projection = Projection()
+        self.projection = BinderProjection()
         self._folded = 0
 
     def apply(self, text: str) -> None:
@@ -164,7 +164,7 @@ def test_a_native_group_that_was_once_scheduled_stays_so() -> None:
     native.pod("c", 64)
     native.world.cycle()
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
-    native.projection = Projection.restored(native.projection.snapshot())
+    native.projection = BinderProjection.restored(native.projection.snapshot())
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}, "also after a snapshot"
 
 

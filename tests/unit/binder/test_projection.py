@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from kai_binder.projection import SNAPSHOT_SCHEMA, Observation, PodBinding, Projection
+from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, Observation, PodBinding
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
@@ -36,7 +36,7 @@ class Story(Ledger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.projection = Projection()
+        self.projection = BinderProjection()
 
     def tell(self, event: Event) -> PodBinding | Observation | None:
         return self.projection.fold(event)
@@ -118,7 +118,7 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
     story.place("b")
     story.observe("a")
     snapshot = story.projection.snapshot()
-    restored = Projection.restored(snapshot)
+    restored = BinderProjection.restored(snapshot)
     assert restored.bindings == story.projection.bindings
     assert restored.observations == story.projection.observations
     assert restored.position == story.projection.position == snapshot.position
@@ -127,7 +127,7 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
 
 def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
-        Projection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))
+        BinderProjection.restored(Snapshot("binder", 7, SNAPSHOT_SCHEMA, b"nonsense"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What the binder makes of cycles that leave pods waiting."""
 
 import pytest
-from kai_binder.projection import Projection
+from kai_binder.projection import BinderProjection
 from kaicore.rules.engine.explain.waiting_reasons import (
     SingleStartKind,
     condition_reason,
@@ -33,8 +33,8 @@ APART = "".join(
 )
 
 
-def follow(world: World) -> Projection:
-    projection = Projection()
+def follow(world: World) -> BinderProjection:
+    projection = BinderProjection()
     for event in world.events:
         projection.fold(event)
     return projection

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kai_cli.catching_up import ListedPod, has_caught_up
 from kai_cli.expectations import NEVER_FITS, ExpectedGroup, groups_of
-from kai_cli.report import ClusterReport, Report, render
+from kai_cli.report import ClusterReport, DemoReport, render
 from kaicore.rules.state.replay import Difference, ReplayReport
 
 from tests.factory import Cluster, pod
@@ -32,7 +32,7 @@ CLUSTER = ClusterReport(
     groups=[ExpectedGroup("Job default/train", 12, 12), ExpectedGroup("Pod default/never", 0, 0)],
     cycles=20,
 )
-GOOD = Report(
+GOOD = DemoReport(
     sighted=CLUSTER,
     blind=replace(CLUSTER, name="demo-blind", rejected={"TopologyAffinityError": 17}, agreement={}),
     replays=[ReplayReport("demo", cycles=20), ReplayReport("demo-blind", cycles=20)],

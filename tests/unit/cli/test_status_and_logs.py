@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.service_logs import logs
-from kai_cli.source import Source
+from kai_cli.source import AnswerSource
 from kai_cli.status import status
 from kaicore.errors import ConfigurationError
 
@@ -35,7 +35,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataDirectory]:
 def test_where_nothing_runs_status_says_so_and_fails(
     directory: DataDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert status(source=Source(data_dir=directory.root)) == 1
+    assert status(source=AnswerSource(data_dir=directory.root)) == 1
     assert capsys.readouterr().out == f"nothing runs in {directory.root}\n"
 
 
@@ -44,7 +44,7 @@ def test_a_service_that_does_not_answer_is_named_and_status_fails(
 ) -> None:
     with directory.lock():
         directory.note_running(RunningStack(os.getpid(), services={"relay": "http://127.0.0.1:1"}))
-        assert status(source=Source(data_dir=directory.root), output="json") == 1
+        assert status(source=AnswerSource(data_dir=directory.root), output="json") == 1
     answer = json.loads(capsys.readouterr().out)
     assert not answer["ready"]
     statuses = {service["name"]: service["status"] for service in answer["services"]}
@@ -59,10 +59,10 @@ def test_while_no_cluster_is_up_yet_not_all_is_ready(
         url = f"127.0.0.1:{server.getsockname()[1]}"
         stack = RunningStack(os.getpid(), f"postgresql://{url}/kai", f"nats://{url}", services={"relay": service})
         directory.note_running(stack)
-        assert status(source=Source(data_dir=directory.root)) == 1
+        assert status(source=AnswerSource(data_dir=directory.root)) == 1
         stack.clusters = {"kai": RunningCluster("k", "s")}
         directory.note_running(stack)
-        assert status(source=Source(data_dir=directory.root)) == 0
+        assert status(source=AnswerSource(data_dir=directory.root)) == 0
     assert "no cluster is up yet" in capsys.readouterr().out
 
 

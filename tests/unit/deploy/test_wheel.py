@@ -49,6 +49,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: 
         "kai_relay",
         "kai_scheduler",
         "kai_watcher",
+        "kai_webhook",
         "kaicore",
     ]
     version = run("-m", "kai_cli.main", "--version", path=[installed], cwd=tmp_path)

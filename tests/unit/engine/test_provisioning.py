@@ -126,8 +126,10 @@ def test_a_gang_that_fits_nowhere_asks_for_nodes_waits_and_starts_on_them() -> N
     assert "is provisioned" in first(cluster.cycle(ON)), "the autoscaler is ahead of what the watcher sees"
 
     cluster.add_node("n2", cpu=4)
+    revision = cluster.state.revision
     placed = cluster.cycle(ON)
     assert set(cluster.placed(placed)) == {"gang-0", "gang-1"}
+    assert cluster.state.revision > revision, "another cycle follows at once"
     consumed = {(one.provisioning_request, one.provisioning_class) for one in placed.placements}
     assert consumed == {(decision.name, SCALE_UP)}
     assert not idle(cluster.state), "the request is still there"
@@ -141,7 +143,7 @@ def test_where_room_comes_free_meanwhile_the_gang_starts_there_and_the_request_g
     cluster.cycle(ON)
     cluster.add_node("other", cpu=4)
     placed = cluster.cycle(ON)
-    assert {one.provisioning_request for one in placed.placements} == {""}, "it was not provisioned"
+    assert {one.provisioning_request for one in placed.placements} == {""}, "no autoscaler was at it"
     assert withdrawn(cluster.cycle(ON)) == ["Started"]
 
 
@@ -343,8 +345,8 @@ def test_pods_that_start_one_by_one_are_left_to_the_autoscaler_unless_they_choos
     decision = cluster.requested(result)
     assert decision.group.endswith("/chosen")
     assert [pod_set.count for pod_set in decision.pod_sets] == [2]
-    told = {group.group.rpartition("/")[2]: group.reasons[0].code for group in result.groups}
-    assert told == {"chosen": "WaitsForProvisioning"}
+    reasons_by_group = {group.group.rpartition("/")[2]: group.reasons[0].code for group in result.groups}
+    assert reasons_by_group == {"chosen": "WaitsForProvisioning"}
 
 
 def test_a_group_chooses_its_class_among_those_that_the_settings_allow() -> None:
@@ -358,9 +360,9 @@ def test_a_group_chooses_its_class_among_those_that_the_settings_allow() -> None
     decision = cluster.requested(result)
     assert (decision.group.rpartition("/")[2], decision.provisioning_class) == ("check", CHECK)
     assert decision.parameters == {"ValidUntilSeconds": "600"}
-    said = {group.group.rpartition("/")[2]: group.reasons for group in result.groups}
-    assert said["without"][0].code == "GangDoesNotFit"
-    assert str(said["unknown"][0]) == (
+    reasons_by_group = {group.group.rpartition("/")[2]: group.reasons for group in result.groups}
+    assert reasons_by_group["without"][0].code == "GangDoesNotFit"
+    assert str(reasons_by_group["unknown"][0]) == (
         "asks for new nodes by ProvisioningClass queued-provisioning.gke.io, which the scheduler's settings do not "
         f"allow; they allow {SCALE_UP}, {CHECK}"
     )

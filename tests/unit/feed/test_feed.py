@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kaicore.ledger.bus.wire import to_message
-from kaicore.ledger.feed import EventFeed, Fallback, Source
+from kaicore.ledger.feed import EventFeed, EventSource, Fallback
 
 from tests.feeding import C, Recorder, feeding, live_feed, positions
 from tests.unreliable import UnreliableBus, UnreliableLog, append, relay
@@ -24,7 +24,7 @@ async def test_history_comes_from_the_log_and_live_events_from_the_bus() -> None
         await relay(log, bus, C)
         assert positions(await waiting) == [8, 9]
         assert feed.position == 9
-    assert recorder.sources == [Source.LOG] * 6 + [Source.BUS] * 2
+    assert recorder.sources == [EventSource.LOG] * 6 + [EventSource.BUS] * 2
     assert recorder.fallbacks == []
 
 
@@ -87,7 +87,7 @@ async def test_without_a_bus_the_log_is_enough() -> None:
             await asyncio.sleep(30)
             await append(log, C, len(expected))
             assert positions(await waiting) == expected
-    assert set(recorder.sources) == {Source.LOG}
+    assert set(recorder.sources) == {EventSource.LOG}
 
 
 @virtually
@@ -123,14 +123,14 @@ async def test_a_missing_message_is_fetched_from_the_log() -> None:
         assert positions(await feed.next_batch()) == [2, 3]
         assert positions(await feed.next_batch()) == [4, 5, 6, 7]
         assert recorder.fallbacks == [Fallback.GAP]
-        assert recorder.sources == [Source.BUS] * 2 + [Source.LOG] * 4
+        assert recorder.sources == [EventSource.BUS] * 2 + [EventSource.LOG] * 4
 
         bus.deliver_only = None
         assert await feed.next_batch(timeout_s=0) == []
         await append(log, C, 1)
         await relay(log, bus, C)
         assert positions(await feed.next_batch()) == [8]
-        assert recorder.sources[-1] is Source.BUS
+        assert recorder.sources[-1] is EventSource.BUS
 
 
 @virtually
@@ -165,7 +165,7 @@ async def test_a_bus_that_does_not_bring_what_is_in_the_log_is_late() -> None:
 
         await relay(log, bus, C)
         assert await feed.next_batch(timeout_s=20) == []
-        assert feed.source is Source.BUS
+        assert feed.source is EventSource.BUS
 
 
 @virtually
@@ -184,7 +184,7 @@ async def test_a_bus_that_trails_steadily_is_late_too() -> None:
             await feed.next_batch()
         await loading
         assert recorder.fallbacks[0] is Fallback.LAG
-        assert recorder.sources.count(Source.BUS) < 60
+        assert recorder.sources.count(EventSource.BUS) < 60
 
 
 @virtually
@@ -212,7 +212,7 @@ async def test_the_log_carries_on_while_the_bus_is_gone_and_the_bus_takes_over_a
         await append(log, C, 1)
         await relay(log, bus, C)
         assert positions(await feed.next_batch()) == [4]
-        assert recorder.sources == [Source.LOG] * 2 + [Source.BUS]
+        assert recorder.sources == [EventSource.LOG] * 2 + [EventSource.BUS]
 
 
 @virtually
@@ -226,5 +226,5 @@ async def test_a_wiped_bus_costs_nothing() -> None:
         assert positions(await feed.next_batch()) == [4, 5]
         await relay(log, bus, C, keep=2)
         assert await feed.next_batch(timeout_s=10) == []
-        assert feed.source is Source.BUS
+        assert feed.source is EventSource.BUS
         assert recorder.fallbacks == [Fallback.ENDED]

@@ -7,7 +7,7 @@ import pytest
 from kaicore.errors import CorruptLog, EventsRetired, LogUnavailable
 from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import to_message
-from kaicore.ledger.feed import EventFeed, Fallback, FeedMetrics, Source
+from kaicore.ledger.feed import EventFeed, EventSource, Fallback, FeedMetrics
 from kaicore.ledger.log.chain import event_hash
 from prometheus_client import CollectorRegistry
 
@@ -69,7 +69,7 @@ async def test_a_stream_of_another_log_is_never_believed() -> None:
         await relay(other, bus, C)
         await append(log, C, 5)
         assert positions(await feed.next_batch()) == [4, 5, 6, 7, 8]
-    assert set(recorder.sources) == {Source.LOG}
+    assert set(recorder.sources) == {EventSource.LOG}
 
 
 @virtually
@@ -82,7 +82,7 @@ async def test_the_relay_of_another_log_is_not_believed_either() -> None:
         read = await feed.next_batch()
         assert read == await log.read(C, after=1)
         assert recorder.fallbacks == [Fallback.FOREIGN]
-        assert recorder.sources == [Source.LOG]
+        assert recorder.sources == [EventSource.LOG]
 
 
 @virtually
@@ -182,7 +182,7 @@ async def test_catching_up_reads_what_an_append_has_returned() -> None:
         while feed.position < 1201:
             read += positions(await feed.next_batch())
         assert read == list(range(1101, 1202))
-        assert recorder.sources[0] is Source.LOG
+        assert recorder.sources[0] is EventSource.LOG
         with pytest.raises(CorruptLog, match="the log ends at 1201, before 1202"):
             await feed.catch_up(1202)
         log.away = True

@@ -208,6 +208,9 @@ WORDS = [
     "leaderworkerset.sigs.k8s.io/name",
     "leaderworkerset.sigs.k8s.io/group-index",
     "jobset.sigs.k8s.io/jobset-name",
+    "kueue.x-k8s.io/pod-group-name",
+    "kueue.x-k8s.io/pod-group-total-count",
+    "volcano.sh/partition-id",
 ]
 
 

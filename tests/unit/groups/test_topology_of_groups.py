@@ -148,6 +148,15 @@ def test_multiple_of_a_layer_makes_slices_there_whatever_its_strategy() -> None:
     assert (found.required, found.required_also, found.preferred) == ("Spine", ("Node",), "Block")
 
 
+def test_multiple_is_of_each_gang_of_several_by_itself() -> None:
+    text = gang(gather(rule("Block", "MustGather", 2)))
+    joint = text.replace("{gang", """{gang.scheduling.koordinator.sh/groups: '["a/b", "default/g"]', gang""", 1)
+    assert topology_of(joint).slices == (SliceLayer(2, required="Block"),)
+    odd = topology_of(joint.replace("minMember: 2", "minMember: 3"))
+    assert "podCountMultiple 2 of Block does not divide the 3 pods of the gang, which is one of several" in odd.problem
+    assert not topology_of(text.replace("minMember: 2", "minMember: 3")).problem
+
+
 def test_whole_cluster_as_a_layer_asks_for_nothing() -> None:
     root = source(gang(gather(rule("ClusterTopologyLayer", "MustGather")))).templates[0].sets[0]
     assert (root.topology, root.rank) == (None, None)

@@ -62,6 +62,14 @@ def test_a_network_topology_that_makes_no_sense_is_named(said: str, problem: str
     assert root.topology == TopologyConstraint(kind=HYPER_NODE, problem=problem)
 
 
+def test_pods_of_a_sub_group_tell_their_rank_by_their_number_in_the_task(world: World) -> None:
+    world.apply(f"{GROUP}{{subGroupPolicy: [{{name: s, matchLabelKeys: [part]}}]}}\n")
+    said = json.dumps({"name": "p", "labels": {"part": "a"}, "annotations": {"scheduling.k8s.io/group-name": "g"}})
+    world.apply(f"apiVersion: v1\nkind: Pod\nmetadata: {said}\nspec: {{}}\n")
+    ranks = {one.name: one.rank for one in world.group_of("p").sets if one.rank is not None}
+    assert ranks == {"s.a": RankSource("volcano.sh/task-index")}
+
+
 def test_a_policy_of_sub_groups_has_a_constraint_of_its_own() -> None:
     policy = f"subGroupPolicy: [{{name: s, matchLabelKeys: [part], {NEAR}}}]"
     (rule,) = source(f"{GROUP}{{networkTopology: {{highestTierAllowed: 2}}, {policy}}}").templates[0].rules

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from kai_ingest.known_pod import Miss, Unresolved
-from kai_ingest.projection import Projection
+from kai_ingest.projection import IngestProjection
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -22,11 +22,11 @@ class Story(Cluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self._projection = Projection()
+        self._projection = IngestProjection()
         self._seen = 0
 
     @property
-    def projection(self) -> Projection:
+    def projection(self) -> IngestProjection:
         for event in self.events[self._seen :]:
             self._projection.apply(event)
         self._seen = len(self.events)
@@ -265,7 +265,7 @@ def test_a_snapshot_is_the_same_again(story: Story) -> None:
     one = story.add_pod(on_node("a", uid="u2", created_at=2000, annotations={OBSERVED_ANNOTATION: "x"}))
     story.observe(one, "n1")
     before = story.projection
-    after = Projection.load(before.dump(), position=before.position)
+    after = IngestProjection.load(before.dump(), position=before.position)
     assert after.pods == before.pods
     assert (after.topologies, after.position, after.annotated) == (before.topologies, before.position, before.annotated)
     assert after.charges(after.pods["u2"], HELD) == before.charges(before.pods["u2"], HELD)

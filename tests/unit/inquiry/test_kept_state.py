@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from kaicore.analysis.inquiry import cycle_rows
-from kaicore.analysis.inquiry.answers import CycleRow, Selection
-from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
+from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.memory import MemoryLog
@@ -101,13 +101,13 @@ async def test_the_last_cycles_are_found_from_the_end_and_an_old_one_by_its_name
         )
         await facts.append(("cycle/default", cycle), (f"pod/{number}", payloads.PodObserved(pod(f"p{number}"))))
 
-    async def cycles(wanted: Selection) -> list[str]:
+    async def cycles(wanted: RowSelection) -> list[str]:
         answer = await Inquiry(log).listing("c", "cycles", wanted)
         return [row.cycle for row in answer.rows if isinstance(row, CycleRow)]
 
-    assert await cycles(Selection(limit=3)) == ["default/29", "default/28", "default/27"]
-    assert await cycles(Selection(limit=3, name="default/2")) == ["default/2"]
-    assert len(await cycles(Selection())) == 30
+    assert await cycles(RowSelection(limit=3)) == ["default/29", "default/28", "default/27"]
+    assert await cycles(RowSelection(limit=3, name="default/2")) == ["default/2"]
+    assert len(await cycles(RowSelection())) == 30
 
 
 async def _reached(kept: KeptState, position: int) -> None:

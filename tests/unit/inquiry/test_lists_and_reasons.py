@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Selection, inapplicable_filters
-from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_queue
+from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
+from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_queue
+from kaicore.analysis.inquiry.json_spelling import spelled
 from kaicore.analysis.inquiry.listing import list_rows, summary
-from kaicore.analysis.inquiry.spelling import spelled
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
@@ -55,7 +55,7 @@ def cluster() -> Workloads:
 
 
 def names(cluster: Workloads, kind: str, **wanted: Any) -> list[str]:
-    return [row.name for row in list_rows(cluster.state, kind, Selection(**wanted)) if not hasattr(row, "cycle")]
+    return [row.name for row in list_rows(cluster.state, kind, RowSelection(**wanted)) if not hasattr(row, "cycle")]
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_pods_are_listed_by_what_is_wanted(cluster: Workloads, wanted: dict[str,
 )
 def test_a_filter_that_rows_do_not_have_is_named(kind: str, wanted: dict[str, Any], wrong: list[str]) -> None:
     """It let all through, as if all nodes waited."""
-    assert inapplicable_filters(kind, Selection(**wanted)) == wrong
+    assert inapplicable_filters(kind, RowSelection(**wanted)) == wrong
 
 
 def test_a_pods_row_says_how_it_stands(cluster: Workloads) -> None:
-    rows = {row.name: row for row in list_rows(cluster.state, "pods", Selection()) if isinstance(row, PodRow)}
+    rows = {row.name: row for row in list_rows(cluster.state, "pods", RowSelection()) if isinstance(row, PodRow)}
     assert {name: row.status for name, row in rows.items()} == {
         "train-0": "Running",
         "train-1": "Pending",
@@ -106,7 +106,7 @@ def test_a_pods_row_says_how_it_stands(cluster: Workloads) -> None:
 
 
 def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> None:
-    rows = [row for row in list_rows(cluster.state, "groups", Selection()) if isinstance(row, GroupRow)]
+    rows = [row for row in list_rows(cluster.state, "groups", RowSelection()) if isinstance(row, GroupRow)]
     (gang,) = [row for row in rows if row.name == "gang"]
     assert (gang.minimum, gang.waiting, gang.running) == (3, 3, 0)
     assert gang.message
@@ -114,14 +114,14 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
 
 
 def test_a_queues_row_counts_what_is_below_it(cluster: Workloads) -> None:
-    rows = {row.name: row for row in list_rows(cluster.state, "queues", Selection()) if isinstance(row, QueueRow)}
+    rows = {row.name: row for row in list_rows(cluster.state, "queues", RowSelection()) if isinstance(row, QueueRow)}
     assert (rows["company"].running, rows["company"].waiting) == (1, 1)
     (gpu,) = [item for item in rows["team-a"].resources if item.resource == "nvidia.com/gpu"]
     assert (gpu.quota, gpu.allocated, gpu.requested) == ("4", "4", "13")
 
 
 def test_a_nodes_row_tells_its_use_by_zone(cluster: Workloads) -> None:
-    rows = {row.name: row for row in list_rows(cluster.state, "nodes", Selection()) if isinstance(row, NodeRow)}
+    rows = {row.name: row for row in list_rows(cluster.state, "nodes", RowSelection()) if isinstance(row, NodeRow)}
     assert (rows["n1"].status, rows["n2"].status) == ("Ready", "NotReady")
     assert rows["n1"].pods == 2
     used = [item.used for zone in rows["n1"].zones for item in zone.resources if item.resource == "nvidia.com/gpu"]
@@ -195,7 +195,7 @@ def test_every_key_of_every_answer_is_camel_case(cluster: Workloads) -> None:
         why_owner(state, "Job", "default", "train"),
         why_queue(state, "team-a"),
         why_node(state, "n1"),
-        *(row for kind in ("pods", "groups", "queues", "nodes") for row in list_rows(state, kind, Selection())),
+        *(row for kind in ("pods", "groups", "queues", "nodes") for row in list_rows(state, kind, RowSelection())),
     ]
     for key in _keys(msgspec.to_builtins(answers)):
         assert "_" not in key, key

@@ -4,6 +4,8 @@ import typing
 
 import msgspec
 import pytest
+from kaicore.analysis.inquiry.answers import ReasonAnswer
+from kaicore.analysis.inquiry.listing import reason_answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.reasons.base import CodedReason
@@ -45,6 +47,17 @@ def test_reason_has_the_bytes_that_the_log_always_had_and_is_read_from_them(one:
     assert str(reason) != repr(reason), "it says itself in words"
     shown = [value for value in document.values() if isinstance(value, str) and value in str(reason)]
     assert shown or not [value for value in document.values() if isinstance(value, str)]
+
+
+@pytest.mark.parametrize("one", typing.get_args(Reason), ids=lambda one: one.__name__)
+def test_reason_is_answered_with_all_its_fields(one: type[CodedReason]) -> None:
+    reason = sample(one)
+    answer = msgspec.json.decode(msgspec.json.encode(reason_answer(reason, pods=3)), type=ReasonAnswer)
+    assert (answer.code, answer.message, answer.pods) == (one.__name__, str(reason), 3)
+    told = {**answer.fields, **{name: getattr(answer, name) for name in ReasonAnswer.__struct_fields__}}
+    for name, value in msgspec.to_builtins(reason).items():
+        if name not in ("pods", "message"):
+            assert told[name] == value or name in ("until", "since", "retry_at")
 
 
 def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:

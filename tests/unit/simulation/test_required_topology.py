@@ -105,7 +105,7 @@ def test_required_level_of_no_topology_makes_its_group_wait(
     (shown,) = document_of(world_of(given(group, metadata, spec=spec), tmp_path))["pods"]
     assert shown["node"] is None
     (reason,) = shown["reasons"]
-    assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound")
+    assert reason["code"] in ("TopologyNotFound", "TopologyLevelNotFound", "TopologyConstraintInvalid")
     assert " default/g: " in reason["message"]
     assert field in reason["message"]
     assert reason["code"] == "TopologyNotFound" or level in reason["message"]

@@ -4,7 +4,7 @@ import msgspec
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.promises import Origin, PromiseCheck, PromiseReport
+from kaicore.rules.state.promises import OverCommitOrigin, PromiseCheck, PromiseReport
 
 from tests.factory import Cluster, amounts, pod, topology
 
@@ -86,7 +86,7 @@ def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order()
     assert told_apart.ok
     (brought,) = told_apart.brought
     assert (brought.origin, brought.position, brought.pod, brought.zone) == (
-        Origin.OBSERVED,
+        OverCommitOrigin.OBSERVED,
         position,
         "default/b",
         "node-0",
@@ -100,7 +100,7 @@ def test_a_decision_for_a_zone_that_was_over_already_is_none_to_excuse() -> None
     place(cluster, "late", "node-0", 1)
     over_already = report(cluster)
     assert [(item.pod, item.zone) for item in over_already.twice] == [("default/late", "node-0")]
-    assert over_already.counts == {Origin.OBSERVED: 1, Origin.PROMISED: 1}
+    assert over_already.counts == {OverCommitOrigin.OBSERVED: 1, OverCommitOrigin.PROMISED: 1}
 
 
 def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
@@ -111,8 +111,8 @@ def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
     told_apart = report(cluster)
     assert told_apart.ok
     assert [(item.origin, item.pod, item.zone) for item in told_apart.brought] == [
-        (Origin.FOREIGN, "default/foreign", ""),
-        (Origin.SHRUNK, "", "node-0"),
+        (OverCommitOrigin.FOREIGN, "default/foreign", ""),
+        (OverCommitOrigin.SHRUNK, "", "node-0"),
     ]
 
 

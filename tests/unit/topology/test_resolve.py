@@ -25,6 +25,7 @@ from kaicore.rules.reasons.topology import (
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
 from kaicore.rules.topology.resolve import Resolved, resolve
+from kaicore.rules.topology.resolver import Resolver
 
 GROUP = "PodGroup.x default/g"
 BLOCK, RACK = TopologyLevel("x/block", ("x/block",), ("block",)), TopologyLevel("x/rack", ("x/rack",), ("rack",))
@@ -107,8 +108,14 @@ def test_single_nodes_are_a_level_of_every_topology() -> None:
         columns = topologies.tree(found.topology).columns(["n1"])
         assert root_of(found).required == len(columns.levels) - 1
         assert not columns.levels[-1].keys
-    closest = root_of(look_up(book(*TIERS), kind=HYPER_NODE, closest=True))
-    assert closest == LevelConstraint(preferred=2)
+
+
+def test_the_closest_is_the_narrowest_level_above_the_single_nodes() -> None:
+    assert root_of(look_up(book(*TIERS), kind=HYPER_NODE, closest=True)) == LevelConstraint(preferred=1)
+    within = look_up(book(*TIERS), kind=HYPER_NODE, required="3", closest=True)
+    assert root_of(within) == LevelConstraint(required=0, preferred=1)
+    # What is as narrow as that is required already.
+    assert root_of(look_up(book(*TIERS), kind=HYPER_NODE, required="1", closest=True)) == LevelConstraint(required=1)
 
 
 def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:
@@ -117,7 +124,7 @@ def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:
     found = look_up(book(other, third, KAI), kind=KUEUE_TOPOLOGY, required="x/rack")
     assert isinstance(found, Resolved)
     assert found.topology.name == "b"
-    both = look_up(book(third, define(KUEUE_TOPOLOGY, "c", RACK)), kind=KUEUE_TOPOLOGY, required="x/rack")
+    both = look_up(book(third, define(KUEUE_TOPOLOGY, "c", BLOCK, RACK)), kind=KUEUE_TOPOLOGY, required="x/rack")
     assert isinstance(both, TopologyAmbiguous)
     assert str(both).endswith(
         "level x/rack is in several topologies, and none is named: Topology.kueue.x-k8s.io b, Topology.kueue.x-k8s.io c"
@@ -127,6 +134,13 @@ def test_of_several_topologies_the_one_that_has_the_levels_is_taken() -> None:
     assert "Topology a, Topology b: it has x/zone, kubernetes.io/hostname, x/rack; did you mean 'x/rack'?" in str(none)
     split = look_up(book(other, third), kind=KUEUE_TOPOLOGY, required="x/zone", preferred="x/rack")
     assert "no topology has all of the levels x/zone, x/rack" in str(split)
+
+
+def test_topologies_that_differ_by_name_only_are_not_ambiguous() -> None:
+    twins = [define(KUEUE_TOPOLOGY, name, TopologyLevel("x/rack", ("x/rack",))) for name in ("b", "a")]
+    found = look_up(book(*twins), kind=KUEUE_TOPOLOGY, required="x/rack")
+    assert isinstance(found, Resolved)
+    assert found.topology.name == "a"
 
 
 def test_label_without_a_topology_is_a_topology_of_that_label() -> None:
@@ -225,6 +239,13 @@ def test_slices_are_ordered_by_level_and_their_sizes_must_divide() -> None:
     assert "the size must be 1 or more" in str(empty)
 
 
+def test_slices_of_sub_groups_are_refused() -> None:
+    topology = TopologyConstraint(kind=KAI_TOPOLOGY, slices=(SliceLayer(2, required="rack"),))
+    sets = (PodSet(), PodSet("a", topology=topology), PodSet("b", "a", 2))
+    reason = resolve(sets, book(KAI), group=GROUP)
+    assert str(reason) == "sub-group a of PodGroup.x default/g: slices are of pods, and not of sub-groups"
+
+
 def test_sets_of_one_group_are_placed_on_one_topology() -> None:
     def of(topology: str, level: str) -> TopologyConstraint:
         return TopologyConstraint(topology=topology, required=level, kind=KAI_TOPOLOGY)
@@ -253,6 +274,17 @@ def test_what_the_object_says_wrongly_is_the_reason() -> None:
 def test_group_that_asks_for_nothing_has_nothing_to_look_up() -> None:
     assert resolve((PodSet(), PodSet("a", topology=TopologyConstraint())), book(), group=GROUP) is None
     assert look_up(book(KAI), kind=KAI_TOPOLOGY, topology="gpu") is None
+
+
+def test_kept_answer_holds_until_topologies_change_and_names_the_group_that_asks() -> None:
+    topologies = book(SPINES)
+    resolver = Resolver(topologies)
+    sets = (PodSet(topology=TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, required="rack")),)
+    assert [str(resolver(sets, group=group)).split(":")[0] for group in "ab"] == ["a", "b"]
+    topologies.definition_seen(define(CLUSTER_NETWORK_TOPOLOGY, "default", RACK))
+    found = resolver(sets, group="a")
+    assert isinstance(found, Resolved)
+    assert resolver(sets, group="b") is found
 
 
 def test_constraint_of_groups_that_start_together_says_so() -> None:

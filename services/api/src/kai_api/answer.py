@@ -5,8 +5,8 @@ import os
 import sys
 
 import msgspec
-from kaicore.analysis.inquiry.auditing import audit_log
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.audit import audit_log
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
 from kaicore.errors import EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.log.postgres import PostgresLog

@@ -44,11 +44,11 @@ from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
+    BinderProjection,
     NominatedNode,
     Observation,
     PodBinding,
     PodEviction,
-    Projection,
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
@@ -154,7 +154,7 @@ class Binder:
         self._options = options or BinderOptions()
         self._observer = observer
         self._jitter = jitter
-        self._projection = Projection()
+        self._projection = BinderProjection()
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
@@ -212,7 +212,7 @@ class Binder:
             self._take(observation)
         for task in projection.other_tasks():
             self._take(task)
-        self._tell_statuses()
+        self._write_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)
         await self._recorder.run_with(
@@ -227,7 +227,7 @@ class Binder:
 
     # From the log to the lanes.
 
-    async def _recall(self) -> Projection:
+    async def _recall(self) -> BinderProjection:
         head = (await self._log.head(self._cluster)).position
         empty_groups = self._options.empty_groups
         remembered = await newest(
@@ -235,10 +235,10 @@ class Binder:
             self._cluster,
             name=SNAPSHOT_NAME,
             schema=SNAPSHOT_SCHEMA,
-            read=partial(Projection.restored, empty_groups=empty_groups),
+            read=partial(BinderProjection.restored, empty_groups=empty_groups),
             upto=head,
         )
-        projection = remembered or Projection(empty_groups=empty_groups)
+        projection = remembered or BinderProjection(empty_groups=empty_groups)
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
@@ -254,7 +254,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
-                self._tell_statuses()
+                self._write_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -275,7 +275,7 @@ class Binder:
             else:
                 self._projection.written(work)
 
-    def _tell_statuses(self) -> None:
+    def _write_statuses(self) -> None:
         groups, queues = self._projection.groups, self._projection.queues
         for status in groups.news():
             if self._options.group_statuses:

@@ -183,7 +183,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Record)
 
 
-class Projection:
+class BinderProjection:
     """What is left to do, by the pod's uid."""
 
     def __init__(self, *, empty_groups: bool = False) -> None:

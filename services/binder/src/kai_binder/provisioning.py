@@ -189,12 +189,12 @@ class ProvisioningWriter:
         """
         path = pod_path(decision.namespace, name)
         try:
-            found: Document = msgspec.json.decode(await self._client.get(path))
+            pod: Document = msgspec.json.decode(await self._client.get(path))
         except msgspec.DecodeError as error:
             raise ClusterUnavailable(f"GET {path}: {error}") from error
-        if found["metadata"]["uid"] != uid:
+        if pod["metadata"]["uid"] != uid:
             raise ApiStatus(_NOT_FOUND, "NotFound", f"pod {name} is another one by now")
-        return found
+        return pod
 
     async def _create(self, path: str, document: Document) -> None:
         try:

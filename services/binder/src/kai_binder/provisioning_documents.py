@@ -43,14 +43,14 @@ def owners_of(pods: Iterable[Document]) -> list[Document]:
 
     Their controllers; pods without one are their own.
     """
-    found: dict[str, Document] = {}
+    owners_by_uid: dict[str, Document] = {}
     for pod in pods:
         metadata = pod["metadata"]
         owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
         if owner is None:
             owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-        found[owner["uid"]] = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}
-    return list(found.values())
+        owners_by_uid[owner["uid"]] = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}
+    return list(owners_by_uid.values())
 
 
 def template_document(request: ProvisioningRequested, number: int, pod: Document, owners: list[Document]) -> Document:

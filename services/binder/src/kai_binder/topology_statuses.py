@@ -45,9 +45,9 @@ class TopologyStatus(msgspec.Struct, frozen=True):
 
 
 class _LastStatus(msgspec.Struct):
-    """What was last told of an object, and since when each of its conditions has been as it is."""
+    """The digest of an object's last written status, and since when each of its conditions has been as it is."""
 
-    told: bytes = b""
+    digest: bytes = b""
     since: dict[str, tuple[bool, int]] = {}
 
 
@@ -94,7 +94,7 @@ class TopologyStatuses:
         uids: set[str] = set()
         for status in (*self._hyper_nodes(), *self._cluster_network_topologies()):
             uids.add(status.uid)
-            if self._last(status.uid).told != status.digest:
+            if self._last(status.uid).digest != status.digest:
                 yield status
         for uid in self._statuses.keys() - uids:
             del self._statuses[uid]
@@ -102,7 +102,7 @@ class TopologyStatuses:
     def mark_written(self, status: TopologyStatus) -> None:
         """Take note that a status was written, or never will be."""
         if status.uid in self._statuses:
-            self._statuses[status.uid].told = status.digest
+            self._statuses[status.uid].digest = status.digest
 
     def _hyper_nodes(self) -> Iterator[TopologyStatus]:
         if not self._book.hyper_nodes:

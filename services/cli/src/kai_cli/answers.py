@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import ClusterRow, Listing, Selection, Why
+from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
-from kai_cli.source import Source
+from kai_cli.source import AnswerSource
 
 #: Seconds that an answer may take, besides what the question itself wants to wait.
 _ANSWER_S = 120.0
@@ -37,7 +37,7 @@ class Answers(Protocol):
         """Return the clusters that have a log."""
         ...
 
-    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
         """Return rows of a kind."""
         ...
 
@@ -75,7 +75,7 @@ class ApiAnswers:
         """Return the clusters that have a log."""
         return await self._get(list[ClusterRow], "clusters")
 
-    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
         """Return rows of a kind."""
         return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted))
 
@@ -98,7 +98,7 @@ class ApiAnswers:
         return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
 
 
-def _flags(wanted: Selection | TopologyQuestion) -> dict[str, object]:
+def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 
@@ -128,7 +128,7 @@ def _read(url: str) -> bytes:
 
 
 @asynccontextmanager
-async def open_answers(source: Source) -> AsyncIterator[tuple[Answers, list[str]]]:
+async def open_answers(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]]:
     """Yield who answers, and the clusters that are meant.
 
     Raises:

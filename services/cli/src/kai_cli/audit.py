@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.inquiry.auditing import audit_log
+from kaicore.analysis.inquiry.audit import audit_log
 from kaicore.analysis.inquiry.reports import audit_answer
 from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.ledger.log.anchors import Key, anchor_line, hashes_of, read_anchors

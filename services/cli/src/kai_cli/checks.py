@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.inquiry.reports import replay_answer
 
 from kai_cli.log_access import open_log

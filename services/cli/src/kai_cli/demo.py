@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from kaicore.analysis.inquiry.replaying import replay_log
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
@@ -30,7 +30,7 @@ from kai_cli.hints import how_to_ask, kai
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
-from kai_cli.report import ClusterReport, Report, render
+from kai_cli.report import ClusterReport, DemoReport, render
 from kai_cli.stack import ClusterSpec, Stack
 from kai_cli.up import interruption, print_line
 
@@ -103,7 +103,7 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
     interrupted = interruption()
     showing = asyncio.create_task(_compare(stack, workload) if once else _show(stack, workload))
     waiting = asyncio.create_task(interrupted.wait())
-    report: Report | None = None
+    report: DemoReport | None = None
     try:
         await asyncio.wait({showing, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if showing.done():
@@ -140,7 +140,7 @@ async def _show(stack: Stack, workload: list[Manifest]) -> None:
         print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
 
 
-async def _compare(stack: Stack, workload: list[Manifest]) -> Report:
+async def _compare(stack: Stack, workload: list[Manifest]) -> DemoReport:
     await stack.start()
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         sighted = await _run(stack, log, workload, ClusterSpec(name=_SIGHTED, profile=_PROFILE))
@@ -152,7 +152,7 @@ async def _compare(stack: Stack, workload: list[Manifest]) -> Report:
         print_line("replaying every recorded cycle, and verifying the hash chains ...")
         replays = [await replay_log(log, name) for name in (_SIGHTED, _BLIND)]
         audits = [await verify(log, name) for name in (_SIGHTED, _BLIND)]
-    return Report(sighted, blind, replays, [audit.ok for audit in audits])
+    return DemoReport(sighted, blind, replays, [audit.ok for audit in audits])
 
 
 async def _run(stack: Stack, log: EventLog, workload: list[Manifest], spec: ClusterSpec) -> ClusterReport:

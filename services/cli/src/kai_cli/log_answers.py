@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import Snapshot
@@ -13,14 +13,14 @@ from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from kai_cli.log_access import open_log
 from kai_cli.progress import Progress
-from kai_cli.source import Source
+from kai_cli.source import AnswerSource
 
 #: Events that a question may fold without leaving a snapshot: about half a second's.
 _WORTH_KEEPING = 3000
 
 
 @asynccontextmanager
-async def open_log_answers(source: Source) -> AsyncIterator[Inquiry]:
+async def open_log_answers(source: AnswerSource) -> AsyncIterator[Inquiry]:
     """Yield answers from the log that is meant."""
     async with open_log(source) as log:
         with Progress("folding the log") as progress:

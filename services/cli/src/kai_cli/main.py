@@ -118,6 +118,13 @@ topology.command(
     help="Write a topology as manifests: from the labels of nodes, or from what ibnetdiscover prints of the fabric.",
 )
 app.command(topology)
+webhook = App(name="webhook", help="The admission webhook.", group=_UPKEEP)
+webhook.command(
+    "kai_cli.webhook_certificates:certificates",
+    name="certificates",
+    help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
+)
+app.command(webhook)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",
@@ -138,7 +145,7 @@ app.command(
 )
 
 
-def _is_told(arguments: list[str]) -> bool:
+def _has_subcommand(arguments: list[str]) -> bool:
     """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
 
@@ -149,7 +156,7 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _is_told(arguments[1:]):
+    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
         arguments.insert(1, "show")
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)

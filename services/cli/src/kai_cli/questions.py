@@ -6,13 +6,13 @@ from typing import Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
-from kaicore.analysis.inquiry.answers import Listing, Selection, Why, inapplicable_filters
+from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why, inapplicable_filters
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data
-from kai_cli.source import Source, SourceFlags
+from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import listing_text, rows_text, why_text
@@ -63,10 +63,10 @@ def why(
         source: where to ask.
         output: table, json or yaml.
     """
-    return asyncio.run(_why(source or Source(), read_subject(subject, namespace), output))
+    return asyncio.run(_why(source or AnswerSource(), read_subject(subject, namespace), output))
 
 
-async def _why(source: Source, subject: Subject, output: Output) -> int:
+async def _why(source: AnswerSource, subject: Subject, output: Output) -> int:
     stories: list[Why] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
@@ -122,7 +122,7 @@ def get(
         if namespace not in (None, there):
             raise ConfigurationError(f"{there}/{name}: is in namespace {there!r}, and --namespace says {namespace!r}")
         namespace = there
-    wanted = Selection(
+    wanted = RowSelection(
         namespace=namespace or "",
         name=name,
         queue=queue,
@@ -133,10 +133,10 @@ def get(
     )
     if wrong := inapplicable_filters(kind, wanted):
         raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
-    return asyncio.run(_get(source or Source(), kind, wanted, watch=watch, output=output))
+    return asyncio.run(_get(source or AnswerSource(), kind, wanted, watch=watch, output=output))
 
 
-async def _get(source: Source, kind: Kind, wanted: Selection, *, watch: bool, output: Output) -> int:
+async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, watch: bool, output: Output) -> int:
     async with open_answers(source) as (answers, clusters):
         if kind == "clusters":
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]

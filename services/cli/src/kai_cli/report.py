@@ -125,7 +125,7 @@ def _evicted(state: ClusterState) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """The comparison of scheduling with and without NUMA."""
 
     sighted: ClusterReport
@@ -168,7 +168,7 @@ class Report:
         return failed
 
 
-def render(report: Report) -> str:
+def render(report: DemoReport) -> str:
     """Write the report for a terminal."""
     columns = (report.sighted, report.blind)
     # Controllers create a pod for each that was rejected or evicted, and otherwise just what the workload asks for.

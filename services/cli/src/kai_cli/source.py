@@ -50,7 +50,7 @@ class LogSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Source(LogSource):
+class AnswerSource(LogSource):
     """Where to ask: the flags of commands that an API can answer, too.
 
     Attributes:
@@ -79,4 +79,4 @@ class Source(LogSource):
 
 
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
-SourceFlags = Annotated[Source, Parameter(name="*")]
+SourceFlags = Annotated[AnswerSource, Parameter(name="*")]

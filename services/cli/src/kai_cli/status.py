@@ -14,7 +14,7 @@ from kaicore.errors import KaiError
 from kai_cli.answers import ApiAnswers
 from kai_cli.paths import RunningStack, data_directory
 from kai_cli.printing import OutputFlag, print_data, table
-from kai_cli.source import Source, SourceFlags
+from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.tables import rows_text
 
 #: Seconds in which a service must answer.
@@ -70,7 +70,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
         source: which `kai up` is meant, or which API.
         output: table, json or yaml.
     """
-    status = asyncio.run(_status(source or Source()))
+    status = asyncio.run(_status(source or AnswerSource()))
     if output == "table":
         _print(status)
     else:
@@ -78,7 +78,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
     return 0 if status.ready else 1
 
 
-async def _status(source: Source) -> StackStatus:
+async def _status(source: AnswerSource) -> StackStatus:
     directory = data_directory(source.data_dir)
     running = None if source.api_named or source.database() is not None else directory.running()
     api = source.api() or ""

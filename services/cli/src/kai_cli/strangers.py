@@ -2,14 +2,23 @@
 
 from collections.abc import Sequence
 
-from kaicore.analysis.inquiry.answers import ClusterRow, CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, Selection
+from kaicore.analysis.inquiry.answers import (
+    ClusterRow,
+    CycleRow,
+    GroupRow,
+    NodeRow,
+    PodRow,
+    QueueRow,
+    Row,
+    RowSelection,
+)
 from kaicore.errors import UnknownSubject
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import Answers
 
 
-async def check_subjects(answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection) -> None:
+async def check_subjects(answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection) -> None:
     """Look whether what a selection names is there: the thing itself, its queue, its node.
 
     A queue or node that is gone, or never was, but that pods name, is no stranger.
@@ -24,22 +33,22 @@ async def check_subjects(answers: Answers, clusters: Sequence[str], kind: str, w
         UnknownSubject: in none of the clusters.
     """
     if wanted.name:
-        await _check(answers, clusters, kind, wanted.name, Selection(namespace=wanted.namespace))
-    if wanted.queue and not await _any(answers, clusters, "pods", Selection(queue=wanted.queue, limit=1)):
-        await _check(answers, clusters, "queues", wanted.queue, Selection())
-    if wanted.node and not await _any(answers, clusters, "pods", Selection(node=wanted.node, limit=1)):
-        await _check(answers, clusters, "nodes", wanted.node, Selection())
+        await _check(answers, clusters, kind, wanted.name, RowSelection(namespace=wanted.namespace))
+    if wanted.queue and not await _any(answers, clusters, "pods", RowSelection(queue=wanted.queue, limit=1)):
+        await _check(answers, clusters, "queues", wanted.queue, RowSelection())
+    if wanted.node and not await _any(answers, clusters, "pods", RowSelection(node=wanted.node, limit=1)):
+        await _check(answers, clusters, "nodes", wanted.node, RowSelection())
 
 
-async def _any(answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection) -> bool:
+async def _any(answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection) -> bool:
     for cluster in clusters:
         if (await answers.listing(cluster, kind, wanted)).total:
             return True
     return False
 
 
-async def _check(answers: Answers, clusters: Sequence[str], kind: str, name: str, among: Selection) -> None:
-    if await _any(answers, clusters, kind, Selection(namespace=among.namespace, name=name, limit=1)):
+async def _check(answers: Answers, clusters: Sequence[str], kind: str, name: str, among: RowSelection) -> None:
+    if await _any(answers, clusters, kind, RowSelection(namespace=among.namespace, name=name, limit=1)):
         return
     names = {_name(row) for cluster in clusters for row in (await answers.listing(cluster, kind, among)).rows}
     where = f" in namespace {among.namespace!r}" if among.namespace else ""

@@ -12,7 +12,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import print_data
-from kai_cli.source import Source, SourceFlags
+from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.topology_svg import picture
 from kai_cli.topology_view import MOST_ROWS, Narrowing, draw, narrowed
 
@@ -58,7 +58,7 @@ def show(  # long: one flag for each way to look
         nodes=narrowing.asks_for_nodes,
     )
     try:
-        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or Source(), wanted))
+        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or AnswerSource(), wanted))
     except InvalidObject as error:
         raise ConfigurationError(str(error)) from error
     if not any(answer.topologies for answer in answers):
@@ -76,7 +76,7 @@ def show(  # long: one flag for each way to look
     return 1 if any(one.problems for answer in answers for one in answer.topologies) else 0
 
 
-async def _ask(source: Source, wanted: TopologyQuestion) -> list[TopologiesAnswer]:
+async def _ask(source: AnswerSource, wanted: TopologyQuestion) -> list[TopologiesAnswer]:
     topologies: list[TopologiesAnswer] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):

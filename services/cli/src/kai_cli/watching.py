@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, Listing, PodRow, Row, Selection
+from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, Listing, PodRow, Row, RowSelection
 
 from kai_cli.answers import Answers
 from kai_cli.printing import Output, print_data
@@ -15,7 +15,7 @@ _WAIT_S = 30.0
 
 
 async def watch_listings(
-    answers: Answers, clusters: Sequence[str], kind: str, wanted: Selection, *, output: Output
+    answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection, *, output: Output
 ) -> None:
     """Print lists of clusters and what becomes of them, until cancelled."""
     try:
@@ -28,7 +28,7 @@ async def watch_listings(
 
 
 async def _watch(
-    answers: Answers, cluster: str, kind: str, wanted: Selection, *, output: Output, several: bool
+    answers: Answers, cluster: str, kind: str, wanted: RowSelection, *, output: Output, several: bool
 ) -> None:
     before: dict[str, Row] = {}
     while True:

@@ -40,7 +40,7 @@ MAX_PODS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PollPace:
     """How often things happen, seconds.
 
     Attributes:
@@ -59,7 +59,7 @@ class Pace:
 class _Node:
     """A node that is served."""
 
-    def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: Pace) -> None:
+    def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: PollPace) -> None:
         self.name = name
         self.state = StateFiles(state_dir) if state_dir is not None else None
         self.checkpoints = Checkpoints(state_dir, subject=f"Node {name}") if state_dir is not None else None
@@ -82,7 +82,7 @@ class Exporter:
     """Serves nodes from `add_node` to `remove_node`; `run` sends what they have to tell."""
 
     def __init__(
-        self, ingest: IngestClient, *, pace: Pace, metrics: ExporterMetrics, health: Health, log: Logger
+        self, ingest: IngestClient, *, pace: PollPace, metrics: ExporterMetrics, health: Health, log: Logger
     ) -> None:
         self._ingest = ingest
         self._pace = pace
@@ -95,7 +95,7 @@ class Exporter:
         self._trouble = ""
         self._crash: BaseException | None = None
         metrics.nodes.set_function(lambda: len(self._nodes))
-        metrics.untold.set_function(lambda: sum(node.pods.untold for node in self._nodes.values()))
+        metrics.unaccepted.set_function(lambda: sum(node.pods.unaccepted for node in self._nodes.values()))
         metrics.withheld.set_function(lambda: sum(node.pods.withheld for node in self._nodes.values()))
 
     @property
@@ -147,7 +147,7 @@ class Exporter:
             await asyncio.sleep(due - _now())
             now = _now()
             if now >= drift_at:
-                node.pods.tell_everything()
+                node.pods.report_everything()
                 drift_at = now + self._pace.drift_s
             asking = node.state is None or node.state.worth_asking() or node.pods.restless or now >= ask_at
             if not asking:

@@ -7,7 +7,7 @@ from pathlib import Path
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token, read_secret
 
-from kai_exporter.exporter import Exporter, Pace
+from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.settings import ExporterSettings
@@ -29,7 +29,7 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
         timeout_s=settings.report_timeout_s,
         ca_file=settings.ingest_ca_file,
     )
-    pace = Pace(
+    pace = PollPace(
         poll_s=settings.poll_interval_s,
         quiet_s=max(settings.quiet_interval_s, settings.poll_interval_s),
         drift_s=settings.drift_interval_s,

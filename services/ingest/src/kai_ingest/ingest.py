@@ -23,10 +23,10 @@ from kai_ingest.answer import Answer, Unaccepted
 from kai_ingest.judging import Judge, Judged, News
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.projection import EVENT_TYPES, SCHEMA, Projection
+from kai_ingest.projection import EVENT_TYPES, SCHEMA, IngestProjection
+from kai_ingest.recent_lines import RecentLines
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name
-from kai_ingest.said_before import SaidBefore
 
 #: Name of ingest's snapshots.
 SNAPSHOT = "ingest"
@@ -68,7 +68,7 @@ class Ingest:
         clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
         snapshot_events: how many events lie between two snapshots of the projection.
         """
-        self.projection = Projection()
+        self.projection = IngestProjection()
         self._log = log
         self._cluster = cluster
         self._metrics = metrics
@@ -77,7 +77,7 @@ class Ingest:
         self._snapshot_events = snapshot_events
         self._snapshot_at = 0
         self._reporters = Reporters()
-        self._said = SaidBefore()
+        self._said = RecentLines()
         self._judging = Judge(self.projection, cluster)
         self._locks: dict[str, asyncio.Lock] = {}
         self._progress = asyncio.Event()
@@ -99,7 +99,7 @@ class Ingest:
             self._cluster,
             name=SNAPSHOT,
             schema=SCHEMA,
-            read=lambda snapshot: Projection.load(snapshot.body, position=snapshot.position),
+            read=lambda snapshot: IngestProjection.load(snapshot.body, position=snapshot.position),
             upto=head,
         )
         if remembered is not None:

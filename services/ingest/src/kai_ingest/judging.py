@@ -14,7 +14,7 @@ from kai_ingest.answer import Unaccepted
 from kai_ingest.equal_reads import EqualReads
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.observation import is_empty, reported_placement
-from kai_ingest.projection import Projection
+from kai_ingest.projection import IngestProjection
 from kai_ingest.reports import Report, read_pod
 
 _NOTHING_PREDICTED = Placement(Provenance.PREDICTED)
@@ -64,7 +64,7 @@ class Judged:
 class Judge:
     """Judges by what ingest knows of a cluster, and by what was said before."""
 
-    def __init__(self, projection: Projection, cluster: str) -> None:
+    def __init__(self, projection: IngestProjection, cluster: str) -> None:
         """Args:
         projection: what is known.
         cluster: whose log.

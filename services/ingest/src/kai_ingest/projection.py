@@ -56,7 +56,7 @@ class _Snapshot(msgspec.Struct):
     gone: list[tuple[str, str, str, int]]
 
 
-class Projection:
+class IngestProjection:
     """The pods of one cluster that have a node, the zones of its nodes, and who reported last."""
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ class Projection:
         )
 
     @classmethod
-    def load(cls, body: bytes, *, position: int) -> "Projection":
+    def load(cls, body: bytes, *, position: int) -> "IngestProjection":
         """Return the projection that a snapshot of `SCHEMA` was made of."""
         snapshot = msgspec.msgpack.decode(body, type=_Snapshot)
         projection = cls()

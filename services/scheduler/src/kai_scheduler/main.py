@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from kaicore.analysis.inquiry.folding import restored
+from kaicore.analysis.inquiry.log_states import restored
 from kaicore.ledger.bus.jetstream import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
@@ -16,7 +16,7 @@ from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.scheduler import Pace, Scheduler
+from kai_scheduler.scheduler import CyclePace, Scheduler
 
 
 class SchedulerSettings(ServiceSettings):
@@ -66,7 +66,7 @@ async def _schedule(
         instance=uuid4().hex[:8],
         context=context,
         metrics=SchedulerMetrics(),
-        pace=Pace(
+        pace=CyclePace(
             period_s=settings.period_ms / 1000,
             standby_s=settings.standby_ms / 1000,
             snapshot_events=settings.snapshot_events,

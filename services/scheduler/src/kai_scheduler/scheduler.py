@@ -30,7 +30,7 @@ _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class CyclePace:
     """When to do what.
 
     Attributes:
@@ -58,7 +58,7 @@ class Scheduler:
         instance: str,
         context: ServiceContext,
         metrics: SchedulerMetrics,
-        pace: Pace | None = None,
+        pace: CyclePace | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,7 +71,7 @@ class Scheduler:
         instance: tells this process from others of the shard.
         context: of the service.
         metrics: where figures go.
-        pace: see `Pace`.
+        pace: see `CyclePace`.
         clock: the cycles' clock, microseconds since the epoch.
         monotonic: seconds, for the pace.
         """
@@ -83,7 +83,7 @@ class Scheduler:
         self._actor = f"scheduler/{shard}/{instance}"
         self._context = context
         self._metrics = metrics
-        self._pace = pace or Pace()
+        self._pace = pace or CyclePace()
         self._clock = clock
         self._monotonic = monotonic
         self._decided_at_revision = -1

@@ -207,8 +207,16 @@ def test_a_refusal_tells_of_the_trial_that_came_farthest() -> None:
     found = search(SetRequest("set", tuple(range(4)), constraint=REQUIRED_RACK), tree_of(BLOCKS), room)
 
     assert isinstance(found, Refused)
-    assert (found.level, found.wanted, found.tried, found.domains) == (RACK, 4, 2, 3)
+    assert found == Refused("set", RACK, wanted=4, fitting=3, domain=1, tried=2, domains=3)
     assert (room.free == before).all()
+
+
+def test_a_refusal_of_two_classes_tells_how_many_pods_fit_beside_each_other() -> None:
+    room = MemoryRoom(np.array([4, 4]), np.array([2, 1]), [0] + [1] * 7)
+    request = SetRequest("set", tuple(range(8)), constraint=REQUIRED_RACK)
+    found = search(request, tree_of([("b", "r")] * 2), room)
+
+    assert found == Refused("set", RACK, wanted=8, fitting=7, domain=0, tried=1, domains=1)
 
 
 def test_a_refusal_names_the_set_in_a_set_that_found_no_place() -> None:

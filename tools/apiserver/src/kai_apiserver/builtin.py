@@ -283,6 +283,15 @@ STORAGE = (
 
 OTHERS = (
     _resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        namespaced=False,
+        categories=("api-extensions",),
+        generation=True,
+    ),
+    _resource(
         "apiextensions.k8s.io",
         "v1",
         "customresourcedefinitions",

@@ -75,17 +75,7 @@ class Fleet:
         self.writer = Writer(client, self.metrics, limit=concurrency)
         #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
         self.background = Writer(client, self.metrics, limit=_in_background(concurrency))
-        self.nodes = {
-            spec.name: NodeRuntime(
-                spec,
-                timers=self.timers,
-                background=self.background,
-                metrics=self.metrics,
-                execute=self._execute,
-                joined=self._joined,
-            )
-            for spec in specs
-        }
+        self.nodes = {spec.name: self._runtime(spec) for spec in specs}
         self._missing = set(self.nodes)
         self._all_joined = asyncio.Event()
         self.client = client
@@ -98,6 +88,16 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics.active_pods.set_function(lambda: sum(len(n.agent.kubelet.pods) for n in self.nodes.values()))
         self.metrics.nodes.set_function(lambda: sum(node.registered for node in self.nodes.values()))
+
+    def _runtime(self, spec: NodeSpec) -> NodeRuntime:
+        return NodeRuntime(
+            spec,
+            timers=self.timers,
+            background=self.background,
+            metrics=self.metrics,
+            execute=self._execute,
+            joined=self._joined,
+        )
 
     async def start(self, *, install_crds: bool = False) -> None:
         """Take up the checkpoints, register all nodes, and begin to watch.
@@ -131,6 +131,16 @@ class Fleet:
             raise ConfigurationError(
                 f"{len(foreign)} nodes exist and belong to another program: {some}; name the group anew"
             )
+
+    def add(self, spec: NodeSpec) -> None:
+        """Have one more node join; `registered` waits for it. No exporter sees what its pods hold."""
+        node = self.nodes[spec.name] = self._runtime(spec)
+        restore(node.agent, self._journal.state_of(spec.name))
+        self._missing.add(spec.name)
+        self._all_joined.clear()
+        register(node)
+        node.synced([])
+        self._settle()
 
     def _joined(self, name: str) -> None:
         self._missing.discard(name)

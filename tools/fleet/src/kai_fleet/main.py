@@ -15,7 +15,7 @@ from pydantic import Field
 from kai_fleet.control import control_app
 from kai_fleet.fleet import Fleet
 from kai_fleet.metrics import Metrics
-from kai_fleet.nodes import expand
+from kai_fleet.nodes import expand, reserve_of
 from kai_fleet.profile import load_profile
 from kai_fleet.running import running_fleet
 
@@ -31,7 +31,7 @@ class FleetSettings(ServiceSettings):
     profile: str = Field("mini", description="name of a bundled profile, or a file")
     data_dir: Path = Field(description="where the kubelets' checkpoints are kept")
     podresources_dir: Path | None = Field(None, description="serve <dir>/<node>/kubelet.sock; default: do not")
-    install_crds: bool = Field(False, description="install the CRD of NodeResourceTopology if the API server lacks it")
+    install_crds: bool = Field(False, description="install the CRDs that the fleet needs if the API server lacks them")
     concurrency: int = Field(48, ge=1, le=1024, description="requests about pods under way at a time")
 
 
@@ -42,7 +42,8 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         ConfigurationError: the profile, the kubeconfig or the checkpoints make no sense.
         ClusterUnavailable: the API server did not answer at the start.
     """
-    specs = expand(load_profile(settings.profile), source=settings.profile)
+    profile = load_profile(settings.profile)
+    specs = expand(profile, source=settings.profile)
     source = configured_access(str(settings.kubeconfig or ""), context=settings.kube_context or "")
     joined: Fleet | None = None
 
@@ -68,6 +69,8 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
             concurrency=settings.concurrency,
             metrics=Metrics(REGISTRY),
             on_checkpoints=checkpoints,
+            reserve=reserve_of(profile, source=settings.profile),
+            autoscaler=profile.autoscaler,
         ) as fleet:
             joined = fleet
             gc.collect()

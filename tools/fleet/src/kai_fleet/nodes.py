@@ -55,7 +55,17 @@ def expand(profile: Profile, *, source: str = "profile") -> list[NodeSpec]:
     Raises:
         ConfigurationError: naming the group, the field and the value a kubelet would not start with.
     """
-    nodes: list[NodeSpec] = []
+    return _expand(profile, [], reserve=False, source=source)
+
+
+def reserve_of(profile: Profile, *, source: str = "profile") -> list[NodeSpec]:
+    """Return the nodes that an autoscaler may add, numbered on from the others; raises as `expand` does."""
+    nodes = expand(profile, source=source)
+    return _expand(profile, nodes, reserve=True, source=source)[len(nodes) :]
+
+
+def _expand(profile: Profile, before: list[NodeSpec], *, reserve: bool, source: str) -> list[NodeSpec]:
+    nodes = list(before)
     for group in profile.groups:
         try:
             machine = _machine(group)
@@ -63,7 +73,8 @@ def expand(profile: Profile, *, source: str = "profile") -> list[NodeSpec]:
         except ConfigurationError as error:
             raise ConfigurationError(f"profile {source}: {error}") from error
         capacity = _capacity(group, machine)
-        for number in range(group.first, group.first + group.count):
+        first = group.first + group.count if reserve else group.first
+        for number in range(first, first + (group.reserve if reserve else group.count)):
             name = f"{group.name}-{number}"
             labels = {
                 "kubernetes.io/arch": "amd64",

@@ -210,6 +210,7 @@ class NodeGroup(_Model):
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=50)
     count: int = Field(default=1, ge=1, le=10_000)
     first: int = Field(default=0, ge=0, description="number of the first node")
+    reserve: int = Field(default=0, ge=0, le=10_000, description="nodes that the simulated autoscaler may add")
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
@@ -245,6 +246,13 @@ class NodeGroup(_Model):
         return (self.per_zone,) * self.zones if isinstance(self.zones, int) and self.per_zone else self.zones  # type: ignore[return-value]
 
 
+class AutoscalerProfile(_Model):
+    """How the simulated autoscaler answers ProvisioningRequests; it runs where any group has a reserve."""
+
+    delay: Duration = Field(default=2.0, description="from its first look at a request to the new nodes")
+    booking: Duration = Field(default=600.0, description="how long it keeps the nodes for the request's pods")
+
+
 class Profile(_Model):
     """A fleet."""
 
@@ -253,13 +261,18 @@ class Profile(_Model):
         default={}, description="label → nodes per domain; consecutive nodes of the whole fleet share a domain"
     )
     seed: int = Field(default=0, description="of everything that is up to chance on the nodes")
+    autoscaler: AutoscalerProfile = AutoscalerProfile()
     groups: tuple[NodeGroup, ...]
 
     @model_validator(mode="after")
     def _names_once(self) -> "Profile":
         if not self.groups:
             raise ValueError("no groups")
-        names = [f"{group.name}-{group.first + number}" for group in self.groups for number in range(group.count)]
+        names = [
+            f"{group.name}-{group.first + number}"
+            for group in self.groups
+            for number in range(group.count + group.reserve)
+        ]
         if len(set(names)) < len(names):
             raise ValueError(f"two nodes are named {next(name for name in names if names.count(name) > 1)}")
         return self

@@ -21,6 +21,7 @@ _NODES = "/api/v1/nodes"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD_FILE = "noderesourcetopologies.yaml"
+_REQUEST_GROUP, _REQUEST_CRD_FILE = "/apis/autoscaling.x-k8s.io", "provisioning/autoscaling.x-k8s.io.yaml"
 
 _decode_node = msgspec.json.Decoder(NodeObject).decode
 
@@ -197,6 +198,15 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
         raise ConfigurationError("the API server does not know NodeResourceTopology: install its CRD (--install-crds)")
     await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_CRD_FILE]))
     get_logger().info("installed the CRD of NodeResourceTopology")
+
+
+async def ensure_requests(client: KubeClient, *, install: bool) -> None:
+    """Install the CRD of ProvisioningRequests where the API server lacks it, if that is wanted."""
+    try:
+        await client.get(_REQUEST_GROUP)
+    except ApiStatus as error:
+        if error.code == 404 and install:
+            await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_REQUEST_CRD_FILE]))
 
 
 async def _create(client: KubeClient, path: str, body: dict[str, Any]) -> None:

@@ -87,15 +87,15 @@ def _template(one: HyperReplicatedJob, *, subject: str, field: str) -> tuple[Vol
 def _place(template: VolcanoJobSpec, *, field: str) -> TopologyConstraint:
     """Return where each Job of a template is to be."""
     where = f"{field}.networkTopology"
-    said = network_topology(template.network_topology, field=where)
-    if said is None or not (said.required or said.problem or _is_soft(template)):
-        said = tier_topology(mode="", tier=_OWN_TIER, tier_name="", field=where)
-    return replace(said, exclusive=bool(said.required))
+    constraint = network_topology(template.network_topology, field=where)
+    if constraint is None or not (constraint.required or constraint.problem or _is_soft(template)):
+        constraint = tier_topology(mode="", tier=_OWN_TIER, tier_name="", field=where)
+    return replace(constraint, exclusive=bool(constraint.required))
 
 
 def _is_soft(template: VolcanoJobSpec) -> bool:
-    said = template.network_topology
-    return any(one.mode == _SOFT for one in (said if isinstance(said, list) else [said]) if one is not None)
+    given = template.network_topology
+    return any(one.mode == _SOFT for one in (given if isinstance(given, list) else [given]) if one is not None)
 
 
 def _job(tree: tuple[PodSet, ...], name: str, place: TopologyConstraint | None) -> list[PodSet]:

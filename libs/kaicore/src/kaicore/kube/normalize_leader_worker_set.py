@@ -95,8 +95,8 @@ def _segmented(
     besides them. With `LeaderExcluded` it is in none.
     """
     policy = given.sub_group_policy
-    said = policy.sub_group_size if policy is not None else None
-    length = count(said, 0, subject=subject, field=f"{_FIELD}.subGroupPolicy.subGroupSize")
+    given_size = policy.sub_group_size if policy is not None else None
+    length = count(given_size, 0, subject=subject, field=f"{_FIELD}.subGroupPolicy.subGroupSize")
     pods = workers.pods
     workers = workers._replace(pods=pods + 1, segment_size=length)
     (whole,) = with_templates((PodSet(min_pods=pods + 1),), {"": workers}, owner=owner)

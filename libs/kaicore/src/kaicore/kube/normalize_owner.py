@@ -66,8 +66,8 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     if near or KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
         whole = _job_pods(wire.spec, subject=subject, field="spec")
         template = template._replace(pods=whole)
-        least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
-    least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
+        least = min(_annotated_count(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
+    least = _annotated_count(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
@@ -79,7 +79,7 @@ def _job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
     return PodSetTemplate(annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
 
 
-def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
+def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
     """Return the count that an annotation names, 0 for none."""
     text = annotations.get(name)
     if text is None:
@@ -99,7 +99,7 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
     subject = _subject(JOBSET, wire)
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
     together = [PodSet()]
-    said: dict[str, PodSetTemplate] = {}
+    pod_templates: dict[str, PodSetTemplate] = {}
     templates, annotations = [], wire.metadata.annotations or {}
     done = {one.name: ended_well(one.succeeded) for one in wire.status.replicated_jobs_status or ()}
     for index, one in enumerate(spec.replicated_jobs or ()):
@@ -112,11 +112,11 @@ def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
             templates.append(GroupTemplate(one.name, with_templates((alone,), {"": template}, owner=annotations)))
         else:
             together.append(PodSet(one.name, min_pods=least, ended=ended))
-            said[one.name] = template
+            pod_templates[one.name] = template
     names = [one.name for one in spec.replicated_jobs or ()]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.replicatedJobs", names, "need names, each of them once")
-    sets = with_templates(together, said, owner=annotations)
+    sets = with_templates(together, pod_templates, owner=annotations)
     return group_source(wire, JOBSET, (GroupTemplate(sets=sets), *templates), lost=lost)
 
 
@@ -165,7 +165,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         name.lower(): count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
         for name, one in sorted(replicas.items())
     }
-    said = _replica_templates(spec, counts)
+    pod_templates = _replica_templates(spec, counts)
     policy = spec.run_policy.scheduling_policy if spec.run_policy is not None else None
     least = policy.min_available if policy is not None else None
     field = "spec.runPolicy.schedulingPolicy.minAvailable"
@@ -190,7 +190,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
     return group_source(
         wire,
         kind,
-        (GroupTemplate(sets=with_templates(sets, said, owner=wire.metadata.annotations)),),
+        (GroupTemplate(sets=with_templates(sets, pod_templates, owner=wire.metadata.annotations)),),
         lost=lost,
         queue=policy.queue if policy is not None else None,
         priority_class=policy.priority_class if policy is not None else None,
@@ -254,7 +254,9 @@ def _ray_sets(
 ) -> tuple[PodSet, ...]:
     sets = [PodSet(), PodSet("headgroup", min_pods=1)]
     head = spec.head_group_spec.template if spec.head_group_spec is not None else None
-    said = {"headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")._replace(leads=True)}
+    pod_templates = {
+        "headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")._replace(leads=True)
+    }
     for index, one in enumerate(spec.worker_group_specs or ()):
         where = f"{field}.workerGroupSpecs[{index}]"
         wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
@@ -265,8 +267,8 @@ def _ray_sets(
         # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
         sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
         pods = max(least, wanted) * hosts
-        said[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
-    return with_templates(sets, said, owner=annotations)
+        pod_templates[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
+    return with_templates(sets, pod_templates, owner=annotations)
 
 
 def _template_of(template: PodTemplate | None, pods: int, *, where: str) -> PodSetTemplate:

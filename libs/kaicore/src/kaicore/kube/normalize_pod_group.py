@@ -136,7 +136,7 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     if timeout is not None:
         kept["scheduleTimeoutSeconds"] = str(timeout)
     # Without any word of Koordinator's, what runs counts: the scheduler-plugins count all assigned pods.
-    topology = gather_strategy(annotations)
+    topology = gather_strategy(annotations, pods=least)
     koordinator = any(name.startswith(GANG) for name in annotations)
     return group_source(
         wire,
@@ -225,17 +225,17 @@ def _optional_count(value: int | None, *, subject: str, field: str) -> int | Non
     return None if value is None else count(value, 0, subject=subject, field=field)
 
 
-def _kai_topology(said: KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
-    if said is None:
+def _kai_topology(given: KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
+    if given is None:
         return None
-    found = TopologyConstraint(
-        topology=said.topology or "",
-        required=said.required_topology_level or "",
-        preferred=said.preferred_topology_level or "",
+    constraint = TopologyConstraint(
+        topology=given.topology or "",
+        required=given.required_topology_level or "",
+        preferred=given.preferred_topology_level or "",
         field=field,
         kind=KAI_TOPOLOGY,
     )
-    return found if found.required or found.preferred else None
+    return constraint if constraint.required or constraint.preferred else None
 
 
 def _subject(kind: str, wire: KubernetesObject) -> str:

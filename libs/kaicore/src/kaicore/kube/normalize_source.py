@@ -30,7 +30,7 @@ _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
 
 def group_source(
-    wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **said: Any
+    wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **given: Any
 ) -> GroupSource:
     """Return the source that an object is.
 
@@ -39,7 +39,7 @@ def group_source(
         kind: with its API group.
         templates: the groups that it stands for.
         lost: is told of labels and annotations that say nothing that there is; they count as not there.
-        said: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
+        given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
 
     Raises:
         InvalidObject: it has no name.
@@ -49,7 +49,7 @@ def group_source(
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "queue": queue_name(labels, annotations, namespace=metadata.namespace),
         "priority_class": labels.get(PRIORITY_CLASS_LABEL, ""),
         "preemptible": preemptible(
@@ -67,9 +67,9 @@ def group_source(
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
     }
-    found |= {name: value for name, value in said.items() if value not in (None, "")}
-    if "priority" in found:
-        found["priority"] = int32(found["priority"], subject=subject, field="spec.priority", lost=lost)
+    fields |= {name: value for name, value in given.items() if value not in (None, "")}
+    if "priority" in fields:
+        fields["priority"] = int32(fields["priority"], subject=subject, field="spec.priority", lost=lost)
     return GroupSource(
         kind=kind,
         uid=metadata.uid,
@@ -79,7 +79,7 @@ def group_source(
         created_at=seconds(metadata.creation_timestamp) or 0,
         owner=controller(metadata),
         templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
-        **found,
+        **fields,
     )
 
 
@@ -113,11 +113,11 @@ def _around(constraint: TopologyConstraint, sets: tuple[PodSet, ...]) -> tuple[P
     return (root, *others)
 
 
-def preemptible(said: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
+def preemptible(value: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
     """Return whether a group may be preempted, None where neither of the two words there are is said."""
-    if (said or "") not in _PREEMPTIBILITIES:
-        lost(InvalidObject(subject, field, said, "is neither preemptible nor non-preemptible"))
-    return _PREEMPTIBILITIES.get(said or "")
+    if (value or "") not in _PREEMPTIBILITIES:
+        lost(InvalidObject(subject, field, value, "is neither preemptible nor non-preemptible"))
+    return _PREEMPTIBILITIES.get(value or "")
 
 
 def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:

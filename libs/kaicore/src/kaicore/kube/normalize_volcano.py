@@ -42,7 +42,11 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> 
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names) or "" in names:
         raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
-    root = PodSet(min_pods=least, topology=network_topology(spec.network_topology, field="spec.networkTopology"))
+    root = PodSet(
+        min_pods=least,
+        topology=network_topology(spec.network_topology, field="spec.networkTopology"),
+        rank=None if tasks or rules else TASK_RANK,
+    )
     return group_source(
         wire,
         VOLCANO_POD_GROUP,
@@ -93,10 +97,11 @@ def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
         requirements=tuple(requirements),
         label_keys=tuple(one.match_label_keys or ()),
         topology=network_topology(one.network_topology, field=f"{field}.networkTopology"),
+        rank=TASK_RANK,
     )
 
 
 def _preemptable(wire: KubernetesObject) -> bool | None:
     metadata = wire.metadata
-    said = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
-    return next((_PREEMPTABLE[text] for text in said if text in _PREEMPTABLE), None)
+    texts = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
+    return next((_PREEMPTABLE[text] for text in texts if text in _PREEMPTABLE), None)

@@ -39,20 +39,23 @@ def network_topology(given: VolcanoNetworkTopologies, *, field: str) -> Topology
         return None
     if isinstance(given, list) and len(given) > 1:
         return refused_tiers(field, "may be one only", len(given))
-    said = given[0] if isinstance(given, list) else given
+    topology = given[0] if isinstance(given, list) else given
     return tier_topology(
-        mode=said.mode or "", tier=said.highest_tier_allowed, tier_name=said.highest_tier_name or "", field=field
+        mode=topology.mode or "",
+        tier=topology.highest_tier_allowed,
+        tier_name=topology.highest_tier_name or "",
+        field=field,
     )
 
 
 def volcano_job_sets(
-    spec: VolcanoJobSpec, told: Mapping[str, VolcanoTaskState], *, subject: str, field: str
+    spec: VolcanoJobSpec, states: Mapping[str, VolcanoTaskState], *, subject: str, field: str
 ) -> tuple[PodSet, ...]:
     """Return the tree of a job's tasks, and of their partitions.
 
     Args:
         spec: of the job.
-        told: what its status tells of its tasks, by name.
+        states: what its status tells of its tasks, by name.
         subject: the object, for errors.
         field: where the spec stands in it.
 
@@ -65,7 +68,7 @@ def volcano_job_sets(
         name = task.name or f"default{index}"
         if name in tasks:
             raise InvalidObject(subject, f"{where}.name", name, "is the name of another task")
-        ended = ended_well((told[name].phase or {}).get("Succeeded")) if name in told else 0
+        ended = ended_well((states[name].phase or {}).get("Succeeded")) if name in states else 0
         tasks[name] = _task_sets(task, name, ended, subject=subject, field=where)
     least = count(spec.min_available, 0, subject=subject, field=f"{field}.minAvailable")
     root = PodSet(

@@ -1,5 +1,6 @@
 """One method per verb: from a request for a resource to its answer."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,13 @@ from kai_apiserver.errors import (
     path_not_found,
 )
 from kai_apiserver.faults import Subject
+from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
 from kai_apiserver.http.answers import JSON, json_answer, object_answer, success
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
 from kai_apiserver.http.request_path import RequestPath
 from kai_apiserver.objects import Object, decode_json, is_true
 from kai_apiserver.patches.json_patches import apply_json_patch, merge_patch
-from kai_apiserver.rest.backend import Backend, Operation, Target
+from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.listing import Page, list_page
 from kai_apiserver.rest.patching import JSON_PATCH, Patch, patch
@@ -97,6 +99,7 @@ class ResourceVerbs:
         self._reviews = reviews
         self._watches = watches
         self._definitions = definitions
+        self._webhooks = AdmissionWebhooks(backend)
         self._verbs: dict[str, Callable[[Call], Awaitable[web.StreamResponse]]] = {
             "get": self._get,
             "list": self._list,
@@ -169,6 +172,7 @@ class ResourceVerbs:
             bind(self._backend, pod, binding=binding, operation=operation)
             return call.says(success(201), 201)
         given = await call.body()
+        await self._reviewed(call, "CREATE", lambda trial: create(self._backend, target, given=given, operation=trial))
         if not target.resource.stored:
             return call.says(self._reviews.review(target, given=given, operation=operation), 201)
         if target.resource.namespaced and not target.namespace:
@@ -177,12 +181,18 @@ class ResourceVerbs:
 
     async def _update(self, call: Call) -> web.StreamResponse:
         given = await call.body()
+        await self._reviewed(
+            call, "UPDATE", lambda trial: replace(self._backend, call.target, given=given, operation=trial)[0]
+        )
         stored, created = replace(self._backend, call.target, given=given, operation=call.operation)
         return call.shows(stored, 201 if created else 200)
 
     async def _patch(self, call: Call) -> web.StreamResponse:
         force = is_true(call.query.get("force"))
         given = Patch(call.http.content_type, await call.http.read(), force)
+        await self._reviewed(
+            call, "UPDATE", lambda trial: patch(self._backend, call.target, patch=given, operation=trial)[0]
+        )
         stored, created = patch(self._backend, call.target, patch=given, operation=call.operation)
         return call.shows(stored, 201 if created else 200)
 
@@ -190,6 +200,7 @@ class ResourceVerbs:
         options = DeleteOptions.read(await call.body(optional=True), call.query)
         resource, operation = call.target.resource, call.operation
         stored = self._backend.get(call.target)
+        await self._reviewed(call, "DELETE", None)
         if resource.storage == DEFINITIONS:
             last, gone = self._definitions.delete(stored, options=options, operation=operation)
         else:
@@ -200,6 +211,23 @@ class ResourceVerbs:
         if resource.group:
             details["group"] = resource.group
         return call.says(success(details=details | {"kind": resource.plural, "uid": last.uid}))
+
+    async def _reviewed(self, call: Call, verb: str, attempt: Callable[[Operation], Stored] | None) -> None:
+        """Have admission webhooks judge a write; `attempt` returns what it would leave there.
+
+        Raises:
+            StatusError: it is refused.
+        """
+        target = call.target
+        if not target.resource.stored or not self._webhooks.matching(target, verb):
+            return
+        before = self._backend.collection(target.resource).get(target.key) if target.name else None
+        if verb == "UPDATE" and before is None:
+            verb = "CREATE"
+        trial = dataclasses.replace(call.operation, dry_run=True, warnings=[])
+        new = None if attempt is None else shown(attempt(trial), target.resource)
+        old = None if before is None else shown(before, target.resource)
+        await self._webhooks.review(target, verb, new=new, old=old, operation=call.operation)
 
     async def _delete_collection(self, call: Call) -> web.StreamResponse:
         options = DeleteOptions.read(await call.body(optional=True), call.query)

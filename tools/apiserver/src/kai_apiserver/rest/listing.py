@@ -34,7 +34,7 @@ LIST_OPTIONS = NamedResource("listoptions", "meta.k8s.io", "ListOptions")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ListSelection:
     """Which objects of a collection are meant.
 
     Attributes:
@@ -53,7 +53,7 @@ class Selection:
     impossible: bool = False
 
     @classmethod
-    def read(cls, collection: Collection, target: Target, *, query: dict[str, str]) -> "Selection":
+    def read(cls, collection: Collection, target: Target, *, query: dict[str, str]) -> "ListSelection":
         """Read the selectors of a query.
 
         Raises:
@@ -147,7 +147,7 @@ async def list_page(backend: Backend, target: Target, *, query: dict[str, str]) 
         future.
     """
     collection = backend.collection(target.resource)
-    selection = Selection.read(collection, target, query=query)
+    selection = ListSelection.read(collection, target, query=query)
     limit = _number(query, "limit")
     token, asked, match = (
         query.get("continue", ""),
@@ -187,11 +187,11 @@ def _list_options(field: str, why: str) -> Exception:
     return invalid(LIST_OPTIONS, "", errors=[error])
 
 
-def _prefix(selection: Selection) -> str:
+def _prefix(selection: ListSelection) -> str:
     return f"{selection.namespace}/" if selection.namespace else ""
 
 
-def _continued(collection: Collection, selection: Selection, *, limit: int, token: _Token, now: int) -> Page:
+def _continued(collection: Collection, selection: ListSelection, *, limit: int, token: _Token, now: int) -> Page:
     prefix = _prefix(selection)
     start = prefix + token.start
     if token.rv < 0:
@@ -203,7 +203,7 @@ def _continued(collection: Collection, selection: Selection, *, limit: int, toke
     return _cut(then, selection, limit=limit, rv=token.rv, prefix=prefix)
 
 
-def _page_at(collection: Collection, selection: Selection, *, limit: int, rv: int) -> Page:
+def _page_at(collection: Collection, selection: ListSelection, *, limit: int, rv: int) -> Page:
     prefix = _prefix(selection)
     then = collection.scan_at(rv, prefix)
     if then is None:
@@ -211,7 +211,7 @@ def _page_at(collection: Collection, selection: Selection, *, limit: int, rv: in
     return _cut(then, selection, limit=limit, rv=rv, prefix=prefix)
 
 
-def _page(collection: Collection, selection: Selection, *, limit: int, rv: int) -> Page:
+def _page(collection: Collection, selection: ListSelection, *, limit: int, rv: int) -> Page:
     if selection.name and not limit:
         key = f"{selection.namespace}/{selection.name}" if collection.resource.namespaced else selection.name
         if selection.namespace or not collection.resource.namespaced:
@@ -223,7 +223,7 @@ def _page(collection: Collection, selection: Selection, *, limit: int, rv: int) 
     return _cut(candidates, selection, limit=limit, rv=rv, prefix=prefix)
 
 
-def _select(candidates: Iterator[Stored], selection: Selection) -> Iterator[Stored]:
+def _select(candidates: Iterator[Stored], selection: ListSelection) -> Iterator[Stored]:
     predicate = selection.predicate
     if selection.namespace:
         candidates = (stored for stored in candidates if stored.namespace == selection.namespace)
@@ -232,7 +232,7 @@ def _select(candidates: Iterator[Stored], selection: Selection) -> Iterator[Stor
     return filter(predicate, candidates) if predicate is not None else candidates
 
 
-def _cut(candidates: Iterator[Stored], selection: Selection, *, limit: int, rv: int, prefix: str) -> Page:
+def _cut(candidates: Iterator[Stored], selection: ListSelection, *, limit: int, rv: int, prefix: str) -> Page:
     """The first `limit` selected objects of `found`, and where to go on."""
     selected = _select(candidates, selection)
     page = list(islice(selected, limit or None))

@@ -10,7 +10,7 @@ from kai_apiserver.errors import FieldError, StatusError, expired_watch, invalid
 from kai_apiserver.faults import Fault, Faults, Subject
 from kai_apiserver.objects import encode_json, is_true
 from kai_apiserver.rest.backend import Backend, Target
-from kai_apiserver.rest.listing import LIST_OPTIONS, Selection
+from kai_apiserver.rest.listing import LIST_OPTIONS, ListSelection
 from kai_apiserver.rest.views import View
 from kai_apiserver.store import Collection, Event, EventType, Watcher
 
@@ -71,7 +71,7 @@ class Watches:
         Raises:
             StatusError: 400 or 422, the query makes no sense.
         """
-        Selection.read(backend.collection(target.resource), target, query=query)
+        ListSelection.read(backend.collection(target.resource), target, query=query)
         _check_options(query)
 
     async def stream(
@@ -84,7 +84,7 @@ class Watches:
             ConnectionDropped: a fault rule cuts the connection.
         """
         collection = backend.collection(view.resource)
-        selection = Selection.read(collection, target, query=query)
+        selection = ListSelection.read(collection, target, query=query)
         bookmarks = is_true(query.get("allowWatchBookmarks"))
         first, watcher = _begin(collection, selection, view, query, rv=backend.store.rv, bookmarks=bookmarks)
         if watcher is None:
@@ -184,7 +184,7 @@ def _error(error: StatusError) -> bytes:
 
 
 def _begin(
-    collection: Collection, selection: Selection, view: View, query: dict[str, str], *, rv: int, bookmarks: bool
+    collection: Collection, selection: ListSelection, view: View, query: dict[str, str], *, rv: int, bookmarks: bool
 ) -> tuple[bytes, Watcher | None]:
     """What goes out first, and the watcher for the rest; None if there is no rest."""
     asked = query.get("resourceVersion", "")
@@ -215,7 +215,7 @@ def _begin(
     return b"".join(lines), watcher
 
 
-def _prefix(selection: Selection) -> str:
+def _prefix(selection: ListSelection) -> str:
     return f"{selection.namespace}/" if selection.namespace else ""
 
 

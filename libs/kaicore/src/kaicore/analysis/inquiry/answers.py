@@ -4,6 +4,7 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         pods: for how many pods of what was asked about.
+        fields: what else it has, by the field's name.
     """
 
     code: str
@@ -35,6 +37,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     group: str = ""
     pods: int = 0
+    fields: dict[str, Any] = {}
 
 
 class StoryAnswer(Answer, frozen=True, kw_only=True):
@@ -259,7 +262,7 @@ class Listing(Answer, frozen=True, kw_only=True):
         return rows
 
 
-class Selection(Answer, frozen=True, kw_only=True):
+class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
@@ -289,7 +292,7 @@ FILTERS: dict[str, frozenset[str]] = {
 }
 
 
-def inapplicable_filters(kind: str, wanted: Selection) -> list[str]:
+def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
     """Return the filters that are set and that rows of this kind do not have: these would let all through."""
     given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
     return sorted(given - FILTERS[kind])

@@ -1,7 +1,7 @@
 """Rows of recorded cycles, from a cluster's log."""
 
-from kaicore.analysis.inquiry.answers import CycleRow, Row, Selection
-from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.analysis.inquiry.answers import CycleRow, Row, RowSelection
+from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -11,7 +11,7 @@ from kaicore.rules.events.payloads import CycleCompleted
 _WINDOW = 4000
 
 
-async def list_cycles(log: EventLog, cluster: str, wanted: Selection, *, head: int) -> list[Row]:
+async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head: int) -> list[Row]:
     """Return the last cycles up to a position, `limit` at most, the last one first."""
     window = _WINDOW
     while True:

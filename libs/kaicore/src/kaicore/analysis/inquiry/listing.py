@@ -15,10 +15,10 @@ from kaicore.analysis.inquiry.answers import (
     QueueRow,
     ReasonAnswer,
     Row,
-    Selection,
+    RowSelection,
     ZoneAnswer,
 )
-from kaicore.analysis.inquiry.spelling import spelled, time_text
+from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -53,7 +53,7 @@ def summary(state: ClusterState) -> ClusterSummary:
     )
 
 
-def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
+def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
@@ -61,7 +61,7 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
         kind: pods, groups, queues or nodes.
         wanted: which.
     """
-    listing: dict[str, Callable[[ClusterState, Selection], Iterable[Row]]] = {
+    listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
         "pods": _pods,
         "groups": _groups,
         "queues": _queues,
@@ -73,7 +73,7 @@ def list_rows(state: ClusterState, kind: str, wanted: Selection) -> list[Row]:
 # Pods.
 
 
-def _pods(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     queue_of = _QueueNames(state)
     entries = [
         entry
@@ -143,8 +143,9 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
         reasons = pending_reasons(entry, state)
         if not reasons:
             return ""
-        # What stands in the way on most nodes; of two, the one that got further.
-        first = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        # What other nodes would not remove; else what stands in the way on most nodes, of two the one that got further.
+        most = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        first = next((reason for reason in reasons if not reason.of_nodes), most)
         return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
@@ -189,7 +190,7 @@ class _QueueNames:
         return self._paths[key]
 
 
-def _queues(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     now = state.recorded_at
     by_name = figures(state.queue_accounts(state.config(), now=now))
     names = _QueueNames(state)
@@ -256,7 +257,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 # Groups.
 
 
-def _groups(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     names = _QueueNames(state)
     for key in sorted(state.groups):
         group = state.groups[key]
@@ -307,7 +308,7 @@ def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> Gr
 # Nodes.
 
 
-def _nodes(state: ClusterState, wanted: Selection) -> Iterable[Row]:
+def _nodes(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     for name in sorted(state.columns.rows):
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
@@ -359,6 +360,14 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
 def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
-    if "until" in fields:
-        fields["until"] = time_text(fields["until"])
-    return ReasonAnswer(message=str(reason), pods=pods, **fields)
+    for name in _TIMES & fields.keys():
+        fields[name] = time_text(fields[name])
+    named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
+    return ReasonAnswer(message=str(reason), pods=pods, fields=fields, **named)
+
+
+#: Fields of reasons that are times, microseconds since the epoch.
+_TIMES = {"until", "since", "retry_at"}
+
+#: Fields of reasons that are fields of their answers.
+_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "fields"}

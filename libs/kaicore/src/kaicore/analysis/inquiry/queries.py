@@ -6,16 +6,17 @@ from contextlib import suppress
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, Selection, Why
+from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, RowSelection, Why
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
-from kaicore.analysis.inquiry.explaining import why_node, why_owner, why_pod, why_queue
-from kaicore.analysis.inquiry.folding import events_of
-from kaicore.analysis.inquiry.following import KeptState
+from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
-from kaicore.analysis.inquiry.spelling import time_text
+from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.topologies import topologies_of
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.spelling import did_you_mean
@@ -82,7 +83,7 @@ class Inquiry:
         """Return a cluster in figures."""
         return summary(await self.state(cluster).current())
 
-    async def listing(self, cluster: str, kind: str, wanted: Selection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
         """Return rows of a kind.
 
         Raises:
@@ -106,6 +107,17 @@ class Inquiry:
             UnknownSubject: there is no topology of the name.
         """
         return topologies_of(await self.state(cluster).current(), wanted)
+
+    async def topology_assignments(
+        self, cluster: str, kind: str, namespace: str, name: str, *, version: str
+    ) -> TopologyAssignments:
+        """Return where the pods of a group are in its topology, in the form of a version of Kueue's API.
+
+        Raises:
+            InvalidObject: there is no such version.
+            UnknownSubject: there is no such group, or it asks for no topology that there is.
+        """
+        return topology_assignments(await self.state(cluster).current(), kind, namespace, name, version=version)
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
         """Explain something.

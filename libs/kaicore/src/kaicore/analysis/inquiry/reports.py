@@ -1,7 +1,7 @@
 """Reports of replays and audits as answers."""
 
-from kaicore.analysis.inquiry.auditing import Audit
-from kaicore.analysis.inquiry.spelling import spelled, time_text
+from kaicore.analysis.inquiry.audit import Audit
+from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.rules.state.replay import ReplayReport
 
 #: Of the log's end and of seals.

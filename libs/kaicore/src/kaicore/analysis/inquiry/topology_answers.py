@@ -1,5 +1,7 @@
 """Topologies as data: what `kai topology` draws, and the API sends (see `kaicore.analysis.inquiry.answers`)."""
 
+from typing import Any
+
 import msgspec
 
 from kaicore.analysis.inquiry.answers import Answer
@@ -117,3 +119,28 @@ class TopologiesAnswer(Answer, frozen=True, kw_only=True):
     position: int
     slot: dict[str, str]
     topologies: list[TopologyAnswer]
+
+
+class PodSetAssignment(Answer, frozen=True, kw_only=True):
+    """Where the pods of a set are; `topology_assignment` is Kueue's object of that name."""
+
+    name: str
+    topology_assignment: dict[str, Any]
+
+
+class TopologyAssignments(Answer, frozen=True, kw_only=True):
+    """Where the pods of a group are in the topology that it asks for.
+
+    Attributes:
+        group: its key, `<kind>/<namespace>/<name>`.
+        topology: kind and name.
+        position: of the log's end.
+        outside: pods on nodes that are in no domain of the lowest level.
+        pod_set_assignments: as in Kueue's `status.admission`.
+    """
+
+    group: str
+    topology: str
+    position: int
+    outside: int
+    pod_set_assignments: list[PodSetAssignment]

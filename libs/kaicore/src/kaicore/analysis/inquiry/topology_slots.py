@@ -44,13 +44,13 @@ class Slot:
         return selected(columns, self.pod.node_selector) & affine(columns, self.pod.node_affinity) & tolerated
 
 
-def read_slot(text: str, manifest: str, known: Collection[str]) -> Slot | None:
+def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | None:
     """Read what one pod asks for; None where nothing is said.
 
     Args:
         text: such as `gpu=8,cpu=16`.
         manifest: of a Pod, as JSON, instead.
-        known: resources that nodes have.
+        resources: resources that nodes have.
 
     Raises:
         InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
@@ -59,7 +59,7 @@ def read_slot(text: str, manifest: str, known: Collection[str]) -> Slot | None:
         raise InvalidObject(_QUESTION, "slots", text, "is said together with a pod")
     if manifest:
         return _of_pod(manifest)
-    return Slot(_amounts(text, known)) if text else None
+    return Slot(_amounts(text, resources)) if text else None
 
 
 def _of_pod(manifest: str) -> Slot:
@@ -72,7 +72,7 @@ def _refuse(error: InvalidObject) -> None:
     raise error
 
 
-def _amounts(text: str, known: Collection[str]) -> Amounts:
+def _amounts(text: str, resources: Collection[str]) -> Amounts:
     amounts: Amounts = {}
     for part in text.split(","):
         resource, equals, amount = (piece.strip() for piece in part.partition("="))
@@ -80,8 +80,8 @@ def _amounts(text: str, known: Collection[str]) -> Amounts:
             raise InvalidObject(_QUESTION, "slots", part, "is no RESOURCE=AMOUNT, such as gpu=8")
         if resource in amounts:
             raise InvalidObject(_QUESTION, "slots", text, f"says {resource} twice")
-        if resource not in known and resource != GPU:
-            close = did_you_mean(resource, {*known, GPU})
+        if resource not in resources and resource != GPU:
+            close = did_you_mean(resource, {*resources, GPU})
             raise InvalidObject(_QUESTION, "slots", resource, f"is a resource that no node has{close}")
         amounts[resource] = parse_amount(amount, resource=resource, subject=_QUESTION, field=f"slots.{resource}")
     if not any(amounts.values()):

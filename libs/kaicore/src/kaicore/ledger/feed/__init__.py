@@ -2,6 +2,6 @@
 
 from kaicore.ledger.feed.feed import EventFeed, FeedOptions
 from kaicore.ledger.feed.metrics import FeedMetrics
-from kaicore.ledger.feed.observer import Fallback, FeedObserver, Source
+from kaicore.ledger.feed.observer import EventSource, Fallback, FeedObserver
 
-__all__ = ["EventFeed", "Fallback", "FeedMetrics", "FeedObserver", "FeedOptions", "Source"]
+__all__ = ["EventFeed", "EventSource", "Fallback", "FeedMetrics", "FeedObserver", "FeedOptions"]

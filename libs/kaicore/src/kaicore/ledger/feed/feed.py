@@ -20,7 +20,7 @@ from kaicore.errors import BusUnavailable, CorruptLog, InvalidObject, LogUnavail
 from kaicore.ledger.bus.port import Bus, Subscription
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed.cursor import Cursor, find_cursor
-from kaicore.ledger.feed.observer import Fallback, FeedObserver, Source
+from kaicore.ledger.feed.observer import EventSource, Fallback, FeedObserver
 from kaicore.ledger.feed.retry import Retry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -101,9 +101,9 @@ class EventFeed:
         return self._after if self._cursor is None else self._cursor.position
 
     @property
-    def source(self) -> Source:
+    def source(self) -> EventSource:
         """Where the next events are expected from."""
-        return Source.LOG if self._subscription is None else Source.BUS
+        return EventSource.LOG if self._subscription is None else EventSource.BUS
 
     def __aiter__(self) -> Self:
         return self
@@ -147,7 +147,7 @@ class EventFeed:
                     raise CorruptLog(f"cluster {self._cluster}: the log ends at {cursor.position}, before {position}")
                 cursor = cursor.through(self._cluster, page)
                 events += page
-            self._deliver(Source.LOG, events, cursor)
+            self._deliver(EventSource.LOG, events, cursor)
             return events
 
     async def close(self) -> None:
@@ -190,7 +190,7 @@ class EventFeed:
         self._log_retry.succeeded()
         cursor = cursor.through(self._cluster, events)
         self._behind = len(events) == limit
-        self._deliver(Source.LOG, events, cursor)
+        self._deliver(EventSource.LOG, events, cursor)
         return events
 
     def _from_bus(self) -> list[Event]:
@@ -218,7 +218,7 @@ class EventFeed:
             cursor = cursor.at(event)
         if events:
             self._bus_retry.succeeded()
-            self._deliver(Source.BUS, events, cursor)
+            self._deliver(EventSource.BUS, events, cursor)
         if reason is not None:
             self._fall_back(reason)
         return events
@@ -339,7 +339,7 @@ class EventFeed:
         self._cursor = cursor
         return cursor
 
-    def _deliver(self, source: Source, events: list[Event], cursor: Cursor) -> None:
+    def _deliver(self, source: EventSource, events: list[Event], cursor: Cursor) -> None:
         # No await between this and the reader's getting the events: either both happen or neither.
         self._cursor = cursor
         if events and self._observer is not None:

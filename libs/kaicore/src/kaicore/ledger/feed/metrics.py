@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from kaicore.ledger.feed.observer import Fallback, Source
+from kaicore.ledger.feed.observer import EventSource, Fallback
 from kaicore.rules.events.envelope import Event
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -37,7 +37,7 @@ class FeedMetrics:
         """Return the observer of one cluster's feed."""
         return ClusterFeedMetrics(self, cluster)
 
-    def delivered(self, cluster: str, source: Source, events: Sequence[Event]) -> None:
+    def delivered(self, cluster: str, source: EventSource, events: Sequence[Event]) -> None:
         """Count events that a feed has delivered."""
         self._events.labels(cluster, source.value).inc(len(events))
         self._position.labels(cluster).set(events[-1].position)
@@ -55,7 +55,7 @@ class ClusterFeedMetrics:
         self._metrics = metrics
         self._cluster = cluster
 
-    def delivered(self, source: Source, events: Sequence[Event]) -> None:
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         """See `FeedObserver.delivered`."""
         self._metrics.delivered(self._cluster, source, events)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from kaicore.rules.events.envelope import Event
 
 
-class Source(StrEnum):
+class EventSource(StrEnum):
     """Where events came from."""
 
     LOG = "log"
@@ -35,7 +35,7 @@ class Fallback(StrEnum):
 class FeedObserver(Protocol):
     """Gets told; must be quick and must not raise."""
 
-    def delivered(self, source: Source, events: Sequence[Event]) -> None:
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         """Events are about to be handed to the reader."""
         ...
 

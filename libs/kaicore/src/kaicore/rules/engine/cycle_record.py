@@ -213,7 +213,7 @@ class CycleRecord:
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
         rank, domains = self._topology_place(assignment)
         request = self._input.provisioning.get(assignment.member.group)
-        consumed = request if request is not None and request.provisioned else None
+        consumed = request if request is not None and request.answered else None
         return PodPlaced(
             uid=pod.uid,
             namespace=pod.namespace,

@@ -78,6 +78,6 @@ class StandingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.ended == REFUSED
 
     @property
-    def provisioned(self) -> bool:
-        """Whether its nodes are there and kept for its pods."""
-        return self.stage == "provisioned" and not self.ended
+    def answered(self) -> bool:
+        """Whether an autoscaler is at it: nodes that come may be its, some time before they are told to be."""
+        return self.stage in ("accepted", "provisioned") and not self.ended

@@ -82,6 +82,7 @@ class Session:
             nodes=self.nodes,
             pending_groups=self.pending_groups,
             record=self.record,
+            is_allowed=lambda member, row: self.step_placer.is_allowed(member, row, self.nodes.now),
         )
         self.topologies = CycleTopologies(
             cycle_input,
@@ -93,6 +94,8 @@ class Session:
             topology_of=self.topologies.of,
             companions=self._companions,
             placed=self.topologies.placed,
+            pending_groups=self.pending_groups,
+            class_key=self.pods.key_of,
             strategy=config.topology_strategy,
         )
 

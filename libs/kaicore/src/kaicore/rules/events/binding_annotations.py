@@ -14,15 +14,15 @@ from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUES
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
     """Return the annotations of a pod's binding: its zones, its place in the topology, and whose nodes it uses."""
-    found = {}
+    annotations = {}
     predicted = encode_annotation(placed.placement) if placed.placement is not None else ""
     if predicted:
-        found[PREDICTED_ANNOTATION] = predicted
+        annotations[PREDICTED_ANNOTATION] = predicted
     if placed.rank >= 0:
-        found[RANK_ANNOTATION] = str(placed.rank)
+        annotations[RANK_ANNOTATION] = str(placed.rank)
     if placed.domains:
-        found[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
+        annotations[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
     if placed.provisioning_request:
-        found[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
-        found[CONSUMED_CLASS_KEY] = placed.provisioning_class
-    return found
+        annotations[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
+        annotations[CONSUMED_CLASS_KEY] = placed.provisioning_class
+    return annotations

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from uuid import UUID, uuid5
+from hashlib import sha1
+from uuid import UUID
 
 import msgspec
 
@@ -10,14 +11,18 @@ from kaicore.rules.events.payloads import Payload
 
 #: Namespace of all derived event ids.
 _IDS = UUID("6f0c7c1e-9a0b-5e57-8f7e-1d6b0c7a5d11")
+_PREFIX = _IDS.bytes
 
 
 def derived_id(*parts: str) -> UUID:
     """Derive an event id from what makes the event unique, so that recording it twice records it once."""
-    return uuid5(_IDS, "\x1f".join(parts))
+    # As uuid.uuid5 does it, in half the time: a cycle derives one for each of its events.
+    digest = sha1(_PREFIX + "\x1f".join(parts).encode(), usedforsecurity=False).digest()
+    number = int.from_bytes(digest[:16], "big") & ~(0xF << 76) & ~(0x3 << 62)
+    return UUID(int=number | 5 << 76 | 0x2 << 62)
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An event as recorded; `body` holds the payload's exact bytes.
 
     Attributes:
@@ -51,7 +56,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     correlation: str = ""
 
 
-class NewEvent(msgspec.Struct, frozen=True):
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event to append; the fields mean what they mean in `Event`."""
 
     id: UUID

@@ -4,6 +4,7 @@ Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugin
 """
 
 import json
+from collections.abc import Mapping
 
 from kaicore.rules.model.group import MatchPolicy
 from kaicore.rules.model.pod import Pod
@@ -39,7 +40,7 @@ def gang_min_available(pod: Pod) -> str:
     return pod.labels.get(MIN_AVAILABLE_LABEL) or pod.annotations.get(f"{GANG}/min-available", "")
 
 
-def gang_group(annotations: dict[str, str]) -> tuple[str, ...]:
+def gang_group(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Return the gangs that start together, `<namespace>/<name>` each; none where the annotation is no list of them.
 
     As in Koordinator, an annotation that cannot be read counts as none.
@@ -60,5 +61,5 @@ def _is_name(name: object) -> bool:
 
 def match_policy(annotations: dict[str, str]) -> MatchPolicy:
     """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
-    said = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
-    return MatchPolicy(said) if said in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
+    text = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
+    return MatchPolicy(text) if text in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED

@@ -35,14 +35,14 @@ def kai_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
     Args:
         annotations: of the topmost owner, or of a pod that has none.
     """
-    said = [name for name in (REQUIRED_ANNOTATION, PREFERRED_ANNOTATION) if annotations.get(name)]
-    if not said:
+    given = [name for name in (REQUIRED_ANNOTATION, PREFERRED_ANNOTATION) if annotations.get(name)]
+    if not given:
         return None
     return TopologyConstraint(
         topology=annotations.get(TOPOLOGY_ANNOTATION, ""),
         required=annotations.get(REQUIRED_ANNOTATION, ""),
         preferred=annotations.get(PREFERRED_ANNOTATION, ""),
-        field=f"metadata.annotations[{', '.join(said)}]",
+        field=f"metadata.annotations[{', '.join(given)}]",
         kind=KAI_TOPOLOGY,
     )
 
@@ -52,12 +52,12 @@ def pod_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
 
     Segments are of the pods of an owner: without one, they are a problem.
     """
-    found = kai_topology(annotations)
-    if found is None and names_segments(annotations):
+    constraint = kai_topology(annotations)
+    if constraint is None and names_segments(annotations):
         name = next(name for name in _SEGMENTS if name in annotations)
         problem = "has no owner of which the pods of a segment could be"
         return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"metadata.annotations[{name}]: {problem}")
-    return found
+    return constraint
 
 
 def named_topology(annotations: Mapping[str, str]) -> Mapping[str, str]:
@@ -114,10 +114,10 @@ def segments(
     spares = _count(given.get(SPARES_ANNOTATION, "0"))
     if spares is None:
         return refused(SPARES_ANNOTATION, "is no count")
-    said = [name for name in _SEGMENTS[1:3] if given.get(name)]
+    names = [name for name in _SEGMENTS[1:3] if given.get(name)]
     return TopologyConstraint(
         topology=annotations.get(TOPOLOGY_ANNOTATION) or owner.get(TOPOLOGY_ANNOTATION, ""),
-        field=f"{where}.annotations[{', '.join(said)}]",
+        field=f"{where}.annotations[{', '.join(names)}]",
         kind=KAI_TOPOLOGY,
         slices=(SliceLayer(length, required=required, preferred=preferred, spares=spares),),
     )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kaicore.rules.groups.gang import GANG
+from kaicore.rules.groups.gang import GANG, gang_group
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
 
@@ -27,21 +27,27 @@ class _Impossible(Exception):
     """The annotation makes no sense."""
 
 
-def gather_strategy(annotations: Mapping[str, str]) -> TopologyConstraint | None:
+def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyConstraint | None:
     """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
 
     The layers may be told in any order: which of them is the narrowest, the topology says. They are about the pods of
     all gangs that start together, as in Koordinator. A layer's `podCountMultiple` holds whatever its strategy is. What
     cannot be read is a problem: no pod is placed as if nothing had been said (Koordinator ignores it).
+
+    Args:
+        annotations: of the PodGroup, or of a pod.
+        pods: how many pods the gang starts with.
     """
     text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
     if not text:
         return None
     try:
-        found = _constraint(_rules(text))
+        constraint = _constraint(_rules(text))
+        if len(gang_group(annotations)) > 1:
+            _check_alone(constraint.slices, pods)
     except _Impossible as error:
         return TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, problem=f"{_FIELD}: {error}: {text[:_MOST_LETTERS]!r}")
-    return found if found.required or found.preferred or found.slices else None
+    return constraint if constraint.required or constraint.preferred or constraint.slices else None
 
 
 def topology_index(topology: TopologyConstraint | None) -> RankSource | None:
@@ -51,6 +57,14 @@ def topology_index(topology: TopologyConstraint | None) -> RankSource | None:
         topology: where the gang is to be; without any, ranks mean nothing.
     """
     return RankSource(INDEX_ANNOTATION, order_only=True) if topology is not None else None
+
+
+def _check_alone(slices: Sequence[SliceLayer], pods: int) -> None:
+    """Check that each gang of several has its multiples by itself: slices are not of the pods of two gangs."""
+    for layer in slices:
+        if pods % layer.size:
+            problem = f"podCountMultiple {layer.size} of {layer.required} does not divide the {pods} pods of the gang"
+            raise _Impossible(f"{problem}, which is one of several")
 
 
 def _rules(text: str) -> Sequence[Any]:

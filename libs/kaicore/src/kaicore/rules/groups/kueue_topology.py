@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 
@@ -58,13 +60,13 @@ def kueue_topology(
         where: the metadata that they stand in, for people.
         slice_size: of slices of which no size is said; 0 for none.
     """
-    said = {name: annotations[name] for name in (*_PLACES, *_SLICES, GROUP_NAME) if name in annotations}
-    if not said:
+    given = {name: annotations[name] for name in (*_PLACES, *_SLICES, GROUP_NAME) if name in annotations}
+    if not given:
         return None
     try:
-        return _constraint(said, pods=pods, where=where, slice_size=slice_size)
+        return _constraint(given, pods=pods, where=where, slice_size=slice_size)
     except _Impossible as error:
-        return _refused(where, error.annotation, str(error), said.get(error.annotation))
+        return _refused(where, error.annotation, str(error), given.get(error.annotation))
 
 
 def refused_group(annotations: Mapping[str, str], *, where: str, problem: str) -> TopologyConstraint:
@@ -77,16 +79,16 @@ def _refused(where: str, annotation: str, problem: str, value: str | None) -> To
     return TopologyConstraint(kind=KUEUE_TOPOLOGY, problem=f"{where}.annotations[{annotation}]: {problem}{given}")
 
 
-def _constraint(said: Mapping[str, str], *, pods: int, where: str, slice_size: int) -> TopologyConstraint | None:
-    places = [name for name in _PLACES if name in said]
+def _constraint(given: Mapping[str, str], *, pods: int, where: str, slice_size: int) -> TopologyConstraint | None:
+    places = [name for name in _PLACES if name in given]
     if len(places) > 1:
         raise _Impossible(places[1], f"excludes {places[0].partition('/')[2]}")
-    required, preferred = (_level(said, name) for name in (REQUIRED, PREFERRED))
-    anywhere = _flag(said, UNCONSTRAINED)
-    _check_group(said)
-    slices = _layers(said, pods) if SLICE_LAYERS in said else _slices(said, pods, slice_size)
-    by = next((name for name in (REQUIRED, SLICE_REQUIRED, *_SLICES) if name in said), "")
-    found = TopologyConstraint(
+    required, preferred = (_level(given, name) for name in (REQUIRED, PREFERRED))
+    anywhere = _flag(given, UNCONSTRAINED)
+    _check_group(given)
+    slices = _layers(given, pods) if SLICE_LAYERS in given else _slices(given, pods, slice_size)
+    by = next((name for name in (REQUIRED, SLICE_REQUIRED, *_SLICES) if name in given), "")
+    constraint = TopologyConstraint(
         required=required,
         preferred=preferred,
         field=f"{where}.annotations[{by}]" if by else "",
@@ -94,64 +96,64 @@ def _constraint(said: Mapping[str, str], *, pods: int, where: str, slice_size: i
         unconstrained=anywhere or bool(slices and not (required or preferred)),
         slices=slices,
     )
-    return None if found == TopologyConstraint(kind=KUEUE_TOPOLOGY) else found
+    return None if constraint == TopologyConstraint(kind=KUEUE_TOPOLOGY) else constraint
 
 
-def _level(said: Mapping[str, str], name: str) -> str:
-    if name not in said:
+def _level(given: Mapping[str, str], name: str) -> str:
+    if name not in given:
         return ""
-    if not said[name]:
+    if not given[name]:
         raise _Impossible(name, "is empty")
-    return said[name]
+    return given[name]
 
 
-def _flag(said: Mapping[str, str], name: str) -> bool:
-    if name not in said:
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    if name not in given:
         return False
-    if said[name] not in _FLAGS:
+    if given[name] not in _FLAGS:
         raise _Impossible(name, "is neither true nor false")
-    return _FLAGS[said[name]]
+    return _FLAGS[given[name]]
 
 
-def _check_group(said: Mapping[str, str]) -> None:
+def _check_group(given: Mapping[str, str]) -> None:
     """Check what a set's own annotations say of the sets that it belongs with."""
-    if GROUP_NAME not in said:
+    if GROUP_NAME not in given:
         return
-    if not said[GROUP_NAME]:
+    if not given[GROUP_NAME]:
         raise _Impossible(GROUP_NAME, "is empty")
-    if said[GROUP_NAME].isdecimal():
+    if given[GROUP_NAME].isdecimal():
         raise _Impossible(GROUP_NAME, "is a number")
-    if with_slices := next((name for name in _SLICES if name in said), ""):
+    if with_slices := next((name for name in _SLICES if name in given), ""):
         raise _Impossible(GROUP_NAME, f"excludes {with_slices.partition('/')[2]}")
-    if not (REQUIRED in said or PREFERRED in said):
+    if not (REQUIRED in given or PREFERRED in given):
         raise _Impossible(GROUP_NAME, "needs a required or a preferred topology")
 
 
-def _slices(said: Mapping[str, str], pods: int, default: int) -> tuple[SliceLayer, ...]:
-    level = _level(said, SLICE_REQUIRED)
-    if SLICE_SIZE not in said:
+def _slices(given: Mapping[str, str], pods: int, default: int) -> tuple[SliceLayer, ...]:
+    level = _level(given, SLICE_REQUIRED)
+    if SLICE_SIZE not in given:
         if level and not default:
             raise _Impossible(SLICE_REQUIRED, "needs podset-slice-size")
         size = default
     else:
         if not level:
             raise _Impossible(SLICE_SIZE, "needs podset-slice-required-topology")
-        size = _count(said[SLICE_SIZE])
+        size = _count(given[SLICE_SIZE])
     if not level:
         return ()
-    named = SLICE_SIZE if SLICE_SIZE in said else SLICE_REQUIRED
+    named = SLICE_SIZE if SLICE_SIZE in given else SLICE_REQUIRED
     if not size:
         raise _Impossible(named, "is no count of 1 or more")
     _check_divides(named, size, pods)
     return (SliceLayer(size, required=level),)
 
 
-def _layers(said: Mapping[str, str], pods: int) -> tuple[SliceLayer, ...]:
+def _layers(annotations: Mapping[str, str], pods: int) -> tuple[SliceLayer, ...]:
     name = SLICE_LAYERS
-    if other := next((one for one in (SLICE_REQUIRED, SLICE_SIZE) if one in said), ""):
+    if other := next((one for one in (SLICE_REQUIRED, SLICE_SIZE) if one in annotations), ""):
         raise _Impossible(name, f"excludes {other.partition('/')[2]}")
     layers: list[SliceLayer] = []
-    for place, given in enumerate(_list(said[name]), start=1):
+    for place, given in enumerate(_list(annotations[name]), start=1):
         level, size = (given.get("topology"), given.get("size")) if isinstance(given, dict) else (None, None)
         if not isinstance(level, str) or not level:
             raise _Impossible(name, f"layer {place} has no topology")
@@ -170,12 +172,12 @@ def _layers(said: Mapping[str, str], pods: int) -> tuple[SliceLayer, ...]:
 
 def _list(text: str) -> list[Any]:
     try:
-        found = json.loads(text)
+        items = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        items = None
+    if not isinstance(items, list):
         raise _Impossible(SLICE_LAYERS, "is no list in JSON")
-    return found
+    return items
 
 
 def _check_divides(annotation: str, size: int, pods: int) -> None:
@@ -198,7 +200,7 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
     offset = _count(annotations.get(INDEX_OFFSET, ""))
     if source is None or not offset:
         return source
-    return RankSource(source.label, offset, source.job_label, source.job_size)
+    return replace(source, offset=offset)
 
 
 def pod_group_rank(annotations: Mapping[str, str]) -> RankSource:

@@ -94,7 +94,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gang = kind != POD
     annotations = oldest.annotations
     count = int(gang_min_available(oldest)) if gang else 0
-    gathering = gather_strategy(annotations) if gang else None
+    gathering = gather_strategy(annotations, pods=count) if gang else None
     topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
     root = PodSet(min_pods=count, topology=topology, rank=topology_index(gathering))
     return Group(
@@ -160,7 +160,7 @@ def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...
         sets.append(PodSet(rule.name, rule.parent, min_sets=rule.min_sets))
         prefix = f"{rule.name}."
         names = [name for name in arisen if name.startswith(prefix)]
-        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology) for name in names]
+        sets += [PodSet(name, rule.name, rule.min_pods, topology=rule.topology, rank=rule.rank) for name in names]
     return tuple(sets)
 
 
@@ -176,9 +176,9 @@ def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet
     return sets if topology is None else (replace(root, topology=topology), *others)
 
 
-def _preemptible(said: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
-    if said is not None:
-        return said
+def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
+    if declared is not None:
+        return declared
     if oldest is not None:
         for values, text in (
             (_PREEMPTIBILITIES, oldest.labels.get(PREEMPTIBILITY_LABEL)),

@@ -48,14 +48,14 @@ def with_templates(
         templates: by the leaf that it is of.
         owner: the annotations of the object that has the templates.
     """
-    found = [_with_template(one, templates[one.name], owner or {}) if one.name in templates else one for one in sets]
+    filled = [_with_template(one, templates[one.name], owner or {}) if one.name in templates else one for one in sets]
     groups: dict[str, list[str]] = {}
     for one in sets:
         if one.name in templates and (group := templates[one.name].annotations.get(GROUP_NAME)):
             groups.setdefault(group, []).append(one.name)
     for group, names in groups.items():
-        found = _grouped(found, f"podset-group.{group}", names, templates)
-    return tuple(found)
+        filled = _grouped(filled, f"podset-group.{group}", names, templates)
+    return tuple(filled)
 
 
 def _with_template(one: PodSet, template: PodSetTemplate, owner: Mapping[str, str]) -> PodSet:
@@ -103,15 +103,15 @@ def _grouped(
     if len(siblings) == len(members):
         # All that the parent holds: how many of them must be satisfied is now said of the set between.
         around, parent = replace(around, min_sets=parent.min_sets), replace(parent, min_sets=None)
-    found: list[PodSet] = []
+    pod_sets: list[PodSet] = []
     for one in sets:
         if one is members[0]:
-            found.append(around)
+            pod_sets.append(around)
         if one.name in names:
-            found.append(replace(one, parent=inner, topology=None))
+            pod_sets.append(replace(one, parent=inner, topology=None))
         else:
-            found.append(parent if one.name == parent.name else one)
-    return found
+            pod_sets.append(parent if one.name == parent.name else one)
+    return pod_sets
 
 
 def _group_problem(topologies: Sequence[TopologyConstraint | None], pods: Sequence[int]) -> str:

@@ -20,6 +20,12 @@ def own_rank(pod: Pod, source: RankSource | None) -> int:
     return job * source.job_size + number - source.offset
 
 
+def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
+    """Order pods by the ranks that they name; those that name none come last."""
+    rank = own_rank(pod, source)
+    return rank == NO_RANK, rank
+
+
 def _number(pod: Pod, name: str) -> int:
-    said = pod.labels.get(name) or pod.annotations.get(name, "")
-    return int(said) if said.isdecimal() and said.isascii() and len(said) <= _MOST_DIGITS else NO_RANK
+    text = pod.labels.get(name) or pod.annotations.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK

@@ -106,9 +106,11 @@ def verdict(group: Group, pods: Census, *, why: str, problem: str = "") -> Verdi
     having = f"{placed} of them have a node; " if placed else ""
     if not present or not satisfied(group.sets, pods.present):
         lacking = _lacking(group, pods.present)
-        said = f": {problem}" if problem else ""
+        why_unknown = f": {problem}" if problem else ""
         return Verdict(
-            False, NOT_ENOUGH_PODS, f"{having}{present} pods are there, {least} must start together{lacking}{said}"
+            False,
+            NOT_ENOUGH_PODS,
+            f"{having}{present} pods are there, {least} must start together{lacking}{why_unknown}",
         )
     waiting = problem or why or "no cycle has decided on them yet"
     return Verdict(False, UNSCHEDULABLE, f"{having}{pods.waiting} wait, {least} must start together: {waiting}")
@@ -221,15 +223,15 @@ def _kai_phase(pods: Census, least: int) -> str:
 def _kai_conditions(judged: Verdict, since: str, explanations: Sequence[Document]) -> list[Document]:
     if judged.reason != UNSCHEDULABLE:
         return []
-    told = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": judged.message}]
+    reasons = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": judged.message}]
     return [
         {
             "type": "UnschedulableOnNodePool",
             "nodePool": NODE_POOL,
             "status": "True",
-            "reason": told[0]["reason"],
+            "reason": reasons[0]["reason"],
             "message": judged.message,
-            "reasons": told,
+            "reasons": reasons,
             "lastTransitionTime": since,
         }
     ]

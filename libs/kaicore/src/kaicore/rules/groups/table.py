@@ -70,8 +70,8 @@ class GroupTable:
         """Return the uids of a group's pods, those that cannot be decided on included."""
         if key in self._alone:
             return frozenset((self._alone[key],))
-        found = self._pods.get(key)
-        return frozenset(found.uids) if found is not None else frozenset()
+        members = self._pods.get(key)
+        return frozenset(members.uids) if members is not None else frozenset()
 
     def place_of(self, uid: str) -> Membership | None:
         """Return where a pod belongs; None for a pod that is not known."""

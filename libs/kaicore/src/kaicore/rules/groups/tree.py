@@ -8,10 +8,10 @@ from kaicore.rules.model.group import Group, PodSet
 
 def children(sets: Sequence[PodSet]) -> dict[str, tuple[PodSet, ...]]:
     """Return each set's child sets by its name, in the tree's order; leaves have none."""
-    found: dict[str, list[PodSet]] = {one.name: [] for one in sets}
+    children_by_parent: dict[str, list[PodSet]] = {one.name: [] for one in sets}
     for one in sets[1:]:
-        found[one.parent].append(one)
-    return {name: tuple(below) for name, below in found.items()}
+        children_by_parent[one.parent].append(one)
+    return {name: tuple(below) for name, below in children_by_parent.items()}
 
 
 def leaves(sets: Sequence[PodSet]) -> tuple[PodSet, ...]:

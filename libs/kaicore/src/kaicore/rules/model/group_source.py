@@ -6,7 +6,7 @@ alone is what the API server knows of one object.
 
 import msgspec
 
-from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
+from kaicore.rules.model.group import MatchPolicy, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.selector import Requirement
 
@@ -23,6 +23,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
         requirements: more about their labels; all must hold.
         label_keys: labels whose values tell the sets apart.
         topology: of each of them.
+        rank: where their pods tell their rank.
     """
 
     name: str
@@ -33,6 +34,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
     requirements: tuple[Requirement, ...] = ()
     label_keys: tuple[str, ...] = ()
     topology: TopologyConstraint | None = None
+    rank: RankSource | None = None
 
 
 class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -69,5 +69,5 @@ class ProvisioningRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def end(self) -> ProvisioningCondition | None:
         """The condition with which it has come to its end; None where it has not."""
-        found = (self.condition(name) for name in ENDS)
-        return next((condition for condition in found if condition is not None and condition.met), None)
+        conditions = (self.condition(name) for name in ENDS)
+        return next((condition for condition in conditions if condition is not None and condition.met), None)

@@ -34,6 +34,11 @@ class RowMark:
     uncertain: Ints
     repeated: Ints
 
+    def changes(self, after: "RowMark") -> tuple[tuple[str, Ints], ...]:
+        """Return those of another moment's figures that are others than these, by name."""
+        named = ((name, getattr(self, name), getattr(after, name)) for name in self.__slots__)
+        return tuple((name, figures) for name, old, figures in named if old.tobytes() != figures.tobytes())
+
 
 class ZoneColumns(ZoneArrays):
     """Zones of nodes by row: what they have, and what is charged to them."""

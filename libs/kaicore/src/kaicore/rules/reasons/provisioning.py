@@ -29,10 +29,10 @@ class WaitsForProvisioning(CodedReason, frozen=True, kw_only=True):
     since: int
 
     def __str__(self) -> str:
-        said = f": {self.message}" if self.message else ""
+        message = f": {self.message}" if self.message else ""
         return (
             f"waits for new nodes for {plural(self.pods, 'pod')}: ProvisioningRequest {self.request} of class "
-            f"{self.provisioning_class} is {self.stage} (since {time_text(self.since)}){said}"
+            f"{self.provisioning_class} is {self.stage} (since {time_text(self.since)}){message}"
         )
 
 
@@ -55,10 +55,10 @@ class ProvisioningRetried(CodedReason, frozen=True, kw_only=True):
     retry_at: int
 
     def __str__(self) -> str:
-        said = f": {self.message}" if self.message else ""
+        message = f": {self.message}" if self.message else ""
         return (
             f"got no new nodes: ProvisioningRequest {self.request}, attempt {self.attempt}, ended as {self.ended}"
-            f"{said}; the next is made at {time_text(self.retry_at)}"
+            f"{message}; the next is made at {time_text(self.retry_at)}"
         )
 
 

@@ -36,6 +36,7 @@ from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, Provi
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
+from kaicore.rules.topology.resolver import Resolver
 
 #: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -51,6 +52,7 @@ class ClusterState(PodIndexes):
         configs: configurations by digest.
         config_digest: of the configuration of the last recorded cycle.
         network_topologies: the definitions of topologies, and their trees over the nodes.
+        topology_resolver: looks up in them what groups name.
         node_readiness: which nodes may have failed.
         provisioning: ProvisioningRequests, and which of them stand for groups that wait.
     """
@@ -63,6 +65,7 @@ class ClusterState(PodIndexes):
         self.configs: dict[str, dict[str, object]] = {}
         self.config_digest = ""
         self.network_topologies = TopologyBook()
+        self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.provisioning = ProvisioningRegistry()
 
@@ -142,6 +145,9 @@ class ClusterState(PodIndexes):
             if type(payload) is payloads.PlacementObserved:
                 self.counters.count_report(before, entry, payload.node)
             self.update(before, entry, release=transition.release)
+            if before.group in self.provisioning.standing or entry.group in self.provisioning.standing:
+                # Also when all of its pods have their nodes there is something to decide: its request is to go.
+                self.revision += 1
 
     # Questions of cycles and of explanations.
 

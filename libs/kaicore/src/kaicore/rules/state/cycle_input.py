@@ -33,15 +33,14 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         entry = state.pods[uid]
         if entry.pod.scheduler_name != config.scheduler_name:
             continue
-        if now < retry_at(entry, config):
+        if entry.bind_failures and now < retry_at(entry, config):
             in_backoff.add(uid)
             continue
         waiting += 1
-        key = state.class_of(entry).key
         if entry.replaces_on:
-            avoid.setdefault(key, set()).add(state.columns.row(entry.replaces_on))
+            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
-            rejecting[key] = rejecting[entry.class_key]
+            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
     workloads = state.workload_index
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
@@ -73,7 +72,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
         failed_nodes=failed,
         on_failed_nodes=on_failed_nodes(state, failed, config),
-        topology_of=GroupTopologies(state.network_topologies, state.queue_registry, state.columns.names),
+        topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning=state.provisioning.standing,
     )
 

@@ -7,20 +7,20 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.queue_registry import QueueRegistry
-from kaicore.rules.topology.book import TopologyBook
-from kaicore.rules.topology.resolve import Resolved, resolve
+from kaicore.rules.topology.resolve import Resolved
+from kaicore.rules.topology.resolver import Resolver
 
 
 class GroupTopologies:
     """Looks up groups' constraints, each group once."""
 
-    def __init__(self, topologies: TopologyBook, queues: QueueRegistry, nodes: Sequence[str]) -> None:
+    def __init__(self, resolver: Resolver, queues: QueueRegistry, nodes: Sequence[str]) -> None:
         """Args:
-        topologies: as they are; not to change meanwhile.
+        resolver: of the topologies as they are; not to change meanwhile.
         queues: likewise.
         nodes: names, by row.
         """
-        self._topologies = topologies
+        self._resolver = resolver
         self._queues = queues
         self._nodes = nodes
         self._by_group: dict[str, GroupTopology | Reason | None] = {}
@@ -32,14 +32,13 @@ class GroupTopologies:
         return self._by_group[group.key]
 
     def _look_up(self, group: Group) -> GroupTopology | Reason | None:
-        found = resolve(
+        resolved = self._resolver(
             group.sets,
-            self._topologies,
             group=display_key(group.key),
             of_flavors=self._queues.flavor_topologies(group.queue, group.namespace),
         )
-        if not isinstance(found, Resolved):
-            return found
-        tree = self._topologies.columns(found.topology, self._nodes)
-        name = found.topology.name or f"{found.topology.kind.partition('.')[0]}s"
-        return GroupTopology(name, group.sets, tree, found.constraints, found.together)
+        if not isinstance(resolved, Resolved):
+            return resolved
+        tree = self._resolver.topologies.columns(resolved.topology, self._nodes)
+        name = resolved.topology.name or f"{resolved.topology.kind.partition('.')[0]}s"
+        return GroupTopology(name, group.sets, tree, resolved.constraints, resolved.together)

@@ -58,19 +58,19 @@ class NodeReadiness(msgspec.Struct):
             nodes: how many nodes there are.
             tainted: nodes that keep pods off, since when, by name; 0 where that is not known.
         """
-        found = {name: FailedNode(name, NodeFailure.DELETED, since) for name, since in self.deleted_at.items()}
+        failed_by_name = {name: FailedNode(name, NodeFailure.DELETED, since) for name, since in self.deleted_at.items()}
         on_termination = config.replace_on_pod_termination
         if on_termination:
             for name, since in tainted.items():
-                found[name] = FailedNode(name, NodeFailure.TAINTED, since, once_pods_end=True)
+                failed_by_name[name] = FailedNode(name, NodeFailure.TAINTED, since, once_pods_end=True)
         if len(self.not_ready_since) > _FEW and len(self.not_ready_since) * 100 >= nodes * _MOST_NOT_READY:
-            return found
+            return failed_by_name
         for name, since in self.not_ready_since.items():
             if on_termination:
-                found[name] = FailedNode(name, NodeFailure.NOT_READY, since, once_pods_end=True)
+                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY, since, once_pods_end=True)
             elif now - since >= config.node_not_ready_us:
-                found[name] = FailedNode(name, NodeFailure.NOT_READY, since)
-        return found
+                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY, since)
+        return failed_by_name
 
     def may_have_failed(self, with_pods: Collection[str]) -> bool:
         """Tell whether a node with pods is not ready, or was deleted under them."""

@@ -20,7 +20,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 MOST_KEPT = 20
 
 
-class Origin(StrEnum):
+class OverCommitOrigin(StrEnum):
     """What brought more to a zone or node than it has.
 
     Attributes:
@@ -36,12 +36,12 @@ class Origin(StrEnum):
     SHRUNK = "shrunk"
 
 
-_ORIGINS: dict[type[payloads.Payload], Origin] = {
-    payloads.PlacementObserved: Origin.OBSERVED,
-    payloads.PodObserved: Origin.FOREIGN,
-    payloads.NodeObserved: Origin.SHRUNK,
-    payloads.TopologyObserved: Origin.SHRUNK,
-    payloads.TopologyDeleted: Origin.SHRUNK,
+_ORIGINS: dict[type[payloads.Payload], OverCommitOrigin] = {
+    payloads.PlacementObserved: OverCommitOrigin.OBSERVED,
+    payloads.PodObserved: OverCommitOrigin.FOREIGN,
+    payloads.NodeObserved: OverCommitOrigin.SHRUNK,
+    payloads.TopologyObserved: OverCommitOrigin.SHRUNK,
+    payloads.TopologyDeleted: OverCommitOrigin.SHRUNK,
 }
 
 
@@ -61,7 +61,7 @@ class OverCommit:
     """
 
     position: int
-    origin: Origin
+    origin: OverCommitOrigin
     pod: str
     node: str
     zone: str
@@ -92,7 +92,7 @@ class PromiseReport:
     decisions: int = 0
     twice: list[OverCommit] = field(default_factory=list)
     brought: list[OverCommit] = field(default_factory=list)
-    counts: Counter[Origin] = field(default_factory=Counter)
+    counts: Counter[OverCommitOrigin] = field(default_factory=Counter)
 
     @property
     def ok(self) -> bool:
@@ -102,7 +102,7 @@ class PromiseReport:
     def add(self, over_commit: OverCommit) -> None:
         """Count something, and keep it if it is among the first."""
         self.counts[over_commit.origin] += 1
-        kept = self.twice if over_commit.origin is Origin.PROMISED else self.brought
+        kept = self.twice if over_commit.origin is OverCommitOrigin.PROMISED else self.brought
         if len(kept) < MOST_KEPT:
             kept.append(over_commit)
 
@@ -162,7 +162,7 @@ class PromiseCheck:
             # Otherwise the zones were not decided on, or by what an exporter published.
             taken |= {(zone, resource) for zone, resource, amount in entry.zone_charge.split if amount}
         for cell in sorted(taken & self._too_much(payload.node)):
-            self._add(cell, payload.node, Origin.PROMISED, event)
+            self._add(cell, payload.node, OverCommitOrigin.PROMISED, event)
 
     def _look(self, node: str, payload: payloads.Payload, event: Event) -> None:
         over = self._too_much(node)
@@ -193,7 +193,7 @@ class PromiseCheck:
         held: Ints = zones.used[row] - zones.repeated[row]
         return held
 
-    def _add(self, cell: _Cell, node: str, origin: Origin, event: Event) -> None:
+    def _add(self, cell: _Cell, node: str, origin: OverCommitOrigin, event: Event) -> None:
         columns = self.state.columns
         zone, resource = cell
         row, name = columns.rows[node], ""

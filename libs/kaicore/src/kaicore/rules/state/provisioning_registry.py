@@ -78,9 +78,9 @@ class ProvisioningRegistry:
                 if self._group_of.pop(_key(payload), None) == group:
                     del self.standing[group]
             case payloads.ProvisioningRequestCreated():
-                found = self._standing(_key(payload))
-                if found is not None and found.stage == "requested" and not found.ended:
-                    self.standing[found.group] = replace(found, stage="created")
+                standing = self._standing(_key(payload))
+                if standing is not None and standing.stage == "requested" and not standing.ended:
+                    self.standing[standing.group] = replace(standing, stage="created")
                     return True
             case payloads.ProvisioningRequestRefused(code=code, reason=reason, message=message, removing=False):
                 return self._end(_key(payload), REFUSED, _refusal(code, reason, message), recorded_at)
@@ -114,35 +114,37 @@ class ProvisioningRegistry:
 
     def _update(self, key: str, request: ProvisioningRequest, recorded_at: int) -> bool:
         """Take over how a request fares; an end is for good."""
-        found = self._standing(key)
-        if found is None or found.ended == DELETED:
+        before = self._standing(key)
+        if before is None or before.ended == DELETED:
             return False
         end = request.end
         if end is not None:
             return self._end(key, end.type, end.message or end.reason, recorded_at)
-        if found.ended:
+        if before.ended:
             # One of which only the answer was lost when it was made.
-            if not found.refused:
+            if not before.refused:
                 return False
-            found = replace(found, ended="", ended_at=0)
+            before = replace(before, ended="", ended_at=0)
         accepted, provisioned = request.condition(ACCEPTED), request.condition(PROVISIONED)
-        stage, said = "created", accepted
+        stage, condition = "created", accepted
         if accepted is not None and accepted.met:
             stage = "accepted"
         if provisioned is not None:
             # Where it is not met, it says why not yet.
-            said = provisioned
+            condition = provisioned
             stage = "provisioned" if provisioned.met else stage
-        now = replace(found, stage=stage, message=(said.message or said.reason) if said is not None else "")
-        changed = now != self.standing[found.group]
-        self.standing[found.group] = now
+        now = replace(
+            before, stage=stage, message=(condition.message or condition.reason) if condition is not None else ""
+        )
+        changed = now != self.standing[before.group]
+        self.standing[before.group] = now
         return changed
 
     def _end(self, key: str, ended: str, message: str, recorded_at: int) -> bool:
-        found = self._standing(key)
-        if found is None or (found.ended and not found.refused):
+        before = self._standing(key)
+        if before is None or (before.ended and not before.refused):
             return False
-        self.standing[found.group] = replace(found, ended=ended, ended_at=recorded_at, message=message)
+        self.standing[before.group] = replace(before, ended=ended, ended_at=recorded_at, message=message)
         return True
 
 
@@ -156,5 +158,5 @@ def _refusal(code: int, reason: str, message: str) -> str:
     """Say why the API server did not take a request."""
     if reason == NOT_SERVED:
         return "the API server does not serve ProvisioningRequests"
-    said = f"{reason}: {message}" if message else reason
-    return f"the API server refused it: {code} {said}" if code else f"the API server did not take it: {said}"
+    why = f"{reason}: {message}" if message else reason
+    return f"the API server refused it: {code} {why}" if code else f"the API server did not take it: {why}"

@@ -58,6 +58,8 @@ def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each
             case payloads.PodPlaced():
                 predicted = payload.placement
                 text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
+                if payload.domains:
+                    text += f", {_domains_text(payload)}"
                 for claim, volume in sorted(payload.volumes.items()):
                     text += f", claim {claim} gets volume {volume}"
                 if payload.rejected_here_before:
@@ -254,3 +256,9 @@ def _pod_news(before: Pod | None, pod: Pod) -> str:
 
 def _amounts(amounts: Amounts) -> str:
     return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()))
+
+
+def _domains_text(placed: payloads.PodPlaced) -> str:
+    """Write the domains of a placed pod's node, and its rank."""
+    domains = ", ".join(f"{level} {name}" for level, name in placed.domains.items())
+    return f"in {domains}" + (f", as rank {placed.rank}" if placed.rank >= 0 else "")

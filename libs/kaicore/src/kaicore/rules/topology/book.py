@@ -99,6 +99,11 @@ class TopologyBook:
                     del self.hyper_nodes[name]
                     self._changed(_HYPER_NODES)
 
+    @property
+    def nodes(self) -> Mapping[str, Mapping[str, str]]:
+        """The nodes' labels, by name."""
+        return self._nodes
+
     def node_gone(self, name: str) -> None:
         """Forget a node."""
         self._count_labels(self._nodes.pop(name, {}), {})

@@ -67,10 +67,10 @@ class HyperNodePaths:
         """
         if self.problems:
             return ()
-        found = self._holding(name, labels)
-        chains = {one: self._chain(one) for one in found}
+        holders = self._holding(name, labels)
+        chains = {one: self._chain(one) for one in holders}
         above = {ancestor for chain in chains.values() for ancestor in chain[1:]}
-        narrowest = sorted(found - above)
+        narrowest = sorted(holders - above)
         if not narrowest:
             return ()
         if len(narrowest) > 1:
@@ -87,10 +87,10 @@ class HyperNodePaths:
         return (*path, name) if min(by_tier) == self._tiers[-1] else tuple(path)
 
     def _holding(self, name: str, labels: Mapping[str, str]) -> set[str]:
-        found = set(self._exact.get(name, ()))
-        found |= {holder for pattern, holder in self._patterns if compile_pattern(pattern).search(name)}
-        found |= {holder for requirements, holder in self._labels if meets(labels, requirements)}
-        return found
+        holders = set(self._exact.get(name, ()))
+        holders |= {holder for pattern, holder in self._patterns if compile_pattern(pattern).search(name)}
+        holders |= {holder for requirements, holder in self._labels if meets(labels, requirements)}
+        return holders
 
     def _chain(self, name: str) -> list[str]:
         """Return a HyperNode and those that contain it, from within."""
@@ -138,11 +138,11 @@ class HyperNodePaths:
                 yield HyperNodeProblem(f"tierName {name} is the name of tiers {' and '.join(map(str, same))}", named)
 
     def _cycles(self) -> Iterator[HyperNodeProblem]:
-        told: set[str] = set()
+        reported: set[str] = set()
         for name in self._by_name:
             circle = self._circle(name)
-            if name in circle and name not in told:
-                told |= circle
+            if name in circle and name not in reported:
+                reported |= circle
                 yield HyperNodeProblem(
                     f"HyperNodes {', '.join(sorted(circle))} contain each other", tuple(sorted(circle))
                 )
@@ -169,5 +169,5 @@ def compile_pattern(pattern: str) -> "re2._Regexp":
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        raise InvalidPattern(said.decode() if isinstance(said, bytes) else str(said)) from error
+        message = error.args[0] if error.args else ""
+        raise InvalidPattern(message.decode() if isinstance(message, bytes) else str(message)) from error

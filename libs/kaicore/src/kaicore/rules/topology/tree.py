@@ -38,13 +38,13 @@ class TopologyColumns:
 
     def sums(self, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Return, of each level, the sum over each domain's rows of a value per row."""
-        found = []
+        sums_by_level = []
         for domains, of_rows in zip(self.domains, self.of_rows, strict=True):
             total = np.zeros(len(domains), np.int64)
             inside = of_rows >= 0
             np.add.at(total, of_rows[inside], values[inside])
-            found.append(total)
-        return tuple(found)
+            sums_by_level.append(total)
+        return tuple(sums_by_level)
 
 
 class TopologyTree:
@@ -102,6 +102,10 @@ class TopologyTree:
     def domains(self, level: int) -> Mapping[Path, int]:
         """Return the domains of a level, each with the number of its nodes."""
         return self._levels[level].counts
+
+    def path_of(self, name: str) -> Path:
+        """Return the names of a node's domains, as far as it is in any; of an unknown node none."""
+        return self._nodes.get(name, ())
 
     def columns(self, names: Sequence[str]) -> TopologyColumns:
         """Return the tree over rows of nodes; a node that the tree does not know is in no domain."""

@@ -120,12 +120,26 @@ class HttpServer:
             self._socket.close()
             raise ConfigurationError(f"tls_cert_file {cert_file}, tls_key_file {key_file}: {error}") from error
         self._server = _Server(config, limits)
+        self._config, self._cert_file, self._key_file = config, cert_file, key_file
 
     @property
     def address(self) -> str:
         """`host:port` as it is listened on."""
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def reload_certificate(self) -> None:
+        """Take the certificate and its key as their files are now, for connections from now on.
+
+        Raises:
+            ConfigurationError: they cannot be used; the ones before are kept.
+        """
+        assert self._config.ssl is not None
+        assert self._cert_file is not None
+        try:
+            self._config.ssl.load_cert_chain(self._cert_file, self._key_file)
+        except OSError as error:
+            raise ConfigurationError(f"certificate {self._cert_file}, key {self._key_file}: {error}") from error
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until `stopping` is set, and end when the requests under way have ended."""

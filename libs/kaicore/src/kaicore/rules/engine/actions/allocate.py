@@ -24,6 +24,8 @@ class Allocate(CycleAction):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._failures = _Failures()
+        #: Of steps with topology constraints that found no room, why, by their shape.
+        self._no_room: dict[object, tuple[Reason, ...]] = {}
 
     def run(self) -> None:
         """See `CycleAction.run`."""
@@ -36,7 +38,10 @@ class Allocate(CycleAction):
             if not steps:
                 pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
             elif self._start(steps):
-                order.put_back(pending_group)
+                if order.is_last(pending_group):
+                    pending_group.blocked = True
+                else:
+                    order.put_back(pending_group)
             else:
                 for other, _ in steps:
                     # A group that can start without this one is tried again for itself.
@@ -49,10 +54,12 @@ class Allocate(CycleAction):
         members = members_of(steps)
         class_counts = Counter(session.pods.key_of(member) for member in members)
         own, takeable = session.reservations.usable_by(steps)
-        known_to_fail = not own and not takeable and self._failures.include(class_counts)
+        constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
+        shape = session.step_placer.shape(steps) if constrained else ()
+        no_room = self._no_room.get(shape, ())
+        known_to_fail = not own and not takeable and (bool(no_room) or self._failures.include(class_counts))
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
-        no_room: tuple[Reason, ...] = ()
         for taken in ([], takeable) if takeable else ([],):
             savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
             suspended = session.reservations.suspend([*own, *taken])
@@ -75,9 +82,11 @@ class Allocate(CycleAction):
             for pending_group, _ in steps:
                 pending_group.reasons = refusal
             return False
-        constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
-        if placed is not None and not own and not constrained and not self._may_fit_later(class_counts):
-            self._failures.add(class_counts)
+        if placed is not None and not own and not self._may_fit_later(class_counts):
+            if not constrained:
+                self._failures.add(class_counts)
+            elif no_room:
+                self._no_room[shape] = no_room
         self._leave_reasons(steps, placed=placed, no_room=no_room)
         return False
 

@@ -103,8 +103,6 @@ class EvictionAction(CycleAction, VictimRules):
         steps, _ = session.gangs.joint_steps(pending_group)
         if not steps or any(other.nominated for other, _ in steps if other is not pending_group):
             return False
-        if any(other.workload.constrained for other, _ in steps):
-            return False
         class_counts = Counter(session.pods.key_of(member) for member in members_of(steps))
         if any(session.never_fits(key) for key in class_counts):
             return False
@@ -140,7 +138,8 @@ class EvictionAction(CycleAction, VictimRules):
         group = steps[0][0].group
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         spared = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
-        return session.accounts.queue_of(group), tuple(sorted(class_counts.items())), group.preemptible, spared
+        counts = tuple(sorted(class_counts.items()))
+        return session.accounts.queue_of(group), counts, group.preemptible, spared, session.step_placer.shape(steps)
 
     def _own_refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return what of groups themselves keeps them from having pods evicted."""

@@ -50,6 +50,14 @@ class GroupOrder:
             return self._session.pending_groups[key]
         return None
 
+    def is_last(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group that has started something need not be put back: it has no pods left that may go on.
+
+        Only where there is one queue: a group moves its queue in the order of queues as long as it is there.
+        """
+        over = not pending_group.held_back and not any(pending_group.waiting.values())
+        return over and len(self._groups) == 1
+
     def put_back(self, pending_group: PendingGroup) -> None:
         """Put a group back that has started something and may go on."""
         queue = self._session.accounts.queue_of(pending_group.group)

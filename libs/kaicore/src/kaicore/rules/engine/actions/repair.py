@@ -45,4 +45,4 @@ class Repair(CycleAction):
         if session.topologies.problem(workload) is not None:
             return False
         others = np.arange(len(session.nodes.columns.present)) != own_row
-        return session.step_placer.place_again(workload, [member], session.nodes.now, among=others) is not None
+        return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None

@@ -68,7 +68,7 @@ class Replace(CycleAction):
         session = self.session
         usable = np.ones(len(session.nodes.columns.present), np.bool_)
         usable[[session.nodes.row(name) for name in session.cycle_input.failed_nodes]] = False
-        return session.step_placer.place_again(workload, members, session.nodes.now, among=usable)
+        return session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
 
     def _evict(self, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]) -> None:
         """Decide that pods are evicted, if disruption budgets allow it."""

@@ -31,7 +31,8 @@ class ConstraintEvaluator:
         self._rules: list[PodRule] = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self._rules += [rule for rule in self._wanted.values() if rule.binding]
         self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
-        self._indifferent = not self._rules and not self._preferences
+        #: Whether it refuses no row, and prefers none.
+        self.indifferent = not self._rules and not self._preferences
 
     def filters(self) -> list[MaskFilter]:
         """Return the rules as filters on the rows as they are now."""
@@ -48,7 +49,7 @@ class ConstraintEvaluator:
             ranking: by row, higher is better.
             never: what stands there for rows that cannot take the pod.
         """
-        if self._indifferent:
+        if self.indifferent:
             return ranking
         feasible = ranking != never
         for one in self.filters():

@@ -98,13 +98,25 @@ class RoomFilter:
         self._requests = {name: requests[name] for name in sorted(requests) if requests[name]}
         self._in_all = in_all
         self._requested: Ints = np.array([columns.resources[name] for name in self._requests], np.int64)
+        self._requested_columns: list[int] = self._requested.tolist()
         self._amounts: Ints = np.array(list(self._requests.values()), np.int64)
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
-        short: Flags = self._available(rows) < self._amounts
-        failing: Flags = np.asarray(short.any(axis=1))
+        allocatable, used = self._columns.allocatable, self._columns.used
+        failing = np.zeros(len(rows), np.bool_)
+        # Resource by resource: many times faster than any() over rows of few resources.
+        for column, amount in zip(self._requested_columns, self._requests.values(), strict=True):
+            available = allocatable[rows, column]
+            if not self._in_all:
+                available -= used[rows, column]
+            failing |= available < amount
         return failing
+
+    def fails(self, allocatable: Sequence[int], used: Sequence[int]) -> bool:
+        """Tell whether a row fails the rule whose amounts by resource are these."""
+        columns = zip(self._requested_columns, self._requests.values(), strict=True)
+        return any(allocatable[column] - (0 if self._in_all else used[column]) < amount for column, amount in columns)
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods each row has room for; shape (rows,)."""

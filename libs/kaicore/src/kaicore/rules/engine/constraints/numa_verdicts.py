@@ -130,14 +130,19 @@ class NumaVerdicts:
         kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
         fits = []
         for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
-            fit = self._fits.get(kind)
-            if fit is None:
-                fit = self._fits[kind] = self._fit_of(int(rows[index]))
-            fits.append(fit)
-        admit, keeps, score = zip(*fits, strict=True)
+            fits.append(self._fits.get(kind) or self.fit(int(rows[index])))
+        admits, keep, scores = zip(*fits, strict=True)
         return ZoneFit(
-            np.array(admit, np.bool_)[which], np.array(keeps, np.bool_)[which], np.array(score, np.int64)[which]
+            np.array(admits, np.bool_)[which], np.array(keep, np.bool_)[which], np.array(scores, np.int64)[which]
         )
+
+    def fit(self, row: int) -> tuple[bool, bool, int]:
+        """Return a row's `ZoneFit`."""
+        kind = self._states.kind(row)
+        fit = self._fits.get(kind)
+        if fit is None:
+            fit = self._fits[kind] = self._fit_of(row)
+        return fit
 
     def _fit_of(self, row: int) -> tuple[bool, bool, int]:
         verdict, zones = self.verdict(row), self._columns.zones

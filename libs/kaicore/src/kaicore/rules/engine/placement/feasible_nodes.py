@@ -14,6 +14,7 @@ from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.prediction import PredictedPlacement
@@ -21,8 +22,9 @@ from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
 
-#: Score of a row that cannot take the pod.
-_NO = np.int64(-(2**62))
+#: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
+_NO = NEVER
+_UNKNOWN = NEVER - 1
 #: Scores of node rules are per mille; this keeps a place for the name's order below them.
 _PLACE = 2**24
 #: A node with more than so many times of what it has in use counts as one with that much: below 10**4 per mille.
@@ -31,8 +33,10 @@ _FULLEST = 9
 #: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
 _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 
-#: Up to this many rows it is looked up what they are like.
-_FEW = 512
+#: Up to this many rows are looked at one by one.
+_FEW = 16
+#: Room for so many states at first.
+_STATES = 256
 
 
 class FeasibleNodes:
@@ -72,15 +76,23 @@ class FeasibleNodes:
         self._numa = self.filters.numa
         self._constraints = self.filters.constraints
         self._states = states
-        self._places: list[int] = columns.name_order().tolist()
-        #: Scores by what a row is like, None for one that cannot take the pod.
-        self._scores_by_state: dict[object, int | None] = {}
+        self._order = columns.name_order()
+        #: Scores by the state of a row, `_NO` for one that cannot take the pod.
+        self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
-        self._ranking = np.full(len(columns.present), _NO)
+        self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self.charges_seen = 0
-        self._evaluate(np.flatnonzero(self._eligible))
+        devices = [name for name in pod_class.requests if not is_native(name)]
+        weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
+        #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
+        self._weighed: Ints = np.array(weighed, np.int64)
+        self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
+        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
+        self._spared_columns: list[int] = self._spared.tolist()
+        self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
+        self._refresh(np.flatnonzero(self._eligible), all_rows=True)
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -89,20 +101,31 @@ class FeasibleNodes:
             created_at: when the pod was created, seconds since the epoch.
             besides: a row that is not wanted.
         """
-        able = self._ranking
+        ranking = self._ranking
+        if besides is None and self._constraints.indifferent:
+            while (row := ranking.first()) is not None:
+                if self._takes_by_zones(row, created_at):
+                    return row
+                ranking.set(row, _NO)
+            return None
+        able = ranking.by_row
         if besides is not None:
             able = able.copy()
             able[besides] = _NO
         while len(able):
-            ranking = self._constraints.ranked(able, never=_NO)
-            row = int(ranking.argmax())
-            if ranking[row] == _NO:
+            ranked = self._constraints.ranked(able, never=np.int64(_NO))
+            row = int(ranked.argmax())
+            if ranked[row] == _NO:
                 return None
-            if not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at)):
+            if self._takes_by_zones(row, created_at):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
-            able[row] = self._ranking[row] = _NO
+            able[row] = _NO
+            ranking.set(row, _NO)
         return None
+
+    def _takes_by_zones(self, row: int, created_at: int) -> bool:
+        return not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
 
     @property
     def non_monotonic(self) -> bool:
@@ -120,21 +143,21 @@ class FeasibleNodes:
             row: the row.
             created_at: when the pod was created, seconds since the epoch; by default before all others.
         """
-        able = self._ranking[row] != _NO and not self.ruled_out(row)
-        if not able or not self._config.numa:
-            return bool(able)
-        return self._numa.admits(row) and self.filters.is_certain(row, created_at)
+        able = self._ranking.by_row[row] != _NO and not self.ruled_out(row)
+        return bool(able) and self._takes_by_zones(row, created_at)
 
-    def counts(self, most: int) -> Ints:
+    def counts(self, most: int, among: Ints | None = None) -> Ints:
         """Return for how many pods each row has room, zones aside; shape (rows,).
 
         Rules about other pods count as if no other row got pods of the class (`PodRule.limits`).
 
         Args:
             most: more are not counted.
+            among: rows that are counted, the others are 0; None for all.
         """
         counts = np.zeros(len(self._columns.present), np.int64)
-        rows = np.flatnonzero(self._ranking != _NO)
+        able = self._ranking.by_row != _NO
+        rows = np.flatnonzero(able) if among is None else among[able[among]]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         return np.minimum(counts, self._constraints.limits())
 
@@ -180,64 +203,119 @@ class FeasibleNodes:
         """Evaluate rows again that were charged."""
         distinct = set(rows)
         if len(distinct) > _FEW:
-            changed = np.fromiter(distinct, np.int64, len(distinct))
-            self._evaluate(changed[self._eligible[changed]])
+            self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
-        new_states = []
         # Bytes, for they are read one by one many times faster than an array.
-        eligible, state_of, scores, avoided = (
-            self._eligible_bytes,
-            self._states.state,
-            self._scores_by_state,
-            self._avoided,
-        )
+        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
         for row in distinct:
-            if not eligible[row]:
-                continue
-            key = state_of(row), row in avoided
-            if key not in scores:
-                new_states.append((row, key))
-                continue
-            score = scores[key]
-            self._ranking[row] = _NO if score is None else score * _PLACE - self._places[row]
-        if new_states:
-            self._evaluate(np.array([row for row, _ in new_states], np.int64))
-            for row, key in new_states:
-                ranking = int(self._ranking[row])
-                self._scores_by_state[key] = None if ranking == _NO else (ranking + self._places[row]) // _PLACE
+            if eligible[row]:
+                state = state_of(row)
+                score = int(scores[state]) if state < len(scores) else _UNKNOWN
+                if score == _UNKNOWN:
+                    score = self._score(row)
+                    self._reserve()
+                    scores = self._scores_by_state
+                    scores[state] = score
+                self._ranking.set(row, self._ranked(score, row))
+
+    def _refresh(self, rows: Ints, *, all_rows: bool = False) -> None:
+        """Evaluate rows; of those in one state, the first."""
+        rows = rows[self._eligible[rows]]
+        if not len(rows):
+            return
+        states = self._states.states_of_many(rows) if all_rows else self._states.states(rows)
+        if states is None:
+            self._rank(rows, self._evaluated(rows))
+            return
+        self._reserve()
+        scores = self._scores_by_state[states]
+        unknown = scores == _UNKNOWN
+        if np.count_nonzero(unknown):
+            examples = np.full(self._states.count, -1)
+            # Of equal ones the last is kept.
+            examples[states[unknown][::-1]] = rows[unknown][::-1]
+            self._find_scores(np.sort(examples[examples >= 0]))
+            scores = self._scores_by_state[states]
+        self._rank(rows, scores)
+
+    def _find_scores(self, rows: Ints) -> None:
+        """Evaluate rows, and keep their scores for all rows of the same states."""
+        scores = self._evaluated(rows)
+        states = self._states.states(rows)
+        self._reserve()
+        self._scores_by_state[states] = scores
+
+    def _reserve(self) -> None:
+        """Make room for the scores of all states."""
+        short = self._states.count - len(self._scores_by_state)
+        if short > 0:
+            more = np.full(max(short, len(self._scores_by_state)), _UNKNOWN)
+            self._scores_by_state = np.concatenate([self._scores_by_state, more])
+
+    def _rank(self, rows: Ints, scores: Ints) -> None:
+        """Set the ranking of rows by their scores."""
+        ranking = (scores - self._avoid[rows] * _AVOIDED) * _PLACE - self._order[rows]
+        ranking[scores == _NO] = _NO
+        self._ranking.set_many(rows, ranking)
+
+    def _ranked(self, score: int, row: int) -> int:
+        if score == _NO:
+            return score
+        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - int(self._order[row])
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
         rows = np.flatnonzero(self._columns.present)
         return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
 
-    def _evaluate(self, rows: Ints) -> None:
-        self._ranking[rows] = _NO
-        rows = rows[~self.filters.room.failing(rows)]
-        if self._config.numa and len(rows):
-            rows = rows[self._numa.may_admit(rows)]
-        by_zones = np.zeros(len(rows), np.int64)
-        if self._config.numa and len(rows) and self._numa.discerns:
-            fit, own = self._numa.zone_fit(rows), self._class.numa_policy
+    def _evaluated(self, rows: Ints) -> Ints:
+        """Return the scores of rows, those that are avoided like others; `_NO` for rows that cannot take the pod."""
+        scores = np.full(len(rows), _NO)
+        places = np.flatnonzero(~self.filters.room.failing(rows))
+        if self._config.numa and len(places):
+            places = places[self._numa.may_admit(rows[places])]
+        by_zones = np.zeros(len(places), np.int64)
+        if self._config.numa and len(places) and self._numa.discerns:
+            fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
             wishes = fit.keeps * _OWN if own is not None and not own.binding else by_zones
-            rows, by_zones = rows[taking], (wishes + fit.score * _ZONES)[taking]
-        if len(rows):
-            score = self._scores(rows) + by_zones - self._avoid[rows] * _AVOIDED
-            self._ranking[rows] = score * _PLACE - self._columns.name_order()[rows]
+            places, by_zones = places[taking], (wishes + fit.score * _ZONES)[taking]
+        if len(places):
+            scores[places] = self._scores(rows[places]) + by_zones
+        return scores
+
+    def _score(self, row: int) -> int:
+        """Return the score of a row as `_evaluated` does: one row by itself is not worth vectors."""
+        columns, own = self._columns, self._class.numa_policy
+        allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
+        if self.filters.room.fails(allocatable, used):
+            return _NO
+        by_zones = 0
+        if self._config.numa and self._numa.discerns:
+            admits, keeps, score = self._numa.fit(row)
+            if not admits or (own is not None and own.binding and not keeps):
+                return _NO
+            by_zones = score * _ZONES + (_OWN if own is not None and not own.binding and keeps else 0)
+        elif self._config.numa and not self._numa.admits(row):
+            return _NO
+        full = 0
+        for column, need in self._weighed_needs:
+            total = max(allocatable[column], 1)
+            full += min(used[column] + need, total * _FULLEST) * 1000 // total
+        full //= max(len(self._weighed_needs), 1)
+        spared = any(allocatable[column] for column in self._spared_columns)
+        return by_zones + (-full if self._spread else full) - _DEVICES * spared
 
     def _scores(self, rows: Ints) -> Ints:
         """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""
-        columns = self._columns
-        devices = [name for name in self._class.requests if not is_native(name)]
-        weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
-        allocatable = columns.allocatable[rows][:, weighed]
+        columns, weighed = self._columns, self._weighed
+        allocatable = np.maximum(columns.allocatable[rows][:, weighed], 1)
         after = columns.used[rows][:, weighed] + self._need[weighed]
         # Of what the class does not ask for, more may be in use than there is.
-        after = np.minimum(after, np.maximum(allocatable, 1) * _FULLEST)
-        full: Ints = (after * 1000 // np.maximum(allocatable, 1)).sum(axis=1) // max(len(weighed), 1)
-        if self._config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD:
+        after = np.minimum(after, allocatable * _FULLEST)
+        full: Ints = (after * 1000 // allocatable).sum(axis=1) // max(len(weighed), 1)
+        if self._spread:
             full = -full
-        if devices:
-            return full
-        return full - _DEVICES * columns.allocatable[rows][:, columns.device_columns()].any(axis=1)
+        if len(self._spared):
+            full -= _DEVICES * columns.allocatable[rows][:, self._spared].any(axis=1)
+        return full

@@ -4,8 +4,7 @@ A large cluster has few kinds of nodes, and a cycle takes each through the same 
 node, and what becomes of the node when a pod is charged to it, depends on nothing but that state.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +15,8 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 
 #: Up to this many rows are looked at one by one.
 _FEW = 32
+#: Where rows have more than one state for so many of them, they are said to differ.
+_MANY = 4
 
 
 def _factors(count: int) -> npt.NDArray[np.uint64]:
@@ -26,22 +27,31 @@ def _factors(count: int) -> npt.NDArray[np.uint64]:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(msgspec.Struct, frozen=True, gc=False):
     """How a row was at one moment, for `RowStates.restore`."""
 
     mark: NodeMark
     state: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Effect:
-    """What charging comes to on a row of one state; it keeps its arguments alive, which are looked up by identity."""
+class _Effect(msgspec.Struct, frozen=True, gc=False):
+    """What charging comes to on a row of one state; it keeps its arguments alive, which are looked up by identity.
+
+    Attributes:
+        requests: an argument.
+        requested: an argument.
+        charge: as it came about.
+        state: the row's state afterwards.
+        after: the row afterwards.
+        zones: those arrays of the zones that are others than before, by name.
+    """
 
     requests: Amounts
     requested: ZoneCharge
     charge: ZoneCharge
     state: int
+    after: NodeMark
+    zones: tuple[tuple[str, Ints], ...]
 
 
 class RowStates:
@@ -49,9 +59,11 @@ class RowStates:
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
-        #: By row; -1 where it is not known.
-        self._kinds: Ints = np.full(len(columns.present), -1)
+        #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
         self._states = [-1] * len(columns.present)
+        self._states_array: Ints = np.full(len(columns.present), -1)
+        #: Whether most rows differ.
+        self._differ = False
         self._kind_numbers: dict[object, int] = {}
         self._state_numbers: dict[object, int] = {}
         #: By state.
@@ -61,39 +73,39 @@ class RowStates:
 
     def kind(self, row: int) -> int:
         """Return a row's number; equal where any pod fares the same on the zones."""
-        kind = int(self._kinds[row])
-        if kind < 0:
-            likeness = self._columns.likeness(row, published=True)
-            kind = self._kinds[row] = self._kind_numbers.setdefault(likeness, len(self._kind_numbers))
-        return kind
+        return self._kinds_of_states[self.state(row)]
 
     def kinds(self, rows: Ints) -> Ints:
         """Return the numbers of rows as `kind` does."""
-        kinds = self._kinds[rows]
-        if (kinds < 0).any():
-            self._look_at(rows[kinds < 0])
-            kinds = self._kinds[rows]
+        if len(rows) <= _FEW:
+            return np.array([self.kind(row) for row in rows.tolist()], np.int64)
+        states = self.states(rows)
+        kinds: Ints = np.array(self._kinds_of_states, np.int64)[states]
         return kinds
 
     def states(self, rows: Ints) -> Ints:
         """Return the numbers of rows as `state` does."""
-        states = np.array([self._states[row] for row in rows.tolist()], np.int64)
-        if (states < 0).any():
-            self._look_at(rows[states < 0])
-            states = np.array([self._states[row] for row in rows.tolist()], np.int64)
+        states: Ints = self._states_array[rows]
+        unknown = states < 0
+        if np.count_nonzero(unknown):
+            self._look_at(rows[unknown])
+            states = self._states_array[rows]
         return states
 
     def state(self, row: int) -> int:
         """Return a row's number; equal where also the whole nodes' amounts are the same, and what is being released."""
         state = self._states[row]
         if state < 0:
-            columns, kind = self._columns, self.kind(row)
+            columns = self._columns
+            likeness = columns.likeness(row, published=True)
+            kind = self._kind_numbers.setdefault(likeness, len(self._kind_numbers))
             figures = (columns.used, columns.allocatable, columns.releasing, columns.zones.releasing)
             key = kind, *(figure[row].tobytes() for figure in figures)
-            state = self._states[row] = self._state_numbers.setdefault(key, len(self._state_numbers))
+            state = self._state_numbers.setdefault(key, len(self._state_numbers))
             if state == len(self._marks):
                 self._marks.append(None)
                 self._kinds_of_states.append(kind)
+            self._set(row, state)
         return state
 
     def before(self, row: int) -> Before:
@@ -125,41 +137,75 @@ class RowStates:
             the charge as it came about: memory is drawn from what is free now.
         """
         key = self.state(row), id(requests), id(charge), releasing
-        effect = self._effects.get(key)
+        effect, columns = self._effects.get(key), self._columns
         if effect is None:
-            columns = self._columns
+            before = self._mark(row, self.state(row))
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
             self._set(row, -1)
             state = self.state(row)
-            self._mark(row, state)
-            effect = self._effects[key] = _Effect(requests, charge, placed, state)
+            after = self._mark(row, state)
+            self._effects[key] = _Effect(requests, charge, placed, state, after, before.zones.changes(after.zones))
             return placed
-        mark = self._marks[effect.state]
-        assert mark is not None, "kept with the effect"
-        self._columns.restore(row, mark)
+        after, zones = effect.after, columns.zones
+        if len(after.used) == columns.used.shape[1]:
+            columns.used[row] = after.used
+            if releasing:
+                columns.releasing[row] = after.releasing
+            for name, figures in effect.zones:
+                getattr(zones, name)[row] = figures
+        else:
+            columns.restore(row, after)
         self._set(row, effect.state)
         return effect.charge
 
-    def _look_at(self, rows: Ints) -> None:
-        """Find out the numbers of rows; of those whose figures are equal, one is looked at."""
+    def states_of_many(self, rows: Ints) -> Ints | None:
+        """Return the numbers of rows as `state` does; None where most of them differ, so that it is not worth it."""
+        if self._differ:
+            return None
+        states: Ints = self._states_array[rows]
+        unknown = states < 0
+        if unknown.any():
+            self._differ = not self._look_at(rows[unknown], unless_many=True)
+            return None if self._differ else self._states_array[rows]
+        return states
+
+    @property
+    def count(self) -> int:
+        """How many states there are so far; their numbers are below that."""
+        return len(self._marks)
+
+    def _look_at(self, rows: Ints, *, unless_many: bool = False) -> bool:
+        """Find out the numbers of rows; of those whose figures are equal, one is looked at.
+
+        Args:
+            rows: whose numbers are not known.
+            unless_many: not if most of the rows differ.
+
+        Returns:
+            whether the numbers are known now.
+        """
         if len(rows) <= _FEW:
             for row in rows.tolist():
                 self.state(row)
-            return
+            return True
         columns = self._columns
         whole = (columns.used[rows], columns.allocatable[rows], columns.releasing[rows])
         figures = np.ascontiguousarray(np.hstack([*whole, columns.zones.likenesses(rows)]), np.int64)
         # Sums that differ tell rows apart; those with equal sums are compared.
         sums = figures.view(np.uint64) @ _factors(figures.shape[1])
         _, first, which = np.unique(sums, return_index=True, return_inverse=True)
+        if unless_many and len(first) * _MANY > len(rows):
+            return False
         numbers = np.array([self.state(row) for row in rows[first].tolist()], np.int64)[which]
         equal = (figures == figures[first][which]).all(axis=1)
+        self._states_array[rows[equal]] = numbers[equal]
         for row, state in zip(rows[equal].tolist(), numbers[equal].tolist(), strict=True):
-            self._set(row, state)
+            self._states[row] = state
         for row in rows[~equal].tolist():
             self.state(row)
+        return True
 
     def _mark(self, row: int, state: int) -> NodeMark:
         mark = self._marks[state]
@@ -169,4 +215,4 @@ class RowStates:
 
     def _set(self, row: int, state: int) -> None:
         self._states[row] = state
-        self._kinds[row] = -1 if state < 0 else self._kinds_of_states[state]
+        self._states_array[row] = state

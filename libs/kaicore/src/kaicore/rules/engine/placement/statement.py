@@ -10,8 +10,10 @@ has changed, and any other place for it is a real move.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
+
+import msgspec
 
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -22,8 +24,7 @@ from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
-@dataclass(frozen=True, slots=True)
-class PodCharge:
+class PodCharge(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node.
 
     Attributes:
@@ -40,7 +41,7 @@ class PodCharge:
     uid: str
     row: int
     requests: Amounts
-    charge: ZoneCharge = field(default_factory=ZoneCharge)
+    charge: ZoneCharge = ZoneCharge()
     releasing: bool = False
     marks: tuple[str, ...] = ()
     volumes: tuple[GivenVolume, ...] = ()
@@ -58,8 +59,7 @@ class _OperationKind(Enum):
     LET_GO = "let-go"
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(msgspec.Struct, frozen=True, gc=False):
     kind: _OperationKind
     pod_charge: PodCharge
     before: Before
@@ -267,6 +267,8 @@ class Statement:
         charge = self.states.charge(
             pod_charge.row, pod_charge.requests, pod_charge.charge, releasing=pod_charge.releasing
         )
+        if charge is pod_charge.charge:
+            return pod_charge
         return PodCharge(
             pod_charge.uid,
             pod_charge.row,

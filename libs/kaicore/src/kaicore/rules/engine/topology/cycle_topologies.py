@@ -35,25 +35,25 @@ class CycleTopologies:
 
     def of(self, workload: Workload) -> GroupTopology | None:
         """Return what a group asks of its topology; None where it asks for nothing, or nothing that there is."""
-        found = self._look_up(workload)
-        return found if isinstance(found, GroupTopology) else None
+        looked_up = self._look_up(workload)
+        return looked_up if isinstance(looked_up, GroupTopology) else None
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why nothing of a group starts, whatever nodes there are; None if it may."""
-        found = self._look_up(workload)
-        return None if found is None or isinstance(found, GroupTopology) else found
+        looked_up = self._look_up(workload)
+        return None if looked_up is None or isinstance(looked_up, GroupTopology) else looked_up
 
     def placed(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that have a place: that run and stay, that were placed, and with reserved room."""
         rows = self._input.columns.rows
         for uid, member in workload.active.items():
             if uid not in self._evicted:
-                yield HeldPod(member, rows[member.node])
+                yield HeldPod(member, rows[member.node], member.rank)
         key = workload.group.key
         pending_group = self._pending_groups.get(key)
         if pending_group is not None:
             for assignment in (*pending_group.assignments, *self._reservations.of(key)):
-                yield HeldPod(assignment.member, assignment.row)
+                yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
 
     def _look_up(self, workload: Workload) -> GroupTopology | Reason | None:
         return self._input.topology_of(workload.group) if workload.constrained else None

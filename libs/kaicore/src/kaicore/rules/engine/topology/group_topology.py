@@ -53,8 +53,8 @@ class GroupTopology:
 
     def domains_of(self, row: int) -> dict[str, str]:
         """Return the domain of a row at each level, by the names of the levels."""
-        found = {}
+        name_by_level = {}
         for level, domains, of_rows in zip(self.tree.levels, self.tree.domains, self.tree.of_rows, strict=True):
             if of_rows[row] >= 0:
-                found[level.name] = domains[of_rows[row]][-1]
-        return found
+                name_by_level[level.name] = domains[of_rows[row]][-1]
+        return name_by_level

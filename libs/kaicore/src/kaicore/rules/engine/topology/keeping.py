@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kaicore.rules.topology.placing.request import NO_LEVEL, SetRequest
 from kaicore.rules.topology.tree import TopologyColumns
@@ -32,14 +33,21 @@ def keeps(request: SetRequest, tree: TopologyColumns, rows: Mapping[int, int]) -
         return False
     if request.held is not None:
         return True
+    return all(
+        _in_slices(request, layer.size, tree.of_rows[layer.required], rows)
+        for layer in constraint.slices
+        if layer.required != NO_LEVEL
+    )
+
+
+def _in_slices(request: SetRequest, size: int, of_rows: NDArray[np.int32], rows: Mapping[int, int]) -> bool:
+    """Tell whether the pods of each slice share a domain."""
     pods = list(_pods(request))
-    for layer in constraint.slices:
-        if layer.required != NO_LEVEL:
-            of_rows = tree.of_rows[layer.required]
-            for first in range(0, len(pods), layer.size):
-                if len({int(of_rows[rows[pod]]) for pod in pods[first : first + layer.size]} | {-1}) != 2:
-                    return False
-    return True
+    ranks = request.ranks or range(len(pods))
+    slices: dict[int, set[int]] = {}
+    for pod, rank in zip(pods, ranks, strict=True):
+        slices.setdefault(rank // size, set()).add(int(of_rows[rows[pod]]))
+    return all(len(domains) == 1 and -1 not in domains for domains in slices.values())
 
 
 def _domains(request: SetRequest, tree: TopologyColumns, rows: Mapping[int, int]) -> set[int]:
@@ -48,10 +56,10 @@ def _domains(request: SetRequest, tree: TopologyColumns, rows: Mapping[int, int]
     if request.constraint.required == NO_LEVEL:
         return set()
     of_rows = tree.of_rows[request.constraint.required]
-    found = {int(of_rows[rows[pod]]) for pod in _pods(request)}
+    numbers = {int(of_rows[rows[pod]]) for pod in _pods(request)}
     if request.held is not None:
-        found |= set(of_rows[np.flatnonzero(request.held)].tolist())
-    return found
+        numbers |= set(of_rows[np.flatnonzero(request.held)].tolist())
+    return numbers
 
 
 def _pods(request: SetRequest) -> Iterator[int]:

@@ -9,7 +9,7 @@ from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.ranks import ranked
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.groups.ranks import NO_RANK
-from kaicore.rules.topology.placing.request import PodsByRow, SetRequest
+from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest
 
 #: Between the key of a group and the name of one of its sets.
 OF_GROUP = ":"
@@ -22,10 +22,12 @@ class HeldPod:
     Attributes:
         member: the pod.
         row: its node.
+        rank: its place among the pods of its set; `NO_RANK` for none.
     """
 
     member: Member
     row: int
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +71,32 @@ def placing_request(parts: Sequence[GroupPart], also_held: Sequence[HeldPod] = (
         parts: one group, or several that share the constraint of their roots.
         also_held: pods of other groups to which that constraint applies as well.
     """
-    found = PlacingRequest()
-    built = [_Builder(part, found, prefix=part.workload.group.key if len(parts) > 1 else "").root() for part in parts]
+    whole = PlacingRequest()
+    built = [_Builder(part, whole, prefix=part.workload.group.key if len(parts) > 1 else "").root() for part in parts]
     requests = [one for one in built if one is not None]
     if not requests:
-        return found
+        return whole
     first = requests[0]
     if len(parts) > 1:
-        requests = [replace(one, constraint=None) for one in requests]
-        first = SetRequest(children=tuple(requests), constraint=first.constraint)
+        shared = first.constraint
+        first = SetRequest(children=tuple(map(_within, requests)), constraint=shared and replace(shared, slices=()))
     held = [*(pod.row for part in parts for pod in part.held), *(pod.row for pod in also_held)]
-    found.request = replace(first, held=_by_row(held, len(parts[0].topology.tree.of_rows[0])))
-    return found
+    whole.request = replace(first, held=_by_row(held, len(parts[0].topology.tree.of_rows[0])))
+    return whole
+
+
+def _within(request: SetRequest) -> SetRequest:
+    """Return the root of a group whose constraint several share: of its own are only the slices."""
+    slices = request.constraint.slices if request.constraint is not None else ()
+    return replace(request, constraint=LevelConstraint(slices=slices) if slices else None)
 
 
 class _Builder:
     """The sets of one group as the search has them."""
 
-    def __init__(self, part: GroupPart, found: PlacingRequest, *, prefix: str) -> None:
+    def __init__(self, part: GroupPart, whole: PlacingRequest, *, prefix: str) -> None:
         self._topology = part.topology
-        self._found = found
+        self._whole = whole
         self._prefix = prefix
         self._sets = {one.name: one for one in part.topology.sets}
         self._children: dict[str, list[str]] = {}
@@ -120,8 +128,8 @@ class _Builder:
             tuple(below),
             self._topology.constraints.get(name),
             held,
-            ranks=tuple(self._found.ranks[self._found.members[pod].pod.uid] for pod in pods),
-            held_ranks={pod.member.rank: pod.row for pod in running if pod.member.rank != NO_RANK},
+            ranks=tuple(self._whole.ranks[self._whole.members[pod].pod.uid] for pod in pods),
+            held_ranks={pod.rank: pod.row for pod in running if pod.rank != NO_RANK},
         )
 
     def _number(self, name: str) -> tuple[int, ...]:
@@ -129,14 +137,14 @@ class _Builder:
         waiting = self._waiting.get(name)
         if not waiting:
             return ()
-        found, running = self._found, (pod.member for pod in self._held.get(name, ()))
-        waiting, ranks = ranked(waiting, running, self._sets[name].rank)
-        found.ranks.update(ranks)
+        whole = self._whole
+        waiting, ranks = ranked(waiting, (pod.rank for pod in self._held.get(name, ())), self._sets[name].rank)
+        whole.ranks.update(ranks)
         if name not in self._topology.bound_leaves:
-            found.plain += waiting
+            whole.plain += waiting
             return ()
-        first = len(found.members)
-        found.members += waiting
+        first = len(whole.members)
+        whole.members += waiting
         return tuple(range(first, first + len(waiting)))
 
     def _inside(self, name: str) -> list[str]:
@@ -150,5 +158,5 @@ def _by_row(rows: Sequence[int], count: int) -> PodsByRow | None:
     """Return how many pods each row has; None for none at all."""
     if not rows:
         return None
-    found: PodsByRow = np.bincount(rows, minlength=count)
-    return found
+    counts: PodsByRow = np.bincount(rows, minlength=count)
+    return counts

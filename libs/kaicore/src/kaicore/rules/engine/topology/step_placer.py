@@ -5,17 +5,19 @@ from dataclasses import dataclass, replace
 
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placement_order
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.topology.keeping import keeps
-from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod, placing_request
-from kaicore.rules.engine.topology.trial import PlacerRoom
-from kaicore.rules.engine.workload import Member, Step, Workload
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
+from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
+from kaicore.rules.engine.topology.unit_trial import UnitTrial
+from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 from kaicore.rules.topology.placing.request import Refused
-from kaicore.rules.topology.placing.search import search
 from kaicore.rules.topology.placing.strategies import Strategy
+
+#: Pods that start, or are placed anew, each group's.
+Waiting = Sequence[tuple[Workload, Sequence[Member]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +80,26 @@ class StepPlacer:
         topology_of: Callable[[Workload], GroupTopology | None],
         companions: Callable[[Workload], Iterable[Workload]],
         placed: Callable[[Workload], Iterable[HeldPod]],
+        pending_groups: Mapping[str, PendingGroup],
+        class_key: Callable[[Member], str],
         strategy: Strategy,
     ) -> None:
         """Args:
         topology_of: returns what a group asks of its topology; None for nothing.
         companions: returns the other groups that start together with a group.
         placed: returns the pods of a group that have a place: that run and stay, or that the cycle has decided on.
+        pending_groups: groups with waiting pods, by key.
+        class_key: returns the key of a pod's class.
         strategy: of the search.
         """
         self.ranks: dict[str, int] = {}
         self._topology_of = topology_of
         self._companions = companions
         self._placed = placed
+        self._pending_groups = pending_groups
+        self._class_key = class_key
         self._strategy = strategy
+        self._kept_counts: dict[Placer, KeptCounts] = {}
         #: Where pods go if all of their group start, by uid.
         self._planned: dict[str, int] = {}
         #: Keys of groups of which not all that waits fits.
@@ -107,64 +116,97 @@ class StepPlacer:
         if not any(pending_group.workload.constrained for pending_group, _ in steps):
             return PlacingResult(*placer.place_all(members_of(steps)))
         assignments: list[Assignment] = []
-        plain: list[Member] = []
-        for unit in self._units(steps):
-            topology = self._topology_of(unit[0][0].workload)
-            if topology is None:
-                plain += members_of(unit)
-                continue
-            trial = self._trial(placer, [(one.workload, step.members) for one, step in unit])
+        trials, plain = self.trials(waiting_of(steps), placer)
+        for trial in trials:
             self.ranks.update(trial.asked.ranks)
-            plain += trial.asked.plain
-            if trial.asked.members:
-                found = self._place_unit(unit, trial, plans=plans)
-                if isinstance(found, Refused):
-                    return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(topology, found))
-                assignments += found
+            found = self._try(trial, plans=plans)
+            if isinstance(found, Refused):
+                return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(trial.topology, found))
+            assignments += found
         placed, unplaced = placer.place_all(plain)
         return PlacingResult([*assignments, *placed], unplaced)
 
     def place_again(
-        self, workload: Workload, members: Sequence[Member], placer: Placer, *, among: Flags | None = None
+        self, moved: Waiting, placer: Placer, *, among: Flags | None = None, as_close: bool = False
     ) -> list[Assignment] | None:
-        """Place constrained pods of a running group anew, near those that stay.
+        """Place pods of running groups anew, where constrained near those that stay.
 
         Args:
-            workload: the group.
-            members: the pods.
+            moved: the pods.
             placer: on the nodes at one time.
-            among: rows that may take them; None for all.
+            among: rows that may take constrained pods; None for all.
+            as_close: whether the pods of a group must share as narrow a domain as they do now.
 
         Returns:
             where they go; None, and nothing is changed, if not all fit.
         """
         savepoint = placer.statement.savepoint()
-        found: list[Assignment] | Refused = []
-        plain = list(members)
-        if self._topology_of(workload) is not None:
-            trial = self._trial(placer, [(workload, members)])
-            plain = trial.asked.plain
-            found = trial.search(among) if trial.asked.members else []
-        if not isinstance(found, Refused):
-            others, unplaced = placer.place_all(plain)
-            if unplaced is None:
-                return [*found, *others]
+        assignments: list[Assignment] = []
+        trials, plain = self.trials(moved, placer)
+        for trial in trials:
+            found = trial.search(among)
+            if isinstance(found, Refused) or (as_close and not trial.is_as_close(found)):
+                placer.statement.rollback(savepoint)
+                return None
+            assignments += found
+        placed, unplaced = placer.place_all(plain)
+        if unplaced is None:
+            return [*assignments, *placed]
         placer.statement.rollback(savepoint)
         return None
 
-    def _place_unit(self, unit: Steps, trial: "_Trial", *, plans: bool) -> list[Assignment] | Refused:
+    def is_allowed(self, member: Member, row: int, placer: Placer) -> bool:
+        """Tell whether a waiting pod is on a row where its group's constraints let it be, by where the group runs."""
+        workload = self._pending_groups[member.group].workload
+        trials, _ = self.trials([(workload, [member])], placer) if workload.constrained else ([], [])
+        return all(trial.is_kept({member.pod.uid: row}) for trial in trials)
+
+    def trials(self, waiting: Waiting, placer: Placer) -> tuple[list[UnitTrial], list[Member]]:
+        """Return the trials of groups with constraints, those in one that share one, and the pods without."""
+        units: dict[object, list[tuple[Workload, Sequence[Member]]]] = {}
+        plain: list[Member] = []
+        for workload, members in waiting:
+            topology = self._topology_of(workload)
+            if topology is None:
+                plain += members
+            else:
+                key = _shared(topology) if topology.together else workload.group.key
+                units.setdefault(key, []).append((workload, members))
+        trials = [self._trial(placer, unit) for unit in units.values()]
+        for trial in trials:
+            plain += trial.asked.plain
+        return [trial for trial in trials if trial.asked.members], plain
+
+    def shape(self, steps: Steps) -> object:
+        """Return a key that is equal for steps whose constraints are alike; empty without any."""
+        parts: list[object] = []
+        for workload, members in waiting_of(steps):
+            topology = self._topology_of(workload)
+            if topology is None:
+                continue
+            ranked = any(one.rank is not None for one in topology.sets)
+            if topology.together or ranked or any(True for _ in self._placed(workload)):
+                parts.append(workload.group.key)
+                continue
+            leaves = tuple((workload.leaf(member), self._class_key(member)) for member in members)
+            parts.append((id(topology.tree), topology.sets, tuple(sorted(leaves))))
+        return tuple(parts)
+
+    def _try(self, trial: UnitTrial, *, plans: bool) -> list[Assignment] | Refused:
         """Place pods where room is reserved for them, where all that waits with them fits, or by themselves."""
-        kept = trial.as_nominated() or (self._as_planned(unit, trial) if plans else None)
+        kept = trial.as_nominated() or (self._as_planned(trial) if plans else None)
         return kept or trial.search()
 
-    def _as_planned(self, unit: Steps, trial: "_Trial") -> list[Assignment] | None:
+    def _as_planned(self, trial: UnitTrial) -> list[Assignment] | None:
         """Place pods so that all that waits of their groups fits as well; None where it does not."""
-        keys = [pending_group.key for pending_group, _ in unit]
+        keys = [part.workload.group.key for part in trial.parts]
         if not self._unplanned.isdisjoint(keys):
             return None
         if any(member.pod.uid not in self._planned for member in trial.asked.members):
-            waiting = [(pending_group.workload, pending_group.unplaced) for pending_group, _ in unit]
-            if sum(len(members) for _, members in waiting) == len(members_of(unit)):
+            waiting = [
+                (part.workload, self._pending_groups[key].unplaced) for key, part in zip(keys, trial.parts, strict=True)
+            ]
+            if sum(len(members) for _, members in waiting) == sum(len(part.waiting) for part in trial.parts):
                 return None
             whole = self._trial(trial.placer, waiting)
             savepoint = trial.placer.statement.savepoint()
@@ -177,26 +219,23 @@ class StepPlacer:
             self._unplanned.update(keys)
         return kept
 
-    def _units(self, steps: Steps) -> list[Steps]:
-        """Return steps, those in one that share a constraint."""
-        units: dict[object, list[tuple[PendingGroup, Step]]] = {}
-        for pending_group, step in steps:
-            topology = self._topology_of(pending_group.workload)
-            shared = topology is not None and topology.together and topology.of_root is not None
-            key = _shared(topology) if topology is not None and shared else pending_group.key
-            units.setdefault(key, []).append((pending_group, step))
-        return list(units.values())
-
-    def _trial(self, placer: Placer, waiting: Sequence[tuple[Workload, Sequence[Member]]]) -> "_Trial":
+    def _trial(self, placer: Placer, waiting: Waiting) -> UnitTrial:
         """Return a trial of pods that are to be placed in one go, by group."""
         parts = []
         for workload, members in waiting:
             topology = self._topology_of(workload)
             assert topology is not None, "a unit of groups with constraints"
             uids = {member.pod.uid for member in members}
-            held = [pod for pod in self._placed(workload) if pod.member.pod.uid not in uids]
+            held = [
+                replace(pod, rank=self.ranks.get(pod.member.pod.uid, pod.rank))
+                for pod in self._placed(workload)
+                if pod.member.pod.uid not in uids
+            ]
             parts.append(GroupPart(workload, topology, members, held))
-        return _Trial(placer, parts, self._also_held(parts), self._strategy)
+        kept_counts = self._kept_counts.get(placer)
+        if kept_counts is None:
+            kept_counts = self._kept_counts[placer] = KeptCounts(placer)
+        return UnitTrial(placer, kept_counts, parts, self._also_held(parts), self._strategy)
 
     def _also_held(self, parts: Sequence[GroupPart]) -> list[HeldPod]:
         """Return the pods of groups that are not to be placed now, and that share the constraint of the others."""
@@ -212,92 +251,11 @@ class StepPlacer:
         return found
 
 
+def waiting_of(steps: Steps) -> Waiting:
+    """Return the pods of steps by group."""
+    return [(pending_group.workload, step.members) for pending_group, step in steps]
+
+
 def _shared(topology: GroupTopology) -> object:
     """Return a key that is equal for groups that share a constraint."""
     return id(topology.tree), topology.of_root, topology.together
-
-
-class _Trial:
-    """Pods that are placed in one go on the nodes of one time.
-
-    Attributes:
-        placer: on the nodes.
-        asked: what is to be placed.
-    """
-
-    def __init__(
-        self, placer: Placer, parts: Sequence[GroupPart], also_held: Sequence[HeldPod], strategy: Strategy
-    ) -> None:
-        self.placer = placer
-        self.asked = placing_request(parts, also_held)
-        self._parts = parts
-        self._also_held = also_held
-        self._tree = parts[0].topology.tree
-        self._strategy = strategy
-
-    def search(self, among: Flags | None = None) -> list[Assignment] | Refused:
-        """Place the pods by the search, on some rows or on any; where it refuses, nothing is changed."""
-        savepoint = self.placer.statement.savepoint()
-        room = PlacerRoom(self.placer, self.asked.members, among=among)
-        found = search(self.asked.request, self._tree, room, self._strategy)
-        if isinstance(found, Refused):
-            self.placer.statement.rollback(savepoint)
-            return found
-        return room.assignments
-
-    def on_rows(self, rows: Mapping[str, int]) -> list[Assignment] | None:
-        """Place the pods on rows by their uids; None, and nothing is changed, where not all can be there."""
-        savepoint = self.placer.statement.savepoint()
-        found: list[Assignment] = []
-        for member in in_placement_order(self.asked.members, self.placer.class_of):
-            row = rows.get(member.pod.uid)
-            assignment = None if row is None else self.placer.place_on(member, row)
-            if assignment is None:
-                break
-            found.append(assignment)
-        if len(found) == len(self.asked.members) and self._is_kept(found):
-            return found
-        self.placer.statement.rollback(savepoint)
-        return None
-
-    def as_nominated(self) -> list[Assignment] | None:
-        """Place the pods that are nominated where room is reserved for them, and the others near them.
-
-        Returns:
-            where they go; None, and nothing is changed, where none is nominated, or not all can be placed so.
-        """
-        rows = self.placer.statement.columns.rows
-        nominated = {
-            member.pod.uid: rows[member.nomination.node]
-            for member in self.asked.members
-            if member.nomination is not None and member.nomination.node in rows
-        }
-        if not nominated:
-            return None
-        first = _Trial(
-            self.placer, [_split(part, nominated)[0] for part in self._parts], self._also_held, self._strategy
-        )
-        rest = _Trial(
-            self.placer, [_split(part, nominated)[1] for part in self._parts], self._also_held, self._strategy
-        )
-        savepoint = self.placer.statement.savepoint()
-        found = first.on_rows(nominated)
-        if found is not None:
-            others = rest.search() if rest.asked.members else []
-            if not isinstance(others, Refused) and self._is_kept([*found, *others]):
-                return [*found, *others]
-        self.placer.statement.rollback(savepoint)
-        return None
-
-    def _is_kept(self, assignments: Sequence[Assignment]) -> bool:
-        row_of = {assignment.member.pod.uid: assignment.row for assignment in assignments}
-        rows = {number: row_of[member.pod.uid] for number, member in enumerate(self.asked.members)}
-        return keeps(self.asked.request, self._tree, rows)
-
-
-def _split(part: GroupPart, nominated: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
-    """Return a part with the nominated pods alone, and one with the others, for which those have their places."""
-    first = [member for member in part.waiting if member.pod.uid in nominated]
-    rest = [member for member in part.waiting if member.pod.uid not in nominated]
-    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid]) for member in first)]
-    return replace(part, waiting=first), replace(part, waiting=rest, held=held)

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.topology.placing.request import PodsByRow
-
-#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
-_MOST = 2**31
 
 
 class PlacerRoom:
@@ -18,20 +16,24 @@ class PlacerRoom:
 
     Attributes:
         classes: of each pod, as a number.
+        samples: a pod of each class.
     """
 
-    def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
+    def __init__(
+        self, placer: Placer, members: Sequence[Member], kept_counts: KeptCounts, *, among: Flags | None = None
+    ) -> None:
         """Args:
         placer: on the nodes at one time.
         members: by number.
+        kept_counts: of the placer.
         among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []
-        self._placer = placer
+        self.samples: list[Member] = []
+        self.placer = placer
         self._members = members
+        self._kept_counts = kept_counts
         self._among = among
-        #: A pod of each class.
-        self._samples: list[Member] = []
         #: Where pods were put, each with the savepoint before it.
         self._trail: list[tuple[int, Assignment]] = []
         #: Counts by class, as long as no pod is put or taken off.
@@ -39,8 +41,8 @@ class PlacerRoom:
         numbers: dict[str, int] = {}
         for member in members:
             number = numbers.setdefault(placer.class_of(member).key, len(numbers))
-            if number == len(self._samples):
-                self._samples.append(member)
+            if number == len(self.samples):
+                self.samples.append(member)
             self.classes.append(number)
 
     @property
@@ -52,9 +54,7 @@ class PlacerRoom:
         """See `Room.counts`."""
         counts = self._counts.get(pod_class)
         if counts is None:
-            sample = self._samples[pod_class]
-            pod_class_of = self._placer.class_of(sample)
-            counts = self._placer.counts(pod_class_of, most=_MOST, created_at=sample.pod.created_at)
+            counts = self._count(pod_class)
             if self._among is not None:
                 counts = np.where(self._among, counts, 0)
             self._counts[pod_class] = counts
@@ -64,8 +64,8 @@ class PlacerRoom:
         """See `Room.put`."""
         self._counts.clear()
         for place, pod in enumerate(pods):
-            before = self._placer.statement.savepoint()
-            assignment = self._placer.place_on(self._members[pod], row)
+            before = self.savepoint()
+            assignment = self._place(self._members[pod], row)
             if assignment is None:
                 return place
             self._trail.append((before, assignment))
@@ -73,11 +73,20 @@ class PlacerRoom:
 
     def savepoint(self) -> int:
         """See `Room.savepoint`."""
-        return self._placer.statement.savepoint()
+        return self.placer.statement.savepoint()
 
     def rollback(self, savepoint: int) -> None:
         """See `Room.rollback`."""
         self._counts.clear()
-        self._placer.statement.rollback(savepoint)
+        self._undo(savepoint)
         while self._trail and self._trail[-1][0] >= savepoint:
             self._trail.pop()
+
+    def _count(self, pod_class: int) -> PodsByRow:
+        return self._kept_counts.of(self.samples[pod_class])
+
+    def _place(self, member: Member, row: int) -> Assignment | None:
+        return self.placer.place_on(member, row)
+
+    def _undo(self, savepoint: int) -> None:
+        self.placer.statement.rollback(savepoint)

@@ -75,6 +75,15 @@ class Candidates:
         """Let no more pods of a group be evicted in this search."""
         self._banned.add(group)
 
+    @property
+    def banned(self) -> frozenset[str]:
+        """Keys of the groups of which nothing may be evicted in this search."""
+        return frozenset(self._banned)
+
+    def unban(self, banned: frozenset[str]) -> None:
+        """Ban no more groups than these."""
+        self._banned = set(banned)
+
     def victim_set(self, member: Member) -> VictimSet | None:
         """Return what is evicted with a pod, as things stand; None if it may not be."""
         if self._is_kept(member.group):

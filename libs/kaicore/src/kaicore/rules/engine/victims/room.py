@@ -6,15 +6,18 @@ begins anew without the victims that were refused.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
+from kaicore.rules.engine.victims.reprieve import charge_all
 from kaicore.rules.engine.victims.rules import VictimRules
-from kaicore.rules.engine.victims.search import Victims, VictimSearch, charge_all
+from kaicore.rules.engine.victims.search import Victims, VictimSearch
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.model.pod import Amounts
@@ -214,8 +217,8 @@ class RoomSearch:
                 accounts.undo(charged)
                 stuck.update(victim_set.groups)
                 continue
-            assignments, unplaced = future.place_all(victim_set.members)
-            if unplaced is not None:
+            assignments = session.step_placer.place_again(victim_set.parts, future, as_close=True)
+            if assignments is None:
                 future.statement.rollback(savepoint)
                 accounts.undo(charged)
                 stuck.update(victim_set.groups)
@@ -223,6 +226,6 @@ class RoomSearch:
             successors.update({assignment.member.pod.uid: assignment for assignment in assignments})
             for pod_charge in (assignment.pod_charge for assignment in assignments if assignment.marks):
                 future.statement.evict(pod_charge)
-                future.statement.place(replace(pod_charge, marks=()))
+                future.statement.place(msgspec.structs.replace(pod_charge, marks=()))
         accounts.undo(before)
         return successors, stuck

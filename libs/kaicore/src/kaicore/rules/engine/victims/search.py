@@ -23,13 +23,20 @@ import numpy as np
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
 from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.topology.step_placer import waiting_of
+from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.victims.candidates import Candidates
+from kaicore.rules.engine.victims.domain_victims import DomainVictims
 from kaicore.rules.engine.victims.node_victims import NodeVictims
+from kaicore.rules.engine.victims.reprieve import Reprieve
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
 from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.topology.placing.request import Refused
+
+#: How many times victims on one node are worked out anew for one pod.
+_MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,24 @@ class Victims:
     choices: tuple[Choice, ...]
 
 
-def charge_all(accounts: CycleQueues, requests: GroupRequests) -> bool:
-    """Charge groups with so much as far as their queues admit it; tells whether they admit all."""
-    for group, request in requests:
-        if accounts.refusal(group, request):
-            return False
-        accounts.charge(group, request)
-    return True
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How a search is, to restore it later.
+
+    Attributes:
+        statement, accounts: savepoints.
+        victim_sets: how many there are.
+        exceeded: the limits that are in the way.
+        groups: of which pods are taken.
+        banned: groups of which none may be.
+    """
+
+    statement: int
+    accounts: int
+    victim_sets: int
+    exceeded: tuple[Reason, ...]
+    groups: set[str]
+    banned: frozenset[str]
 
 
 class VictimSearch:
@@ -89,7 +107,8 @@ class VictimSearch:
         self._most_groups = most_groups
         self._requests = session.gangs.requests_of(steps)
         self._own_groups = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
-        self._members = in_placement_order(members_of(steps), session.pods.class_of)
+        self._steps = steps
+        self._members = members_of(steps)
         self._placer = session.nodes.future
         self._node_victims = NodeVictims(session, candidates, self._placer)
         self._place_of_row: list[int] = session.nodes.columns.name_order().tolist()
@@ -99,6 +118,7 @@ class VictimSearch:
         self._victim_sets: list[VictimSet] = []
         self._choices: list[Choice] = []
         self._groups: set[str] = set()
+        self._marks: list[_Mark] = []
         #: By class, a heap of the rows where evicting may help: what it costs at least, and the place of its name.
         self._heaps: dict[str, list[tuple[int, int]]] = {}
 
@@ -132,6 +152,59 @@ class VictimSearch:
         accounts.undo(before)
         return None
 
+    # What was placed and evicted for groups with topology constraints; see `DomainVictims`.
+
+    @property
+    def cost(self) -> int:
+        """See `Evictions`."""
+        return sum(victim_set.cost for victim_set in self._victim_sets)
+
+    @property
+    def exhausted(self) -> bool:
+        """See `Evictions`."""
+        return self._session.steps_left <= 0
+
+    def savepoint(self) -> int:
+        """See `Evictions`."""
+        accounts, statement = self._session.accounts.savepoint(), self._placer.statement.savepoint()
+        self._marks.append(
+            _Mark(
+                statement, accounts, len(self._victim_sets), self._exceeded, set(self._groups), self._candidates.banned
+            )
+        )
+        return len(self._marks) - 1
+
+    def rollback(self, savepoint: int) -> None:
+        """See `Evictions`."""
+        mark = self._marks[savepoint]
+        del self._marks[savepoint + 1 :]
+        self._placer.statement.rollback(mark.statement)
+        self._session.accounts.undo(mark.accounts)
+        self._put_back(self._victim_sets[mark.victim_sets :])
+        del self._victim_sets[mark.victim_sets :], self._choices[mark.victim_sets :]
+        self._exceeded, self._groups, self._heaps = mark.exceeded, set(mark.groups), {}
+        self._candidates.unban(mark.banned)
+
+    def place_evicting(self, member: Member, row: int) -> Assignment | None:
+        """See `Evictions`."""
+        for _ in range(_MOST_ROUNDS):
+            assignment = self._placer.place_on(member, row)
+            cheapest = None if assignment is not None else self._node_victims.cheapest(member, row)
+            if cheapest is None:
+                return assignment
+            cost, victim_sets = cheapest
+            refused = next((one for one in victim_sets if not self._may_go(one)), None)
+            if refused is None:
+                refused = self._evict_all(victim_sets, self._choice_for_pod(member, cost, ()))
+            if refused is not None:
+                self._candidates.ban(refused.groups[0])
+        return None
+
+    def _place_group(self, trial: UnitTrial) -> list[Assignment] | None:
+        """Place pods of groups with topology constraints, with victims where that takes any."""
+        placed = trial.search()
+        return placed if not isinstance(placed, Refused) else DomainVictims(trial, self, self._candidates).place()
+
     def give_up(self, victims: Victims) -> None:
         """Take back what was found; the caller has to undo the nodes and the accounts."""
         self._put_back(victims.victim_sets)
@@ -145,19 +218,32 @@ class VictimSearch:
         if limits_first and not self._relieve_limits():
             return None
         assignments: list[Assignment] = []
-        for member in self._members:
+        trials, plain = self._session.step_placer.trials(waiting_of(self._steps), self._placer)
+        for trial in trials:
+            placed = self._place_group(trial)
+            if placed is None or self._takes_too_many():
+                return None
+            assignments += placed
+        for member in in_placement_order(plain, self._session.pods.class_of):
             assignment = self._placer.place(member) or self._evict_and_place(member)
             if assignment is None:
                 return None
-            if self._most_groups is not None and len(self._groups) > self._most_groups:
-                self.too_many = len(self._groups)
+            if self._takes_too_many():
                 return None
             assignments.append(assignment)
-        if not self._relieve_limits() or not self._rules_admit(assignments):
+        reprieve = Reprieve(self._session, self._candidates, self._reserved, assignments)
+        if not self._relieve_limits() or not reprieve.rules_admit():
             return None
-        kept = self._reprieve(assignments)
+        kept = reprieve.needed(self._victim_sets)
         victim_sets = tuple(self._victim_sets[index] for index in kept)
         return Victims(tuple(assignments), victim_sets, tuple(self._choices[index] for index in kept))
+
+    def _takes_too_many(self) -> bool:
+        """Tell, and note, whether pods of more groups are taken than may be."""
+        if self._most_groups is None or len(self._groups) <= self._most_groups:
+            return False
+        self.too_many = len(self._groups)
+        return True
 
     def _is_conceivable(self) -> bool:
         """Tell whether all would fit by whole nodes' amounts if every candidate were gone; if not, no search helps."""
@@ -301,68 +387,3 @@ class VictimSearch:
                 return None
             self._evict(current, replace(choice, cost=current.cost))
         return None
-
-    # Victims that can stay.
-
-    def _rules_admit(self, assignments: Sequence[Assignment]) -> bool:
-        """Tell whether the rules about other pods let pods be where they were placed, as the nodes are now.
-
-        An assignment was good when it was found. Since then pods may have gone that it needs near it, or pods are put
-        back that it must not be near. The same holds for reservations of other groups. The order is that in which the
-        next cycle restores the reservations.
-        """
-        session, placer = self._session, self._placer
-        assignments = sorted(
-            [*self._reserved, *assignments],
-            key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
-        )
-        feasible_nodes = [placer.outlook(session.pods.class_of(assignment.member)) for assignment in assignments]
-        if not any(nodes.non_monotonic for nodes in feasible_nodes):
-            return True
-        for assignment in assignments:
-            placer.statement.leave(assignment.pod_charge, sign=-1)
-        admitted = True
-        for assignment, nodes in zip(assignments, feasible_nodes, strict=True):
-            admitted = admitted and not nodes.ruled_out(assignment.row)
-            placer.statement.leave(assignment.pod_charge)
-        return admitted
-
-    def _reprieve(self, assignments: Sequence[Assignment]) -> list[int]:
-        """Put back the victims that are not needed, the dearest first, on the zones that they have.
-
-        Returns:
-            the numbers of the sets that are needed, in order.
-        """
-        session = self._session
-        put_back: set[int] = set()
-        ended: set[str] = set()
-        by_cost = sorted(range(len(self._victim_sets)), key=lambda index: self._victim_sets[index].key, reverse=True)
-        for index in by_cost:
-            victim_set = self._victim_sets[index]
-            if victim_set.shrinks and not ended.isdisjoint(victim_set.groups):
-                continue
-            before = session.accounts.savepoint()
-            if charge_all(session.accounts, victim_set.held_by(session.pods)) and self._stay_put(
-                victim_set, assignments
-            ):
-                session.count_eviction(victim_set.members, sign=-1)
-                self._candidates.put_back(victim_set)
-                put_back.add(index)
-                continue
-            session.accounts.undo(before)
-            if not victim_set.shrinks:
-                ended.update(victim_set.groups)
-        return [index for index in range(len(self._victim_sets)) if index not in put_back]
-
-    def _stay_put(self, victim_set: VictimSet, assignments: Sequence[Assignment]) -> bool:
-        """Take the eviction of a whole set back, if everything else can be as it is."""
-        statement = self._placer.statement
-        columns = statement.columns
-        if not all(columns.fits(columns.rows[member.node], member.requests) for member in victim_set.members):
-            return False
-        savepoint = statement.savepoint()
-        stay = all(statement.stays_put(self._session.pods.charge_of(member)) for member in victim_set.members)
-        if stay and self._rules_admit(assignments):
-            return True
-        statement.rollback(savepoint)
-        return False

@@ -42,7 +42,7 @@ def balanced(
     """Return a depth, and how many pods each of the scope's domains there gets; None where no balance is found.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         within: what domains take.
         wanted: how many pods.
         size: so many stay together.
@@ -80,6 +80,7 @@ def _attempt(
     tree: OrderedTree, within: Capacity, parent: int, need: int, size: int, *, preferred: int, depth: int
 ) -> _Attempt | None:
     begin, end = tree.children[preferred - 1][within.firsts[preferred - 1] + parent :][:2].tolist()
+    end = min(end, within.firsts[preferred] + len(within.whole[preferred]))
     first, last = begin, end
     of = np.arange(end - begin)
     if depth > preferred:

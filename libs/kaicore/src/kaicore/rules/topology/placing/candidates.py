@@ -1,7 +1,7 @@
 """Which domains may take a set, by the counts, and in which order they are tried."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,17 +33,20 @@ def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
 
     None if those are in several domains of the required level, or not in the scope.
     """
-    if scope.depth == 0 and work.constrained:
-        scope = replace(scope, high=min(scope.high, tree.inside))
-    if work.held is None or work.required <= scope.depth:
+    if scope.depth == 0 and work.constrained and scope.high > tree.inside:
+        scope = Scope(0, scope.low, tree.inside)
+    if work.held is None or not work.required:
         return scope
     there = np.flatnonzero(work.held)
     of = tree.of[work.required]
     domain = int(of[there[0]])
     low, high = tree.starts[work.required][domain : domain + 2].tolist()
-    if domain != int(of[there[-1]]) or tree.numbers[work.required][domain] < 0 or low < scope.low or high > scope.high:
+    if domain != int(of[there[-1]]) or tree.numbers[work.required][domain] < 0:
         return None
-    return Scope(work.required, low, high)
+    if work.required <= scope.depth:
+        # What is around the set is in a domain that is narrower, because it prefers one.
+        return scope if low <= scope.low and scope.high <= high else None
+    return None if low < scope.low or high > scope.high else Scope(work.required, low, high)
 
 
 def first_depth(tree: OrderedTree, work: Work, widest: int, policy: Policy) -> int:
@@ -84,7 +87,7 @@ def candidates(
     """Yield the domains at a depth that may take a set, the best first; of equals the first by name.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         work: the set.
         limits: what must fit.
         depth: of the domains.
@@ -95,14 +98,18 @@ def candidates(
     main = limits[0].within
     first = main.firsts[depth]
     last = first + len(main.whole[depth])
-    fits = tree.real(depth)[first:last].copy()
+    fits = tree.real[depth][first:last].copy()
     if work.required < depth:
-        fits &= tree.real(work.required)[tree.of[work.required][tree.starts[depth][first:last]]]
+        fits &= tree.real[work.required][tree.of[work.required][tree.starts[depth][first:last]]]
     for bound in limits:
         fits &= bound.within.whole[depth] >= bound.wanted
     there = np.flatnonzero(fits)
     sign = 1 if policy.tightest else -1
     keys = [sign * main.pods[depth][there], sign * main.whole[depth][there]]
+    if policy.fewest and work.preferred > depth and len(there) > 1:
+        keys.append(_needed(tree, limits[0], depth, work.preferred)[there])
+    if len(limits) > 1:
+        keys.append(_filled(limits, depth, there))
     if pull is not None and depth:
         keys.append(nearness(tree, pull, depth - 1, tree.parents[depth][first + there]))
     if work.held is not None:
@@ -110,3 +117,24 @@ def candidates(
     starts = tree.starts[depth]
     for domain in (first + there[np.lexsort(keys)]).tolist():
         yield Scope(depth, max(int(starts[domain]), scope.low), min(int(starts[domain + 1]), scope.high))
+
+
+def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers:
+    """Return of each domain at a depth how many domains at a narrower one it takes at least to hold all pods."""
+    room, first = limit.within.whole[narrow], limit.within.firsts[depth]
+    of = tree.of[depth][tree.starts[narrow][limit.within.firsts[narrow] :][: len(room)]] - first
+    sequence = np.lexsort((-room, of))
+    room, of = room[sequence], of[sequence]
+    before = np.cumsum(room) - room
+    before -= before[np.searchsorted(of, of)]
+    return np.bincount(of[before < limit.wanted], minlength=len(limit.within.whole[depth]))
+
+
+def _filled(limits: list[Bound], depth: int, domains: Numbers) -> Numbers:
+    """Return of each domain by how much pods of several classes fill it more than once, each class its share of it.
+
+    A guess, for classes may use different things: a domain that is too small by it is tried after the others.
+    """
+    whole = 1_000_000
+    shares = [bound.wanted * whole // bound.within.whole[depth][domains] for bound in limits if bound.of is None]
+    return np.maximum(np.sum(shares, axis=0) - whole, 0) if shares else np.zeros(len(domains), np.int64)

@@ -14,7 +14,7 @@ class Layer:
     Attributes:
         size: pods.
         depth: of the domain.
-        spares: how many positions of each such domain stay free.
+        spares: how many spots of each such domain stay free.
         alone: whether a domain takes only one such part.
     """
 
@@ -26,12 +26,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A domain, or the whole cluster, as a run of positions.
+    """A domain, or the whole cluster, as a run of spots.
 
     Attributes:
         depth: of the domain.
-        low: first position.
-        high: behind the last position.
+        low: first spot.
+        high: behind the last spot.
     """
 
     depth: int
@@ -41,7 +41,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the domains in a scope take, at each depth from the scope's down to the positions.
+    """What the domains in a scope take, at each depth from the scope's down to the spots.
 
     Attributes:
         firsts: at each depth, the first domain in the scope; depths above the scope's have nothing.
@@ -60,21 +60,20 @@ _NOTHING = np.zeros(0, np.int64)
 def capacity(
     tree: OrderedTree, counts: Numbers, layers: tuple[Layer, ...], scope: Scope, held: Numbers | None = None
 ) -> Capacity:
-    """Sum up what positions take.
+    """Sum up what spots take.
 
     Args:
-        tree: the positions.
-        counts: of each position in the scope, how many pods it takes.
+        tree: the spots.
+        counts: of each spot in the scope, how many pods it takes.
         layers: parts that stay together, from the widest to the narrowest.
         scope: what is looked at.
-        held: of each position of the tree, how many pods of the set are there already; None for none.
+        held: of each spot of the tree, how many pods of the set are there already; None for none.
     """
     at_depth: dict[int, list[Layer]] = {}
     for layer in layers:
         at_depth.setdefault(max(layer.depth, scope.depth), []).append(layer)
-        real = tree.real(layer.depth)
-        if not real.all():
-            counts = np.where(real[tree.of[layer.depth][scope.low : scope.high]], counts, 0)
+        if not tree.complete[layer.depth]:
+            counts = np.where(tree.real[layer.depth][tree.of[layer.depth][scope.low : scope.high]], counts, 0)
         if layer.spares:
             counts = without_spares(tree, counts, layer, scope, held)
     firsts, whole, pods = [0] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1), [_NOTHING] * (tree.depth + 1)
@@ -99,10 +98,10 @@ def capacity(
 
 
 def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope, held: Numbers | None) -> Numbers:
-    """Return the counts with those positions of each domain at nothing that stay free.
+    """Return the counts with those spots of each domain at nothing that stay free.
 
     These are the ones that take the most pods, so that each of them can stand in for any other of its domain. A
-    position that holds pods of the set is none.
+    spot that holds pods of the set is none.
     """
     of = tree.of[layer.depth][scope.low : scope.high]
     able = counts if held is None else np.where(held[scope.low : scope.high] > 0, -1, counts)

@@ -1,4 +1,4 @@
-"""From a domain down to the positions: how many pods each gets."""
+"""From a domain down to the spots: how many pods each gets."""
 
 import numpy as np
 
@@ -21,13 +21,13 @@ def descend(
     pull: Numbers | None = None,
     start: tuple[int, Numbers] | None = None,
 ) -> Numbers:
-    """Return how many pods each position of a scope gets; the scope takes them all.
+    """Return how many pods each spot of a scope gets; the scope takes them all.
 
     Down to the depth of the outermost parts the domains below all chosen domains are one pool, so that at each depth
     the fewest are used. Further down each part stays in its domain.
 
     Args:
-        tree: the positions.
+        tree: the spots.
         within: what the domains take.
         wanted: how many pods, a multiple of the outermost part's size.
         layers: which of them stay together.
@@ -35,7 +35,7 @@ def descend(
         policy: how domains are chosen.
         gaps: whether any place will do.
         gather: down to this depth the fewest domains are used, even where the policy evens out.
-        pull: of each position of the tree how many pods attract these; None for none.
+        pull: of each spot of the tree how many pods attract these; None for none.
         start: a depth, and what each of its domains gets, which it then keeps; None for the scope as a whole.
     """
     parts = layers[0].depth if layers else tree.depth
@@ -49,7 +49,7 @@ def descend(
         of = np.zeros(len(room), np.int64)
         if depth == above + 1:
             of = tree.parents[depth][first : first + len(room)] - within.firsts[above]
-        open_ = np.flatnonzero((shares[of] > 0) & (room > 0))
+        open_ = ((shares[of] > 0) & (room > 0)).nonzero()[0]
         of = of[open_]
         if depth <= parts and (policy.pooled or gaps) and start is None:
             given, of = np.array([wanted], np.int64), np.zeros_like(of)

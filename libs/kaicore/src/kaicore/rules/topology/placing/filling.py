@@ -37,16 +37,16 @@ def fill(
     by_room = capacities if order is Order.SMALLEST else -capacities
     sequence = np.lexsort((*ties[::-1], by_room, pulled, parents))
     room, parent, pulled = capacities[sequence], parents[sequence], pulled[sequence]
-    firsts = np.searchsorted(parent, np.arange(len(shares)))
-    before = np.cumsum(room) - room
-    before -= np.append(before, 0)[firsts][parent]
+    before = room.cumsum() - room
+    if len(shares) > 1:
+        before -= np.append(before, 0)[parent.searchsorted(np.arange(len(shares)))][parent]
     rest = shares[parent] - before
-    taken = np.clip(rest, 0, room)
+    taken = np.minimum(np.maximum(rest, 0), room)
     if last_tightest or order is Order.SMALLEST:
         _swap_last(taken, room, rest, parent, pulled, order=order)
-    found = np.empty_like(taken)
-    found[sequence] = taken
-    return found
+    by_spot: Numbers = np.empty(len(taken), np.int64)
+    by_spot[sequence] = taken
+    return by_spot
 
 
 def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pulled: Numbers, *, order: Order) -> None:
@@ -55,10 +55,10 @@ def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pu
         heads = np.flatnonzero(np.append(True, (parent[1:] != parent[:-1]) | (pulled[1:] != pulled[:-1])))
         heads = heads[rest[heads] > 0]
     else:
-        heads = np.flatnonzero((rest > 0) & (rest <= room))
+        heads = ((rest > 0) & (rest <= room)).nonzero()[0]
     for head in heads.tolist():
-        end = int(np.searchsorted(parent, parent[head], side="right"))
-        end = head + int(np.searchsorted(pulled[head:end], pulled[head], side="right"))
+        end = int(parent.searchsorted(parent[head], side="right"))
+        end = head + int(pulled[head:end].searchsorted(pulled[head], side="right"))
         if order is Order.SMALLEST:
             best = head + int(np.searchsorted(room[head:end], rest[head]))
             if best == end:
@@ -66,7 +66,7 @@ def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pu
         else:
             tightest = int(np.searchsorted(-room[head:end], -rest[head], side="right")) - 1
             best = head + int(np.searchsorted(-room[head:end], -room[head + tightest]))
-        last = int(np.searchsorted(parent, parent[head], side="right"))
+        last = int(parent.searchsorted(parent[head], side="right"))
         taken[head:last] = 0
         taken[best] = rest[head]
 

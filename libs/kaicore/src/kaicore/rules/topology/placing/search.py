@@ -22,8 +22,8 @@ from kaicore.rules.topology.tree import TopologyColumns
 #: So often pods are placed anew in one domain when a node took fewer than it had counted.
 CORRECTIONS = 16
 
-#: So often a search takes back a set that had found a place, because another one found none.
-RETRIES = 512
+#: So many domains are tried for sets in a set, all in all, after the first way to place them one by one has failed.
+TRIES = 512
 
 _NOTHING = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
 
@@ -46,7 +46,7 @@ def search(
     one = _Search(ordered, Trial(ordered, room), POLICIES[strategy])
     if not one.place(work, Scope(0, 0, len(ordered.rows)), None):
         return one.refused
-    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.positions].tolist(), strict=True))
+    rows = dict(zip(one.trial.pods, ordered.rows[one.trial.spots].tolist(), strict=True))
     return Placed(rows, shared_domains(request, ordered, rows))
 
 
@@ -91,7 +91,10 @@ class _Search:
 
     def __init__(self, tree: OrderedTree, trial: Trial, policy: Policy) -> None:
         self._tree, self._policy = tree, policy
-        self._retries = RETRIES
+        self._tries = TRIES
+        #: Whether sets go back to other domains now, which is bounded.
+        self._going_back = False
+        #: How many pods were there, or had room by the counts, when the last domain failed; those before it included.
         self._reached = 0
         #: Depth of the domains over which pods are balanced; 0 for none.
         self._balance = 0
@@ -115,7 +118,7 @@ class _Search:
         Args:
             work: the set.
             scope: where.
-            closed: positions that take nothing.
+            closed: spots that take nothing.
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """
@@ -124,6 +127,7 @@ class _Search:
             self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)
             return
         limits = bounds(self._tree, self.trial, work, reached, closed)
+        begin, before = len(self.trial.pods), self._reached
         widest = max(work.required, reached.depth)
         tried, farthest, inner, where = 0, -1, _NOTHING, reached
         if self._policy.balanced and work.preferred > widest and work.as_one():
@@ -135,20 +139,20 @@ class _Search:
         for domain in self._domains(work, limits, reached, widest, pull):
             if domain in shunned:
                 continue
+            if self._going_back and self._tries <= 0:
+                break
+            self._tries -= self._going_back
             tried, self._reached, self.refused = tried + 1, 0, _NOTHING
-            mark = self.trial.mark()
             for _ in self._inside(work, domain, closed):
                 yield domain
-                if self._retries <= 0:
-                    self.trial.undo(mark)
-                    return
-                self._retries -= 1
-            if self._reached > farthest:
-                farthest, inner, where = self._reached, self.refused, domain
+            before = max(before, self._reached)
+            if self._reached - begin > farthest:
+                farthest, inner, where = self._reached - begin, self.refused, domain
         if scope.depth == 0 and work.preferred and not work.required and scope.high > reached.high:
             # It is more important that the pods start than that they are in the topology.
             for _ in self._inside(work, scope, closed):
                 yield scope
+        self._reached = before
         if not tried:
             self._refuse_by_counts(work, limits, widest)
         elif inner.set_name != work.name and inner is not _NOTHING:
@@ -190,7 +194,7 @@ class _Search:
 
     def _refusal(self, work: Work, depth: int, *, fitting: int, domain: int, tried: int) -> Refused:
         wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
-        domains = int(self._tree.real(depth).sum()) if depth else 1
+        domains = int(self._tree.real[depth].sum()) if depth else 1
         return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains)
 
     def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:
@@ -207,7 +211,7 @@ class _Search:
             placed = Siblings(self._tree, self.trial, work, closed, mark[0])
             if all(self._part(part, work, scope, placed) for part in order):
                 yield
-            self._reached = max(self._reached, len(self.trial.pods) - mark[0])
+            self._reached = max(self._reached, len(self.trial.pods))
             self.trial.undo(mark)
         if not self._balance and (sum(len(batch.works) for batch in work.batches) > 1 or (work.batches and work.lots)):
             yield from self._one_by_one(work, scope, closed)
@@ -248,15 +252,17 @@ class _Search:
                 mark = self.trial.mark()
                 if not work.lots or self._lots(work.lots, work, scope, placed):
                     yield
-                self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+                self._reached = max(self._reached, len(self.trial.pods))
                 self.trial.undo(mark)
             else:
                 alike, one = units[len(frames)]
                 shunned = [domain for frame in frames if frame.alike == alike for domain in frame.vain]
                 ways = self.ways(one, scope, placed.closed_to(one), placed.pull(), shunned)
                 frames.append(_Frame(one, alike, ways))
+            before, self._going_back = self._going_back, True
             while frames and not frames[-1].advance(placed):
                 frames.pop()
+            self._going_back = before
             if not frames:
                 return
 
@@ -297,7 +303,7 @@ class _Search:
                     done += more
             if done == len(lot.pods):
                 return True
-            self._reached = max(self._reached, len(self.trial.pods) - placed.begin)
+            self._reached = max(self._reached, len(self.trial.pods))
             self.trial.undo(mark)
         return False
 
@@ -307,7 +313,9 @@ class _Search:
         mark = self.trial.mark()
         for _ in range(CORRECTIONS):
             within = capacity(self._tree, counts, lot.layers, scope, work.held)
-            if within.whole[scope.depth].sum() < wanted:
+            room = int(within.whole[scope.depth].sum())
+            if room < wanted:
+                self._reached = max(self._reached, len(self.trial.pods) + room)
                 return False
             start = None
             if self._balance:

@@ -51,6 +51,7 @@ class Policy:
     Attributes:
         tightest: of domains that take all, the one with the least room comes first; otherwise the one with the most.
         begin: so many depths above the nodes the search begins, whatever level is preferred; None for at that level.
+        fewest: of domains wider than the preferred level, the one that needs the fewest of that level comes first.
         order: of several domains.
         last_tightest: whether the rest goes to the domain with the least room that takes it.
         pooled: whether the children of all chosen domains are one pool; otherwise each domain keeps its share.
@@ -59,6 +60,7 @@ class Policy:
     """
 
     tightest: bool = True
+    fewest: bool = False
     begin: int | None = None
     order: Order = Order.LARGEST
     last_tightest: bool = True
@@ -69,9 +71,9 @@ class Policy:
 
 #: What each strategy is made of.
 POLICIES = {
-    Strategy.BEST_FIT: Policy(),
+    Strategy.BEST_FIT: Policy(fewest=True),
     Strategy.LEAST_FREE_CAPACITY: Policy(order=Order.SMALLEST),
-    Strategy.BALANCED: Policy(balanced=True),
+    Strategy.BALANCED: Policy(fewest=True, balanced=True),
     Strategy.BIN_PACK: Policy(last_tightest=False),
     Strategy.SPREAD: Policy(tightest=False, order=Order.EVEN, gaps=Order.EVEN),
     Strategy.OFFER_SLOTS: Policy(begin=0, last_tightest=False, pooled=False, gaps=Order.LARGEST),

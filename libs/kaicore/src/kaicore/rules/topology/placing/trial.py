@@ -6,32 +6,37 @@ from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
 from kaicore.rules.topology.placing.capacity import Scope
 from kaicore.rules.topology.placing.request import Room
 
+#: So many times pods of several classes are put on a node to find out which mixtures it takes, all in all.
+MIXTURES = 4096
+
 
 class Trial:
     """What a search has put so far.
 
     Attributes:
         pods: in the order in which they were put.
-        positions: where each of them is.
+        spots: where each of them is.
+        mixtures: how many more times a mixture may be tried on a node.
     """
 
     def __init__(self, tree: OrderedTree, room: Room) -> None:
         self._tree, self._room = tree, room
+        self.mixtures = MIXTURES
         self.pods: list[int] = []
-        self.positions: list[int] = []
+        self.spots: list[int] = []
 
     def counts(self, pod_class: int, scope: Scope, closed: Truths | None) -> Numbers:
-        """Return how many pods of a class each position of a scope takes now; closed ones take none."""
+        """Return how many pods of a class each spot of a scope takes now; closed ones take none."""
         counts = self._room.counts(pod_class)[self._tree.rows[scope.low : scope.high]]
         if closed is not None:
             counts[closed[scope.low : scope.high]] = 0
         return counts
 
     def put(self, pods: tuple[int, ...], taken: Numbers, scope: Scope) -> tuple[int, int] | None:
-        """Put pods in order onto a scope's positions in order, so many each.
+        """Put pods in order onto a scope's spots in order, so many each.
 
         Returns:
-            None if all are there; otherwise which position of the scope took too few, and how many it took.
+            None if all are there; otherwise which spot of the scope took too few, and how many it took.
         """
         there = np.flatnonzero(taken)
         rows, counts = self._tree.rows[scope.low + there].tolist(), taken[there].tolist()
@@ -43,14 +48,14 @@ class Trial:
                 return at, put
             begin = end
         self.pods.extend(pods)
-        self.positions.extend(np.repeat(scope.low + there, counts).tolist())
+        self.spots.extend(np.repeat(scope.low + there, counts).tolist())
         return None
 
-    def put_some(self, pods: tuple[int, ...], position: int) -> int:
-        """Put pods on a position until one finds no room; returns how many are there now."""
-        put = self._room.put(pods, int(self._tree.rows[position])) if pods else 0
+    def put_some(self, pods: tuple[int, ...], spot: int) -> int:
+        """Put pods on a spot until one finds no room; returns how many are there now."""
+        put = self._room.put(pods, int(self._tree.rows[spot])) if pods else 0
         self.pods.extend(pods[:put])
-        self.positions.extend([position] * put)
+        self.spots.extend([spot] * put)
         return put
 
     def mark(self) -> tuple[int, int]:
@@ -62,9 +67,9 @@ class Trial:
         count, savepoint = mark
         self._room.rollback(savepoint)
         del self.pods[count:]
-        del self.positions[count:]
+        del self.spots[count:]
 
     def placed_since(self, begin: int, end: int | None = None) -> Numbers | None:
-        """Of each position, how many of the pods are there that were put as number `begin` and later; None for none."""
-        there = self.positions[begin:end]
+        """Of each spot, how many of the pods are there that were put as number `begin` and later; None for none."""
+        there = self.spots[begin:end]
         return np.bincount(there, minlength=len(self._tree.rows)) if there else None

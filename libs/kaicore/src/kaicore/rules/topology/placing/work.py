@@ -61,9 +61,9 @@ class Work:
         required: depth at which it must be in one domain; 0 for none.
         preferred: depth at which it should; 0 for none.
         gaps: whether any place in the topology will do.
-        spares: how many positions of its domain stay free.
+        spares: how many spots of its domain stay free.
         exclusive: whether it shares its domain with no other set of the same parent.
-        held: of each position, how many of its pods are there already; None for none.
+        held: of each spot, how many of its pods are there already; None for none.
         slice_size: pods of each of its slices; 1 if it has none.
     """
 
@@ -105,7 +105,7 @@ class Work:
 
 def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> Work:
     """Return what is to be placed for a request."""
-    held = None if request.held is None else at_positions(request.held, tree)
+    held = None if request.held is None else at_spots(request.held, tree)
     constraint = request.constraint
     if request.children:
         works = [work for child in request.children if (work := compiled(child, tree, classes)).size]
@@ -121,20 +121,20 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
     else:
         work = Work(request.name, len(request.pods), _lots(request.pods, classes))
     if constraint is None:
-        return replace(work, held=held)
+        return work if held is None else replace(work, held=held)
     return replace(
         work,
         constrained=True,
         required=constraint.required + 1,
         preferred=constraint.preferred + 1 if constraint.preferred > constraint.required else 0,
         gaps=_any_place(constraint),
-        exclusive=constraint.exclusive,
+        exclusive=constraint.exclusive and constraint.required >= 0,
         held=held,
     )
 
 
-def at_positions(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
-    """Return numbers of rows as numbers of positions; None if there are none."""
+def at_spots(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
+    """Return numbers of rows as numbers of spots; None if there are none."""
     return by_row[tree.rows].astype(np.int64) if by_row.any() else None
 
 
@@ -143,6 +143,9 @@ def _any_place(constraint: LevelConstraint) -> bool:
 
 
 def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
+    pod_classes = {classes[pod] for pod in pods}
+    if len(pod_classes) == 1:
+        return (Lot(pods, pod_classes.pop()),)
     return _by_class([Lot((pod,), classes[pod]) for pod in pods])
 
 
@@ -150,7 +153,7 @@ def _by_class(lots: Sequence[Lot]) -> tuple[Lot, ...]:
     pods: dict[int, list[int]] = {}
     for lot in lots:
         pods.setdefault(lot.pod_class, []).extend(lot.pods)
-    return tuple(Lot(tuple(found), pod_class) for pod_class, found in pods.items())
+    return tuple(Lot(tuple(alike), pod_class) for pod_class, alike in pods.items())
 
 
 def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, classes: Sequence[int]) -> list[Work]:
@@ -190,9 +193,9 @@ def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, 
 def _held_at(there: dict[int, int], tree: OrderedTree) -> Numbers | None:
     if not there:
         return None
-    found = np.zeros(len(tree.rows), np.int64)
-    np.add.at(found, tree.positions[list(there.values())], 1)
-    return found
+    counts = np.zeros(len(tree.rows), np.int64)
+    np.add.at(counts, tree.spots[list(there.values())], 1)
+    return counts
 
 
 def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
@@ -200,7 +203,7 @@ def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
     alike: dict[Likeness, list[Work]] = {}
     for work in works:
         alike.setdefault(work.likeness, []).append(work)
-    return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=_urgency))
+    return tuple(Batch(tuple(requests), _as_one(requests)) for requests in sorted(alike.values(), key=_urgency))
 
 
 def _urgency(alike: list[Work]) -> tuple[bool, int, int]:
@@ -211,6 +214,9 @@ def _urgency(alike: list[Work]) -> tuple[bool, int, int]:
 def _as_one(works: Sequence[Work]) -> Lot | None:
     first = works[0]
     if not (first.required or first.preferred) or first.held is not None or (first.spares and not first.required):
+        return None
+    if first.exclusive and first.preferred:
+        # Each takes a narrow domain and closes the wide one that it is in, which is not said of all at once.
         return None
     if len(first.lots) + len(first.batches) != 1 or (first.batches and first.batches[0].works[0].preferred):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kaicore.analysis.inquiry.folding import events_of, first_state
+from kaicore.analysis.inquiry.log_states import events_of, first_state
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from kaicore.analysis.inquiry.folding import restored
+from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.state.cluster_state import ClusterState

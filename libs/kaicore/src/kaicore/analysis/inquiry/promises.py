@@ -1,6 +1,6 @@
 """Whether a log ever promised anything twice."""
 
-from kaicore.analysis.inquiry.folding import events_of, first_state
+from kaicore.analysis.inquiry.log_states import events_of, first_state
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.state.promises import PromiseCheck, PromiseReport
 

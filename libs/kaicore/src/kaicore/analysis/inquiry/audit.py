@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.promising import promises_of
+from kaicore.analysis.inquiry.promises import promises_of
 from kaicore.ledger.log.audit import AuditReport, verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.state.promises import PromiseReport

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, Selection, StoryAnswer, Why
+from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, StoryAnswer, Why
+from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import (
     group_row,
     is_rejected,
@@ -15,7 +16,6 @@ from kaicore.analysis.inquiry.listing import (
     queues_of,
     reason_answer,
 )
-from kaicore.analysis.inquiry.spelling import time_text
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
@@ -115,13 +115,13 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
 
 def why_queue(state: ClusterState, name: str) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
-    rows = list_rows(state, "queues", Selection(name=name))
+    rows = list_rows(state, "queues", RowSelection(name=name))
     if not rows:
         return None
     row = rows[0]
     assert isinstance(row, QueueRow)
     (queue,) = (queue for queue in queues_of(state) if queue.name == name)
-    pods = list_rows(state, "pods", Selection(queue=name))
+    pods = list_rows(state, "pods", RowSelection(queue=name))
     entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
     answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
     remarks = list(queue.unsupported)

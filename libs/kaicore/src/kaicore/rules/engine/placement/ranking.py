@@ -1,0 +1,56 @@
+"""Rows by rank, of which the first is found without looking at all of them.
+
+Rows are in blocks, and each block's highest rank is kept: a change is looked at within its block.
+"""
+
+import numpy as np
+
+from kaicore.rules.numa.zone_arrays import Ints
+
+#: Rank of a row that is not wanted.
+NEVER = -(2**62)
+#: Rows of a block: about the square root of the rows of a large cluster.
+_BLOCK = 128
+
+
+class Ranking:
+    """Ranks by row, higher is better; no two are equal but `NEVER`.
+
+    Attributes:
+        by_row: shape (rows,); changed by `set` and `set_many` only.
+    """
+
+    def __init__(self, rows: int) -> None:
+        """Args:
+        rows: how many there are; none is wanted.
+        """
+        count = -(-rows // _BLOCK)
+        self._blocks: Ints = np.full((count, _BLOCK), NEVER)
+        self._highest: Ints = np.full(count, NEVER)
+        self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+
+    def first(self) -> int | None:
+        """Return the row of the highest rank; None if no row is wanted."""
+        if not len(self._highest):
+            return None
+        block = int(self._highest.argmax())
+        row = block * _BLOCK + int(self._blocks[block].argmax())
+        return None if self._highest[block] == NEVER else row
+
+    def set(self, row: int, rank: int) -> None:
+        """Set a row's rank."""
+        block = row // _BLOCK
+        highest, before = self._highest[block], self.by_row[row]
+        self.by_row[row] = rank
+        if rank > highest:
+            self._highest[block] = rank
+        elif before == highest:
+            self._highest[block] = self._blocks[block].max()
+
+    def set_many(self, rows: Ints, ranks: Ints) -> None:
+        """Set the ranks of rows; a row that is there twice has the same rank twice."""
+        self.by_row[rows] = ranks
+        changed = np.zeros(len(self._highest), np.bool_)
+        changed[rows // _BLOCK] = True
+        blocks = np.flatnonzero(changed)
+        self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)

@@ -1,0 +1,147 @@
+"""Pods that are placed in one go in a network topology: by the search, where they were planned, or were nominated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placement_order
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.keeping import keeps
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
+from kaicore.rules.engine.topology.set_requests import GroupPart, HeldPod, placing_request
+from kaicore.rules.engine.topology.trial import PlacerRoom
+from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.topology.placing.request import NO_LEVEL, Refused, Room
+from kaicore.rules.topology.placing.search import search
+from kaicore.rules.topology.placing.strategies import Strategy
+
+
+class UnitTrial:
+    """Pods that are placed in one go on the nodes of one time.
+
+    Attributes:
+        placer: on the nodes.
+        kept_counts: of the placer.
+        parts: what of each group is to be placed; groups of one trial share a constraint.
+        asked: the same, as one request.
+    """
+
+    def __init__(
+        self,
+        placer: Placer,
+        kept_counts: KeptCounts,
+        parts: Sequence[GroupPart],
+        also_held: Sequence[HeldPod],
+        strategy: Strategy,
+    ) -> None:
+        self.placer = placer
+        self.kept_counts = kept_counts
+        self.asked = placing_request(parts, also_held)
+        self.parts = parts
+        self._also_held = also_held
+        self._tree = parts[0].topology.tree
+        self._strategy = strategy
+
+    @property
+    def topology(self) -> GroupTopology:
+        """What the first group asks for."""
+        return self.parts[0].topology
+
+    def search(self, among: Flags | None = None) -> list[Assignment] | Refused:
+        """Place the pods by the search, on some rows or on any; where it refuses, nothing is changed."""
+        room = PlacerRoom(self.placer, self.asked.members, self.kept_counts, among=among)
+        refused = self.search_in(room)
+        return room.assignments if refused is None else refused
+
+    def search_in(self, room: Room) -> Refused | None:
+        """Place the pods by the search in a room of theirs; where it refuses, nothing is changed."""
+        savepoint = room.savepoint()
+        found = search(self.asked.request, self._tree, room, self._strategy)
+        if not isinstance(found, Refused):
+            return None
+        room.rollback(savepoint)
+        return found
+
+    def is_as_close(self, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether pods of running groups share as narrow a domain where they are put as where they are now."""
+        rows = self.placer.statement.columns.rows
+        stay = [pod.row for part in self.parts for pod in part.held]
+        before = [rows[member.node] for member in self.asked.members]
+        after = [assignment.row for assignment in assignments]
+        return self._shared_level([*stay, *after]) >= self._shared_level([*stay, *before])
+
+    def _shared_level(self, rows: Sequence[int]) -> int:
+        """Return the narrowest level at which rows share a domain; `NO_LEVEL` for none."""
+        for level in reversed(range(len(self._tree.levels))):
+            domains = set(self._tree.of_rows[level][rows].tolist())
+            if len(domains) == 1 and -1 not in domains:
+                return level
+        return NO_LEVEL
+
+    def on_rows(self, rows: Mapping[str, int]) -> list[Assignment] | None:
+        """Place the pods on rows by their uids; None, and nothing is changed, where not all can be there."""
+        savepoint = self.placer.statement.savepoint()
+        found: list[Assignment] = []
+        for member in in_placement_order(self.asked.members, self.placer.class_of):
+            row = rows.get(member.pod.uid)
+            assignment = None if row is None else self.placer.place_on(member, row)
+            if assignment is None:
+                break
+            found.append(assignment)
+        if len(found) == len(self.asked.members) and self.is_kept(_rows(found)):
+            return found
+        self.placer.statement.rollback(savepoint)
+        return None
+
+    def as_nominated(self) -> list[Assignment] | None:
+        """Place the pods that are nominated where room is reserved for them, and the others near them.
+
+        Returns:
+            where they go; None, and nothing is changed, where none is nominated, or not all can be placed so.
+        """
+        rows = self.placer.statement.columns.rows
+        nominated = {
+            member.pod.uid: rows[member.nomination.node]
+            for member in self.asked.members
+            if member.nomination is not None and member.nomination.node in rows
+        }
+        if not nominated:
+            return None
+        first = UnitTrial(
+            self.placer,
+            self.kept_counts,
+            [_split(part, nominated, self.asked.ranks)[0] for part in self.parts],
+            self._also_held,
+            self._strategy,
+        )
+        rest = UnitTrial(
+            self.placer,
+            self.kept_counts,
+            [_split(part, nominated, self.asked.ranks)[1] for part in self.parts],
+            self._also_held,
+            self._strategy,
+        )
+        savepoint = self.placer.statement.savepoint()
+        found = first.on_rows(nominated)
+        if found is not None:
+            others = rest.search() if rest.asked.members else []
+            if not isinstance(others, Refused) and self.is_kept(_rows([*found, *others])):
+                return [*found, *others]
+        self.placer.statement.rollback(savepoint)
+        return None
+
+    def is_kept(self, row_of: Mapping[str, int]) -> bool:
+        """Tell whether pods are on rows, by their uids, where all that is required holds."""
+        rows = {number: row_of[member.pod.uid] for number, member in enumerate(self.asked.members)}
+        return keeps(self.asked.request, self._tree, rows)
+
+
+def _rows(assignments: Sequence[Assignment]) -> dict[str, int]:
+    return {assignment.member.pod.uid: assignment.row for assignment in assignments}
+
+
+def _split(part: GroupPart, nominated: Mapping[str, int], ranks: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:
+    """Return a part with the nominated pods alone, and one with the others, for which those have their places."""
+    first = [member for member in part.waiting if member.pod.uid in nominated]
+    rest = [member for member in part.waiting if member.pod.uid not in nominated]
+    held = [*part.held, *(HeldPod(member, nominated[member.pod.uid], ranks[member.pod.uid]) for member in first)]
+    return replace(part, waiting=first), replace(part, waiting=rest, held=held)

@@ -1,0 +1,174 @@
+"""`kai webhook certificates`: what the admission webhook and the API server need to trust each other, as manifests.
+
+The authority signs one certificate, and its key is thrown away: nobody can sign another one. A rotation makes a new
+authority; the one before stays trusted until the next, so that it does not matter which manifest is applied first.
+"""
+
+import base64
+import binascii
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from kaicore.errors import ConfigurationError
+from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
+
+from kai_cli.manifests import read_manifests
+
+Manifest = dict[str, Any]
+
+#: What the Secret and the service are called where `deploy/k8s/webhook` is applied as it is.
+_NAMESPACE, _SERVICE, _SECRET = "kai-system", "kai-webhook", "kai-webhook-tls"
+
+_AUTHORITY = "ca.crt"
+
+#: Clocks differ: certificates are valid from a little before now.
+_BEFORE = timedelta(hours=1)
+
+
+def certificates(
+    *,
+    namespace: str = _NAMESPACE,
+    service: str = _SERVICE,
+    secret: str = _SECRET,
+    days: Annotated[int, Parameter(validator=Number(gte=1, lte=3650))] = 365,
+    previous: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+) -> int:
+    """Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.
+
+    Args:
+        namespace: of the webhook.
+        service: by which the API server calls it.
+        secret: that it reads its certificate from.
+        days: how long the certificate is valid; make another one before they are over.
+        previous: the Secret as it is now, or - for standard input: its authority stays trusted meanwhile.
+    """
+    trusted = [] if previous is None else [_authority_of(previous)]
+    files = make_certificate([f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"], days=days)
+    trusted.insert(0, files[_AUTHORITY])
+    metadata = {"name": secret, "namespace": namespace, "labels": {"app.kubernetes.io/part-of": "kai-ledger"}}
+    data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    manifests: list[Manifest] = [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data},
+        configuration(namespace=namespace, service=service, authorities=b"".join(trusted)),
+    ]
+    yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
+    return 0
+
+
+def configuration(*, namespace: str, service: str, authorities: bytes) -> Manifest:
+    """Return the ValidatingWebhookConfiguration; `authorities` are certificates (PEM), one after the other."""
+    judged: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for kind in (*TOPOLOGY_KINDS, *GROUP_KINDS):
+        judged.setdefault((kind.resource.group, kind.resource.versions), set()).add(kind.resource.plural)
+    rules = [
+        {
+            "apiGroups": [group],
+            "apiVersions": list(versions),
+            "operations": ["CREATE", "UPDATE"],
+            "resources": sorted(resources),
+        }
+        for (group, versions), resources in sorted(judged.items())
+    ]
+    webhook = {
+        "name": "topology.kai.scheduler",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        # What cannot be judged is let through: no cluster stands still for a check of spelling.
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 5,
+        "matchPolicy": "Equivalent",
+        "rules": rules,
+        "clientConfig": {
+            "service": {"namespace": namespace, "name": service, "path": "/validate", "port": 443},
+            "caBundle": base64.b64encode(authorities).decode(),
+        },
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": service, "labels": {"app.kubernetes.io/part-of": "kai-ledger"}},
+        "webhooks": [webhook],
+    }
+
+
+def make_certificate(names: list[str], *, days: int) -> dict[str, bytes]:
+    """Make an authority and a certificate that it signs.
+
+    Args:
+        names: host names and addresses that the certificate is for.
+        days: how long it is valid.
+
+    Returns:
+        `ca.crt`, `tls.crt` and `tls.key`, PEM.
+    """
+    now = datetime.now(UTC)
+    begin, end = now - _BEFORE, now + timedelta(days=days)
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    called = f"kai-ledger webhook authority {now:%Y-%m-%d}"
+    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
+    signs = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    authority = (
+        x509.CertificateBuilder(authority_name, authority_name, authority_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(signs, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    certificate = (
+        x509.CertificateBuilder(authority_name, subject, key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return {
+        _AUTHORITY: authority.public_bytes(serialization.Encoding.PEM),
+        "tls.crt": certificate.public_bytes(serialization.Encoding.PEM),
+        "tls.key": key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    }
+
+
+def _authority_of(file: Path) -> bytes:
+    """Return the authority of a Secret, as PEM.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    for manifest in read_manifests([file]):
+        try:
+            authority = base64.b64decode((manifest.get("data") or {})[_AUTHORITY], validate=True)
+            x509.load_pem_x509_certificate(authority)
+        except (KeyError, TypeError, binascii.Error, ValueError):
+            continue
+        return authority
+    raise ConfigurationError(f"--previous {file}: no Secret with an authority in data[{_AUTHORITY}]")

@@ -1,0 +1,140 @@
+"""Two phases, end to end: a gang asks for nodes, waits for them, and starts there; what failed is asked for again."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import ProvisioningRequested
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
+from tests.e2e.live_stack import LiveStack, bound, ours, pod_manifest, running
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(foreign_kubeconfig() is not None, reason="the simulated autoscaler is for simulated clusters"),
+]
+
+ONE_NODE_AND_TWO_IN_RESERVE = """
+autoscaler: {delay: 300ms}
+groups:
+  - name: cpu
+    count: 1
+    reserve: 2
+    zones: 1
+    perZone: {cpus: 8, memory: 32Gi}
+    nrt: {publisher: none}
+    timing: {terminationSeconds: 100ms}
+"""
+
+CONFIG = """
+provisioning:
+  class_name: best-effort-atomic-scale-up.autoscaling.x-k8s.io
+  backoff_us: 1000000
+"""
+
+
+@pytest.fixture
+def cluster_profile() -> str:
+    return ONE_NODE_AND_TWO_IN_RESERVE
+
+
+@pytest.fixture
+def stack(cluster: Cluster) -> Iterator[LiveStack]:
+    config = cluster.root / "config.yaml"
+    config.write_text(CONFIG)
+    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+        yield live
+
+
+def gang(name: str, count: int) -> dict[str, Any]:
+    """A Job whose pods start together, each on a node of its own."""
+    pod = pod_manifest(name, cpu="6", memory="1Gi")
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]}
+    annotations = {"kai.scheduler/batch-min-member": str(count)}
+    spec = {"template": template, "parallelism": count, "completions": count}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def stands(holds: Callable[[Any], object]) -> Callable[[ClusterState], bool]:
+    """Something holds of a request that stands."""
+    return lambda state: any(holds(request) for request in state.provisioning.standing.values())
+
+
+def nothing_stands(state: ClusterState) -> bool:
+    return not state.provisioning.standing and state.counters.bound > 0
+
+
+async def items(stack: LiveStack, path: str) -> list[Any]:
+    async with stack.client() as client:
+        listing = msgspec.json.decode(await client.get(path.format(namespace=stack.namespace)))
+    return list(listing["items"])
+
+
+async def events(stack: LiveStack, *types: str) -> list[Any]:
+    async with stack.log() as log:
+        return [decode_payload(event) for event in await log.read("e2e", where=Filter(types=types))]
+
+
+async def recorded(stack: LiveStack, kind: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await events(stack, kind):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def test_a_gang_gets_its_nodes_and_starts_on_them(stack: LiveStack) -> None:
+    await stack.create(gang("train", 3))
+    await stack.until(stands(lambda request: request.stage != "requested"))
+    (request,) = await items(stack, "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests")
+    assert request["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    assert [one["count"] for one in request["spec"]["podSets"]] == [3]
+
+    state = await stack.until(bound(3, "train"))
+    assert {entry.node for entry in ours(state, "train")} == {"cpu-0", "cpu-1", "cpu-2"}
+    await stack.until(nothing_stands)
+    await recorded(stack, "ProvisioningRequestRemoved")
+    for path in (
+        "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests",
+        "/api/v1/namespaces/{namespace}/podtemplates",
+    ):
+        assert await items(stack, path) == []
+    requested = await events(stack, "ProvisioningRequested", "ProvisioningRequestCreated", "ProvisioningWithdrawn")
+    assert [type(one).__name__ for one in requested] == [
+        "ProvisioningRequested",
+        "ProvisioningRequestCreated",
+        "ProvisioningWithdrawn",
+    ]
+    pods = await items(stack, "/api/v1/namespaces/{namespace}/pods")
+    consumed = {pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] for pod in pods}
+    assert consumed == {request["metadata"]["name"]}
+    await stack.check()
+
+
+async def test_a_gang_for_which_there_are_too_few_nodes_asks_again_and_again(stack: LiveStack) -> None:
+    await stack.create(gang("large", 5))
+    state = await stack.until(stands(lambda request: request.attempt >= 2 and request.ended == "Failed"))
+    (standing,) = state.provisioning.standing.values()
+    assert standing.message.startswith("no node is left in reserve for pod 4 of 5")
+    requests = await events(stack, "ProvisioningRequested")
+    assert [one.attempt for one in requests[:2] if isinstance(one, ProvisioningRequested)] == [1, 2]
+    (first, *_) = ours(state, "large")
+    reasons = stack.ask("why", first.pod.subject)["reasons"]
+    assert any(one["code"] in ("ProvisioningRetried", "WaitsForProvisioning") for one in reasons)
+    assert len(await items(stack, "/api/v1/nodes")) == 1, "nodes come whole or not at all"
+    async with stack.client() as client:
+        jobs = f"/apis/batch/v1/namespaces/{stack.namespace}/jobs"
+        await client.delete(f"{jobs}/large", {"propagationPolicy": "Background"})
+    await recorded(stack, "PodDeleted")
+    async with asyncio.timeout(PATIENCE_S):
+        while (await events(stack, "ProvisioningWithdrawn"))[-1].reason != "Gone":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    await stack.check()

@@ -1,0 +1,314 @@
+"""A simulated autoscaler: answers ProvisioningRequests by adding the nodes that a profile keeps in reserve.
+
+It knows enough for demonstrations and tests: it packs the pods of a request onto what is free on the fleet's nodes and
+onto new ones, by what they ask for, their node selectors and their tolerations, and adds all nodes that this takes or
+none. Any ProvisioningClass will do. Nodes are not taken away again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, KaiError
+from kaicore.kube.client import KubeClient
+from kaicore.kube.provisioning_objects import PROVISIONING_REQUESTS
+from kaicore.kube.reflector import Reflector
+from kaicore.kube.reflector_core import Change, ObjectSeen, Relist
+from kaicore.runtime.service import get_logger
+
+from kai_fleet.fleet import Fleet
+from kai_fleet.nodes import NodeSpec
+from kai_fleet.pod_status import rfc3339
+from kai_fleet.profile import AutoscalerProfile
+from kai_fleet.quantity import parse_amount
+
+Json = dict[str, Any]
+
+#: Where the requests are: the version that this autoscaler speaks.
+_RESOURCE = PROVISIONING_REQUESTS.at("v1")
+
+_NODES = "/api/v1/nodes"
+
+#: Seconds until a request that could not be answered is looked at again.
+_RETRY_S = 1.0
+
+
+class NothingFits(KaiError):
+    """The reserve has no nodes for all pods of a request; the message says which pod is the first without one."""
+
+
+class _NodeName(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _NodeItem(msgspec.Struct, frozen=True):
+    metadata: _NodeName = _NodeName()
+
+
+class _NodeItems(msgspec.Struct, frozen=True):
+    items: list[_NodeItem] = []
+
+
+async def nodes_that_joined(client: KubeClient, reserve: Sequence[NodeSpec]) -> list[NodeSpec]:
+    """Return the nodes of a reserve that were added before, and whose Nodes are still there."""
+    there = {node.metadata.name for node in msgspec.json.decode(await client.get(_NODES), type=_NodeItems).items}
+    return [spec for spec in reserve if spec.name in there]
+
+
+class Autoscaler:
+    """Answers one request after another."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fleet: Fleet,
+        reserve: Sequence[NodeSpec],
+        profile: AutoscalerProfile,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Args:
+        client: of the API server.
+        fleet: that the nodes join.
+        reserve: nodes that may be added, in the order in which they are.
+        profile: how long things take.
+        clock: seconds of Unix time.
+        """
+        self._client = client
+        self._fleet = fleet
+        self._reserve = [spec for spec in reserve if spec.name not in fleet.nodes]
+        self._profile = profile
+        self._clock = clock
+        #: Uids of the requests that were taken up.
+        self._taken: set[str] = set()
+        self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._bookings: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Answer requests until cancelled."""
+        reflector = Reflector(self._client, _as_required(), self._take, observer=_Observer())
+        following = asyncio.ensure_future(reflector.run())
+        try:
+            while True:
+                namespace, name = await self._queue.get()
+                try:
+                    await self._answer(namespace, name)
+                except ApiStatus as error:
+                    # It is gone, or says what makes no sense.
+                    get_logger().warning("request not answered", request=f"{namespace}/{name}", error=str(error))
+                except ClusterError:
+                    await asyncio.sleep(_RETRY_S)
+                    self._queue.put_nowait((namespace, name))
+        finally:
+            for task in (following, *self._bookings):
+                task.cancel()
+
+    async def _take(self, changes: list[Change[Any]]) -> None:
+        for change in changes:
+            if isinstance(change, ObjectSeen):
+                meta, status = change.object.metadata, change.object.status
+                ended = any(one.type in ("Failed", "Provisioned") for one in status.conditions or ())
+                if not ended and meta.uid not in self._taken:
+                    self._taken.add(meta.uid)
+                    self._queue.put_nowait((meta.namespace, meta.name))
+
+    async def _answer(self, namespace: str, name: str) -> None:
+        path = f"/apis/{_RESOURCE.group}/v1/namespaces/{namespace}/{_RESOURCE.plural}/{name}"
+        request: Json = msgspec.json.decode(await self._client.get(path))
+        accepted = self._condition("Accepted", "Accepted", "the simulated autoscaler attempts it")
+        await self._tell(path, accepted)
+        await asyncio.sleep(self._profile.delay)
+        try:
+            chosen = pack(await self._pods(namespace, request), self._reserve, there=self._free())
+        except (NothingFits, ConfigurationError) as error:
+            await self._tell(path, accepted, self._condition("Failed", "CapacityIsNotFound", str(error)))
+            return
+        for spec in chosen:
+            self._reserve.remove(spec)
+            self._fleet.add(spec)
+        try:
+            await self._fleet.registered()
+        except ConfigurationError as error:
+            await self._tell(path, accepted, self._condition("Failed", "NodesNotAdded", str(error)))
+            return
+        get_logger().info("nodes added", request=f"{namespace}/{name}", nodes=[spec.name for spec in chosen])
+        message = f"added {', '.join(spec.name for spec in chosen) or 'nothing'}"
+        provisioned = self._condition("Provisioned", "Provisioned", message)
+        await self._tell(path, accepted, provisioned)
+        booking = asyncio.ensure_future(self._expire(path, accepted, provisioned))
+        self._bookings.add(booking)
+        booking.add_done_callback(self._bookings.discard)
+
+    async def _expire(self, path: str, *conditions: Json) -> None:
+        await asyncio.sleep(self._profile.booking)
+        expired = self._condition("BookingExpired", "BookingExpired", "the nodes are no longer kept for it")
+        try:
+            await self._tell(path, *conditions, expired)
+        except ClusterError as error:
+            get_logger().info("booking not ended", request=path.rpartition("/")[2], error=str(error))
+
+    async def _pods(self, namespace: str, request: Json) -> list["PodSet"]:
+        """Return the pods of a request.
+
+        Raises:
+            ApiStatus: a template is not there.
+            ConfigurationError: a template makes no sense.
+        """
+        pod_sets = []
+        for pod_set in request["spec"]["podSets"]:
+            name = pod_set["podTemplateRef"]["name"]
+            path = f"/api/v1/namespaces/{namespace}/podtemplates/{name}"
+            template: Json = msgspec.json.decode(await self._client.get(path))
+            pod_sets.append(pod_set_of(template["template"]["spec"], name=name, count=pod_set["count"]))
+        return pod_sets
+
+    def _free(self) -> list[tuple[NodeSpec, dict[str, int]]]:
+        """Return what is free on each node of the fleet."""
+        spare_nodes = []
+        for node in self._fleet.nodes.values():
+            kubelet = node.agent.kubelet
+            free = dict(kubelet.allocatable)
+            for pod in kubelet.pods.values():
+                for resource, amount in {**pod.node_requests(), "pods": 1}.items():
+                    free[resource] = free.get(resource, 0) - amount
+            if node.registered and not node.down:
+                spare_nodes.append((node.spec, free))
+        return spare_nodes
+
+    async def _tell(self, path: str, *conditions: Json) -> None:
+        await self._client.patch(f"{path}/status", {"status": {"conditions": list(conditions)}})
+
+    def _condition(self, name: str, reason: str, message: str) -> Json:
+        return {
+            "type": name,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": rfc3339(self._clock()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods of a request that are alike.
+
+    Attributes:
+        name: of their template.
+        requests: millicores, bytes, counts of each.
+        tolerations: as in the template.
+    """
+
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Json] = ()
+
+
+def pod_set_of(spec: Json, *, name: str, count: int) -> PodSet:
+    """Return what a PodTemplate's spec asks of nodes; init containers count where they ask for more.
+
+    Raises:
+        ConfigurationError: a quantity is none.
+    """
+
+    def requests(containers: Sequence[Json]) -> list[dict[str, int]]:
+        return [
+            {
+                resource: parse_amount(resource, quantity, subject=f"PodTemplate {name}", field="resources.requests")
+                for resource, quantity in ((one.get("resources") or {}).get("requests") or {}).items()
+            }
+            for one in containers
+        ]
+
+    try:
+        total = {"pods": 1}
+        for one in requests(spec.get("containers") or ()):
+            for resource, amount in one.items():
+                total[resource] = total.get(resource, 0) + amount
+        for one in requests(spec.get("initContainers") or ()):
+            for resource, amount in one.items():
+                total[resource] = max(total.get(resource, 0), amount)
+    except KaiError as error:
+        raise ConfigurationError(str(error)) from error
+    return PodSet(name, count, total, spec.get("nodeSelector") or {}, spec.get("tolerations") or ())
+
+
+def pack(
+    pod_sets: Sequence[PodSet],
+    reserve: Sequence[NodeSpec],
+    *,
+    there: Sequence[tuple[NodeSpec, Mapping[str, int]]] = (),
+) -> list[NodeSpec]:
+    """Return nodes of a reserve that take all pods, each on the first node that has room.
+
+    Args:
+        pod_sets: the pods.
+        reserve: nodes that may be added, tried in this order.
+        there: nodes that need not be added, tried before, with what is free on them.
+
+    Raises:
+        NothingFits: there are not enough.
+    """
+    nodes = [*(spec for spec, _ in there), *reserve]
+    free = {spec.name: dict(spec.config.allocatable) for spec in reserve}
+    free |= {spec.name: dict(amounts) for spec, amounts in there}
+    used: set[str] = set()
+    for pod_set in pod_sets:
+        matching = [spec for spec in nodes if _matches(pod_set, spec)]
+        for number in range(pod_set.count):
+            spec = next((spec for spec in matching if _fits(pod_set.requests, free[spec.name])), None)
+            if spec is None:
+                raise NothingFits(
+                    f"no node is left in reserve for pod {number + 1} of {pod_set.count} of {pod_set.name}"
+                )
+            for resource, amount in pod_set.requests.items():
+                free[spec.name][resource] -= amount
+            used.add(spec.name)
+    return [spec for spec in reserve if spec.name in used]
+
+
+def _fits(requests: Mapping[str, int], free: Mapping[str, int]) -> bool:
+    return all(amount <= free.get(resource, 0) for resource, amount in requests.items())
+
+
+def _matches(pod_set: PodSet, spec: NodeSpec) -> bool:
+    if any(spec.labels.get(label) != value for label, value in pod_set.node_selector.items()):
+        return False
+    return all(
+        any(_tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in pod_set.tolerations)
+        for taint in spec.group.taints
+        if taint.effect != "PreferNoSchedule"
+    )
+
+
+def _tolerates(toleration: Json, key: str, value: str, effect: str) -> bool:
+    if toleration.get("effect") not in (None, "", effect):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", key)
+    return bool(toleration.get("key") == key and (toleration.get("value") or "") == value)
+
+
+def _as_required() -> Any:
+    """Return the resource as one that the API server must have: until it does, it is asked again."""
+    return type(_RESOURCE)(_RESOURCE.kind, _RESOURCE.path, _RESOURCE.type)
+
+
+class _Observer:
+    """Logs what goes wrong."""
+
+    def listed(self, kind: str, why: Relist, objects: int) -> None:
+        """Nothing to tell."""
+
+    def watching(self, kind: str) -> None:
+        """Nothing to tell."""
+
+    def answered(self, kind: str) -> None:
+        """Nothing to tell."""
+
+    def failed(self, kind: str, error: ClusterError) -> None:
+        get_logger().warning("list or watch failed, trying again", kind=kind, error=str(error))
