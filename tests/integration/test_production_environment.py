@@ -11,16 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SERVICES = (
-    *(
-        "kai-api",
-        "kai-binder",
-        "kai-exporter",
-        "kai-ingest",
-        "kai-relay",
-        "kai-scheduler",
-        "kai-watcher",
-        "kai-webhook",
-    ),
+    "kai-api",
+    "kai-binder",
+    "kai-exporter",
+    "kai-ingest",
+    "kai-relay",
+    "kai-scheduler",
+    "kai-watcher",
+    "kai-webhook",
 )
 
 
