@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
 from kaicore.rules.topology.placing.strategies import Strategy
@@ -69,14 +70,14 @@ def _durations(case: _Case) -> list[float]:
     assert len(tree.ordered.rows) == len(case.paths)
     pods = () if case.children else tuple(range(case.pods))
     request = SetRequest("set", pods, case.children, case.constraint)
-    found = []
+    durations = []
     for _ in range(RUNS):
         began = time.perf_counter()
         answer = search(request, tree, room, case.strategy)
-        found.append((time.perf_counter() - began) * 1e3)
+        durations.append((time.perf_counter() - began) * 1e3)
         assert isinstance(answer, Placed), answer
         room.rollback(0)
-    return found
+    return durations
 
 
 def _rates(case: _Case) -> list[float]:
@@ -87,19 +88,43 @@ def _rates(case: _Case) -> list[float]:
         SetRequest("gang", tuple(range(first, first + case.gang)), constraint=case.constraint)
         for first in range(0, case.pods, case.gang)
     ]
-    found = []
+    rates = []
     for _ in range(RUNS):
         began = time.perf_counter()
         for request in requests:
             answer = search(request, tree, room, case.strategy)
             assert isinstance(answer, Placed), answer
-        found.append(case.pods / (time.perf_counter() - began))
+        rates.append(case.pods / (time.perf_counter() - began))
+        room.rollback(0)
+    return rates
+
+
+def _swaps() -> list[float]:
+    """Milliseconds of each run to replace 20 pods of a job of 496, each in the rack of its own segment of 16."""
+    paths = _racks(5_184, 18, 288)
+    rows = {rank: rank // 16 * 18 + rank % 16 for rank in range(496)}
+    failed = tuple(range(0, 480, 24))
+    there = {rank: row for rank, row in rows.items() if rank not in failed}
+    taken, held = set(rows.values()), np.zeros(len(paths), np.int64)
+    held[list(there.values())] = 1
+    tree, room = tree_of(paths), room_of([int(row not in taken) for row in range(len(paths))], len(failed))
+    assert len(tree.ordered.rows) == len(paths)
+    constraint = LevelConstraint(slices=(Slices(16, required=1),))
+    request = SetRequest("job", tuple(range(len(failed))), (), constraint, held, failed, there)
+    found = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        answer = search(request, tree, room)
+        found.append((time.perf_counter() - began) * 1e3)
+        assert isinstance(answer, Placed), answer
+        assert all(answer.rows[pod] // 18 == rows[rank] // 18 for pod, rank in enumerate(failed))
         room.rollback(0)
     return found
 
 
 def figures() -> Iterator[Figure]:
     """Measure."""
+    yield figure("topology search: 20 failed nodes of a job of 496 in segments of 16, 5,184 nodes", _swaps(), "ms")
     for case in _cases():
         if case.gang:
             yield figure(f"topology search: {case.name}", _rates(case), "pods/s")

@@ -9,7 +9,7 @@ import sys
 from hashlib import sha256
 
 from tests.digest.engine import ENGINE_VERSION
-from tests.digest.families import FAMILIES, expected, renew, tell
+from tests.digest.families import FAMILIES, expected, renew, run_story
 
 
 def main(arguments: list[str]) -> int:
@@ -17,12 +17,12 @@ def main(arguments: list[str]) -> int:
     if arguments and arguments != ["--renew"]:
         for named in arguments:
             family, _, number = named.partition("/")
-            tell(family, int(number), sys.stdout.buffer.write)
+            run_story(family, int(number), sys.stdout.buffer.write)
         return 0
     digests: dict[str, tuple[str, ...]] = {}
     differing: list[str] = []
     for family, count in FAMILIES.items():
-        stories = [tell(family, number) for number in range(count)]
+        stories = [run_story(family, number) for number in range(count)]
         digests[family] = tuple(one.digest for one in stories)
         digest = sha256("".join(digests[family]).encode()).hexdigest()
         cycles, decisions = sum(one.cycles for one in stories), sum(one.decisions for one in stories)

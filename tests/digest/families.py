@@ -38,7 +38,7 @@ class Expected(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StoryRun:
     """A story that was told: its digest, and how much was decided."""
 
     digest: str
@@ -46,14 +46,14 @@ class Told:
     decisions: int
 
 
-def tell(family: str, number: int, write: Callable[[bytes], None] | None = None) -> Told:
+def run_story(family: str, number: int, write: Callable[[bytes], None] | None = None) -> StoryRun:
     """Tell a story; `write` gets what is decided, a line of JSON each."""
     recorder = Recorder(write)
     if family == _BENCHMARKS:
         SCENES[number](recorder)
     else:
         _RANDOM[family][0](recorder, Random(f"{family}/{number}"))
-    return Told(recorder.digest()[:_DIGITS], recorder.cycles, recorder.decisions)
+    return StoryRun(recorder.digest()[:_DIGITS], recorder.cycles, recorder.decisions)
 
 
 @cache

@@ -108,7 +108,7 @@ def test_the_record_accounts_for_every_cpu_device_and_byte(pods: list[PodResourc
     random_.shuffle(again)
     node.take(answer(*again), now=3, observed_at=3, numa_node_of_cpu=CPUS)
     assert node.outgoing(now=3) is None, "order is no change"
-    node.tell_everything()
+    node.report_everything()
     assert _through(node, now=3) == recorded
 
 
@@ -142,4 +142,4 @@ def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[
     sent = truth.outgoing(now=2)
     assert sent is not None
     assert {name: in_ingest.get(name) for name in final} == {one.name: msgspec.to_builtins(one) for one in sent.pods}
-    assert node.untold == 0
+    assert node.unaccepted == 0

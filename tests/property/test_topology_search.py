@@ -265,3 +265,42 @@ def test_nodes_in_another_order_get_the_same_pods(
             answers.append([str(found)])
 
     assert answers[0] == answers[1]
+
+
+@given(
+    paths=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), min_size=1, max_size=9),
+    data=st.data(),
+    slices=st.integers(1, 3),
+    required=st.booleans(),
+    strategy=st.sampled_from(list(Strategy)),
+)
+def test_slices_in_two_layers_are_placed_if_and_only_if_they_fit(
+    *, paths: list[Path], data: st.DataObject, slices: int, required: bool, strategy: Strategy
+) -> None:
+    free = data.draw(st.lists(st.integers(0, 5), min_size=len(paths), max_size=len(paths)))
+    spares = data.draw(st.integers(0, 1))
+    layers = (Slices(4, required=0), Slices(2, required=1, spares=spares))
+    constraint = LevelConstraint(required=0 if required else NO_LEVEL, slices=layers)
+    pods = slices * 4
+    found = search(
+        SetRequest("set", tuple(range(pods)), constraint=constraint), tree_of(paths), room_of(free, pods), strategy
+    )
+
+    racks: dict[Path, list[int]] = {}
+    for row, path in enumerate(paths):
+        racks.setdefault(path, []).append(free[row])
+    blocks: Counter[str] = Counter()
+    for path, nodes in racks.items():
+        blocks[path[0]] += (sum(nodes) - spares * max(nodes)) // 2 * 2
+    takes = [room // 4 * 4 for room in blocks.values()]
+    assert isinstance(found, Placed) == ((max(takes) if required else sum(takes)) >= pods)
+    if not isinstance(found, Placed):
+        return
+    at = [paths[found.rows[pod]] for pod in range(pods)]
+    assert all(len({path[0] for path in at[first : first + 4]}) == 1 for first in range(0, pods, 4))
+    assert all(len(set(at[first : first + 2])) == 1 for first in range(0, pods, 2))
+    on = Counter(found.rows.values())
+    for rack in set(at):
+        most = max(on[row] for row, path in enumerate(paths) if path == rack)
+        unused = [row for row, path in enumerate(paths) if path == rack and not on[row] and free[row] >= most]
+        assert len(unused) >= spares

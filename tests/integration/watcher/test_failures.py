@@ -148,7 +148,7 @@ async def test_an_api_server_that_fails(world: World, rules: list[wire.Wire]) ->
     await watcher.ready()
     await churn(world.api, prefix="d")
     await world.converged()
-    assert any(rule["hits"] for rule in world.api.server.faults.told())
+    assert any(rule["hits"] for rule in world.api.server.faults.report())
 
 
 async def test_api_server_that_comes_back_without_its_history_is_listed_again(

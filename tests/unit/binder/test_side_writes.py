@@ -30,7 +30,7 @@ class Server:
         return b"{}"
 
 
-class Told:
+class Dropped:
     """What became of writes."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def written_in(
     server = Server()
 
     async def write() -> None:
-        waiting = SideWrites(server, rate=rate, busy=busy, observer=Told())  # type: ignore[arg-type]
+        waiting = SideWrites(server, rate=rate, busy=busy, observer=Dropped())  # type: ignore[arg-type]
         for one in writes:
             waiting.add(one)
         with suppress(TimeoutError):
@@ -86,7 +86,7 @@ def test_of_several_writes_of_a_kind_about_an_object_only_the_last_is_made() -> 
 
 def test_writes_beyond_the_most_push_out_the_oldest_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_writes, "MAX_WAITING", 2)
-    observer = Told()
+    observer = Dropped()
     waiting = SideWrites(Server(), rate=1, busy=lambda: False, observer=observer)  # type: ignore[arg-type]
     ended: list[str] = []
     for name in ("a", "b", "c"):
@@ -99,7 +99,7 @@ def test_a_server_that_is_away_is_asked_once_a_second_and_nothing_is_lost() -> N
     server.away = True
 
     async def write() -> None:
-        observer = Told()
+        observer = Dropped()
         waiting = SideWrites(server, rate=10, busy=lambda: False, observer=observer)  # type: ignore[arg-type]
         waiting.add(about(0))
         running = asyncio.create_task(waiting.run())

@@ -100,6 +100,14 @@ def test_sub_groups_have_domains_of_their_own_within_that_of_the_group() -> None
     assert len(set.union(*racks)) == 3
 
 
+def test_a_sub_group_stays_in_its_domain_whatever_the_group_prefers() -> None:
+    cluster = Racks(2, per_rack=1, per_block=1)
+    sets = (PodSet(topology=asks(preferred="rack")), *(PodSet(name, topology=asks("block")) for name in ("a", "b")))
+    cluster.group("g", sets=sets)
+    cluster.pods_of("g", range(2), subgroup="a")
+    assert cluster.placed(cluster.cycle()) == {"g-a-0": "n0"}
+
+
 def test_pods_take_ranks_in_the_order_of_the_tree_and_slices_stay_together() -> None:
     cluster = Racks()
     cluster.group("g", 4, asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX)

@@ -145,7 +145,7 @@ def test_a_refused_pod_waits_for_a_change(settled: Node) -> None:
 
 
 def test_everything_is_said_when_wanted(settled: Node) -> None:
-    settled.pods.tell_everything()
+    settled.pods.report_everything()
     sent = settled.outgoing()
     assert sent is not None
     assert sent.full
@@ -158,7 +158,7 @@ def test_a_wish_for_everything_outlives_an_answer_to_less(settled: Node) -> None
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
     sent = settled.outgoing()
     assert sent is not None
-    settled.pods.tell_everything()
+    settled.pods.report_everything()
     settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now)
     assert settled.told() == ["a", "b"]
 

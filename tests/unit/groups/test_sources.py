@@ -199,3 +199,10 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
 def test_what_cannot_be_is_named(spec: str, problem: str) -> None:
     with pytest.raises(InvalidObject, match=problem):
         source(spec)
+
+
+def test_any_source_may_choose_how_its_nodes_are_asked_for() -> None:
+    annotated = "annotations: {kai.scheduler/provisioning-class: c}"
+    for text in (JOBSET + "{replicatedJobs: [{name: a, template: {spec: {}}}]}", KAI + "{minMember: 1}"):
+        assert source(text).provisioning_class == ""
+        assert source(text.replace("metadata: {", f"metadata: {{{annotated}, ")).provisioning_class == "c"

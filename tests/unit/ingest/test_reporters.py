@@ -1,8 +1,8 @@
 """Reports that come late, and lines that were said before."""
 
+from kai_ingest.recent_lines import RecentLines
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, read_report
-from kai_ingest.said_before import SaidBefore
 
 from tests.reports import report
 
@@ -40,10 +40,10 @@ def test_age_of_the_oldest_report_is_that_of_the_most_silent_node() -> None:
 
 
 def test_a_line_is_said_once_in_ten_minutes() -> None:
-    said_before = SaidBefore()
+    recent = RecentLines()
     times = [0, 1, 600, 601, 602]
-    assert [said_before.first_time("x", now=time * 1_000_000) for time in times] == [True, False, True, False, False]
-    assert said_before.first_time("y", now=0)
+    assert [recent.first_time("x", now=time * 1_000_000) for time in times] == [True, False, True, False, False]
+    assert recent.first_time("y", now=0)
     for thing in range(10_000):
-        said_before.first_time(thing, now=602_000_000)
-    assert said_before.first_time("x", now=603_000_000), "the oldest are forgotten"
+        recent.first_time(thing, now=602_000_000)
+    assert recent.first_time("x", now=603_000_000), "the oldest are forgotten"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.facts import Facts, said_again
+from kaicore.kube.facts import Facts, restated
 from kaicore.kube.kinds import NODE, POD, TOPOLOGY
 from kaicore.kube.objects import NodeObject, PodObject, TopologyObject
 from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
@@ -242,12 +242,12 @@ def test_what_is_said_again_has_new_ids_and_is_only_said_while_it_is_true() -> N
     unit = facts.translate(POD, rejected(), now=NOW)
     assert unit is not None
     assert facts.is_current(unit)
-    again = said_again(unit, position=7)
+    again = restated(unit, position=7)
     assert [event.payload for event in again.events] == [event.payload for event in unit.events]
     assert {event.id for event in again.events}.isdisjoint(event.id for event in unit.events)
     assert again.events[1].cause == again.events[0].id
-    assert said_again(unit, position=7) == again
-    assert said_again(unit, position=8) != again
+    assert restated(unit, position=7) == again
+    assert restated(unit, position=8) != again
     gone = facts.translate(POD, ObjectGone(ObjectKey("default", "p"), "uid-p", "9"), now=NOW)
     assert gone is not None
     assert not facts.is_current(unit)

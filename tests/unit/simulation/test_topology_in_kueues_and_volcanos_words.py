@@ -89,6 +89,33 @@ def test_a_leader_is_in_the_rack_of_its_workers(tmp_path: Path) -> None:
     assert by_group[0] != by_group[1], "each fills a rack"
 
 
+@pytest.mark.parametrize("first", ["", "runLauncherAsWorker: true,"])
+def test_a_launcher_comes_before_its_workers_in_their_order(tmp_path: Path, first: str) -> None:
+    together = template(RACK | {f"{K}/podset-group-name": "g"})
+    found = placed(
+        tmp_path,
+        nodes(),
+        label_topology(KUEUE),
+        "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: m}\n"
+        f"spec: {{{first} mpiReplicaSpecs: {{Launcher: {{template: {together}}},"
+        f" Worker: {{replicas: 3, template: {together}}}}}}}\n",
+    )
+    assert found == {"m-launcher": "a00", "m-worker-0": "a00", "m-worker-1": "a01", "m-worker-2": "a01"}
+
+
+def test_each_job_of_a_jobset_is_a_slice_where_no_size_is_said(tmp_path: Path) -> None:
+    slices = template({f"{K}/podset-slice-required-topology": "rack"})
+    found = placed(
+        tmp_path,
+        nodes(),
+        label_topology(KUEUE),
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: s}\nspec: {replicatedJobs: [{name: w,"
+        f" replicas: 2, template: {{spec: {{parallelism: 4, completions: 4, template: {slices}}}}}}}]}}\n",
+    )
+    places = ["a00", "a00", "a01", "a01", "a10", "a10", "a11", "a11"]
+    assert found == {f"s-w-{rank // 4}-{rank % 4}": place for rank, place in enumerate(places)}
+
+
 def queues(*flavors: str) -> str:
     """A ClusterQueue of flavors `<name>:<topology>`, and its LocalQueue."""
     names = [one.split(":") for one in flavors]

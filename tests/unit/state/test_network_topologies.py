@@ -12,7 +12,7 @@ from kaicore.rules.model.network_topology import (
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.topology.book import TopologyKey
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
 
 from tests.factory import Cluster
 
@@ -64,3 +64,19 @@ def test_a_snapshot_keeps_topologies_and_goes_on_like_the_state_that_was_saved()
     for key in (RACKS, HYPER_NODES):
         assert domains(restored, key) == domains(cluster.state, key)
     assert domains(restored, RACKS) == ["r1/n1", "r2/n2", "r3/n3"]
+
+
+def test_columns_are_made_anew_only_when_a_path_changes_or_a_row_comes() -> None:
+    book = TopologyBook()
+    book.definition_seen(TopologyDefinition(KUEUE_TOPOLOGY, "racks", "u", "1", (TopologyLevel("rack", ("rack",)),)))
+    book.node_seen("n0", {"rack": "a"})
+    first = book.columns(RACKS, ["n0"])
+    book.node_seen("n0", {"rack": "a", "other": "label"})
+    assert book.columns(RACKS, ["n0"]) is first
+    book.node_seen("n1", {"rack": "b"})
+    second = book.columns(RACKS, ["n0", "n1"])
+    assert second.of_rows[0].tolist() == [0, 1]
+    book.node_seen("n1", {"rack": "a"})
+    assert book.columns(RACKS, ["n0", "n1"]).of_rows[0].tolist() == [0, 0]
+    book.node_gone("n1")
+    assert book.columns(RACKS, ["n0", "n1"]).of_rows[0].tolist() == [0, -1]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from kai_webhook.judging import Judgement, judge, told
+from kai_webhook.judging import Judgement, denials_and_warnings, judge
 from kaicore.rules.model.network_topology import (
     KAI_TOPOLOGY,
     HyperNode,
@@ -183,7 +183,7 @@ def test_a_level_that_there_is_not_is_warned_of_with_those_that_there_are(book: 
 
 def test_a_topology_that_there_is_not_yet_is_warned_of(book: TopologyBook) -> None:
     (warning,) = look(pod_group(topology="later", requiredTopologyLevel="rack"), book).warnings
-    assert "there is no topology later" in warning
+    assert "there is no Topology later" in warning
 
 
 def test_names_are_not_looked_up_where_no_topologies_are_known() -> None:
@@ -204,5 +204,8 @@ def test_a_kind_that_is_not_read_is_let_through() -> None:
 
 def test_what_was_wrong_before_stands_in_no_changes_way() -> None:
     before = Judgement(denials=["old"])
-    assert told(Judgement(denials=["old", "new"], warnings=["careful"]), before) == ("new", ["old", "careful"])
-    assert told(Judgement(denials=["old"]), before) == ("", ["old"])
+    assert denials_and_warnings(Judgement(denials=["old", "new"], warnings=["careful"]), before) == (
+        "new",
+        ["old", "careful"],
+    )
+    assert denials_and_warnings(Judgement(denials=["old"]), before) == ("", ["old"])

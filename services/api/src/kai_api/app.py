@@ -42,12 +42,12 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
             route = request.scope.get("route")
             _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)
 
-    async def known(cluster: str) -> None:
+    async def check_cluster(cluster: str) -> None:
         if cluster not in await log.clusters():
             raise HTTPException(404, f"no cluster {cluster!r} in the log")
 
     async def ask(question: Question, cluster: str, request: Request) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         try:
             body = await long_answers.ask(question, cluster, gone=_gone(request))
         except Busy as error:

@@ -27,7 +27,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     router = APIRouter()
     log = inquiry.log
 
-    async def known(cluster: str) -> None:
+    async def check_cluster(cluster: str) -> None:
         if cluster not in await log.clusters():
             raise HTTPException(404, f"no cluster {cluster!r} in the log")
 
@@ -37,7 +37,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
 
     @router.get("/v1/clusters/{cluster}")
     async def cluster_summary(cluster: str) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         return _json(await inquiry.cluster(cluster))
 
     @router.get("/v1/clusters/{cluster}/position")
@@ -47,7 +47,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         beyond: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
         wait: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 0,
     ) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         return _json({"position": await inquiry.wait_beyond(cluster, beyond, timeout_s=wait)})
 
     @router.get("/v1/clusters/{cluster}/events")
@@ -60,7 +60,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         subject: str | None = None,
         type: str | None = None,  # noqa: A002
     ) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         where = Filter(
             streams=None if stream is None else (stream,), subject=subject, types=None if type is None else (type,)
         )
@@ -69,7 +69,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
 
     @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
     async def why(cluster: str, kind: str, name: str, namespace: str = "") -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         try:
             return _json(await inquiry.why(cluster, kind, namespace, name))
         except UnknownSubject as error:
@@ -83,7 +83,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     async def topologies(
         cluster: str, *, topology: str = "", slots: str = "", pod: str = "", segments: str = "", nodes: bool = False
     ) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
         try:
             return _json(await inquiry.topologies(cluster, wanted))
@@ -96,7 +96,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     async def topology_assignment(
         cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2"
     ) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         try:
             return _json(await inquiry.topology_assignments(cluster, kind, namespace, name, version=version))
         except InvalidObject as error:
@@ -117,7 +117,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         rejected: bool = False,
         limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
     ) -> Response:
-        await known(cluster)
+        await check_cluster(cluster)
         if kind not in ROWS:
             raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
         wanted = RowSelection(

@@ -212,7 +212,7 @@ class Binder:
             self._take(observation)
         for task in projection.other_tasks():
             self._take(task)
-        self._tell_statuses()
+        self._write_statuses()
         for nomination in list(projection.nominations.values()):
             self._take(nomination)
         await self._recorder.run_with(
@@ -254,7 +254,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
-                self._tell_statuses()
+                self._write_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -275,7 +275,7 @@ class Binder:
             else:
                 self._projection.written(work)
 
-    def _tell_statuses(self) -> None:
+    def _write_statuses(self) -> None:
         groups, queues = self._projection.groups, self._projection.queues
         for status in groups.news():
             if self._options.group_statuses:

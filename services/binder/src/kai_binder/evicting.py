@@ -87,12 +87,12 @@ class Evicting:
             try:
                 await self._client.post(eviction_path(eviction), eviction_document(eviction))
                 attempt.evicted()
-                await self._tell_why(eviction)
+                await self._write_reason(eviction)
             except (ApiStatus, ClusterUnavailable) as error:
                 attempt.failed(error, elapsed_s=clock() - begun)
         return attempt.outcome
 
-    async def _tell_why(self, eviction: PodEviction) -> None:
+    async def _write_reason(self, eviction: PodEviction) -> None:
         """Say on an evicted pod why; afterwards, for the API server says something less telling as it evicts it."""
         if eviction.condition:
             document = condition_document(eviction, now=self._clock())

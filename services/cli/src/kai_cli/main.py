@@ -145,7 +145,7 @@ app.command(
 )
 
 
-def _is_told(arguments: list[str]) -> bool:
+def _has_subcommand(arguments: list[str]) -> bool:
     """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
 
@@ -156,7 +156,7 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _is_told(arguments[1:]):
+    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
         arguments.insert(1, "show")
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)

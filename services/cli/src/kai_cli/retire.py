@@ -43,7 +43,7 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
         if not seals:
             seals = await log.detach_month(month, dry_run=dry_run)
         for seal in seals:
-            print(await _told(log, seal, dry_run=dry_run))
+            print(await _summary(log, seal, dry_run=dry_run))
         if not seals:
             print(f"month {month}: no events")
         if dry_run:
@@ -58,7 +58,7 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
     return 0
 
 
-async def _told(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:
+async def _summary(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:
     count = seal.position - seal.first_position + 1
     line = f"cluster {seal.cluster}: {count} events, {seal.first_position} to {seal.position}, hash {seal.hash.hex()}"
     kept = [] if dry_run else await log.kept_snapshots(seal.cluster, name=STATE_SNAPSHOT)

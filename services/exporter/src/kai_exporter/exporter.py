@@ -95,7 +95,7 @@ class Exporter:
         self._trouble = ""
         self._crash: BaseException | None = None
         metrics.nodes.set_function(lambda: len(self._nodes))
-        metrics.untold.set_function(lambda: sum(node.pods.untold for node in self._nodes.values()))
+        metrics.unaccepted.set_function(lambda: sum(node.pods.unaccepted for node in self._nodes.values()))
         metrics.withheld.set_function(lambda: sum(node.pods.withheld for node in self._nodes.values()))
 
     @property
@@ -147,7 +147,7 @@ class Exporter:
             await asyncio.sleep(due - _now())
             now = _now()
             if now >= drift_at:
-                node.pods.tell_everything()
+                node.pods.report_everything()
                 drift_at = now + self._pace.drift_s
             asking = node.state is None or node.state.worth_asking() or node.pods.restless or now >= ask_at
             if not asking:

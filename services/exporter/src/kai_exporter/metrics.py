@@ -19,7 +19,7 @@ class ExporterMetrics:
         )
         self.nodes = Gauge("kai_exporter_nodes", "Nodes served", registry=registry)
         self.withheld = Gauge("kai_exporter_withheld_pods", "Pods that cannot be reported now", registry=registry)
-        self.untold = Gauge("kai_exporter_untold_pods", "Pods that ingest has still to accept", registry=registry)
+        self.unaccepted = Gauge("kai_exporter_untold_pods", "Pods that ingest has still to accept", registry=registry)
         self.lag = Histogram(
             "kai_exporter_report_lag_seconds",
             "From when a change was first seen until ingest had accepted it",

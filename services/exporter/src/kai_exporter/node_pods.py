@@ -126,7 +126,7 @@ class NodePods:
         return len(self._pods) + len(self._withheld)
 
     @property
-    def untold(self) -> int:
+    def unaccepted(self) -> int:
         """How many pods ingest has still to accept."""
         return sum(not pod.accepted for pod in self._pods.values())
 
@@ -229,7 +229,7 @@ class NodePods:
         self._versions += 1
         return _Listed(pod, shown, holdings, self._versions, not holdings.empty and not unsure, now)
 
-    def tell_everything(self) -> None:
+    def report_everything(self) -> None:
         """Have the next report name every pod, also those that ingest has accepted."""
         self._full, self._quiet = True, False
 
@@ -247,7 +247,7 @@ class NodePods:
             return False
         if self._full or any(pod.settled and not pod.accepted and pod.retry_at <= now for pod in self._pods.values()):
             return True
-        self._quiet = not self.untold
+        self._quiet = not self.unaccepted
         return False
 
     def outgoing(self, *, now: float) -> Outgoing | None:
@@ -273,7 +273,7 @@ class NodePods:
         """Ingest took nothing of a report; everything is told again, less and less often. `now` as in `take`."""
         self._not_taken += 1
         self._not_before = now + backoff(self._not_taken, first=self.poll_s, most=self.drift_s)
-        self.tell_everything()
+        self.report_everything()
 
     def answered(self, sent: Outgoing, *, unknown: set[PodKey], refused: set[PodKey], now: float) -> list[float]:
         """Take ingest's answer to what was sent; return how many seconds each accepted change has waited.

@@ -24,9 +24,9 @@ from kai_ingest.judging import Judge, Judged, News
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.projection import EVENT_TYPES, SCHEMA, IngestProjection
+from kai_ingest.recent_lines import RecentLines
 from kai_ingest.reporters import Reporters
 from kai_ingest.reports import Report, pod_name
-from kai_ingest.said_before import SaidBefore
 
 #: Name of ingest's snapshots.
 SNAPSHOT = "ingest"
@@ -77,7 +77,7 @@ class Ingest:
         self._snapshot_events = snapshot_events
         self._snapshot_at = 0
         self._reporters = Reporters()
-        self._said = SaidBefore()
+        self._said = RecentLines()
         self._judging = Judge(self.projection, cluster)
         self._locks: dict[str, asyncio.Lock] = {}
         self._progress = asyncio.Event()

@@ -16,7 +16,7 @@ from kaicore.rules.numa.pod_policy import malformed_annotations
 from kaicore.runtime.service.logs import Logger
 
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.said_once import SaidOnce
+from kai_watcher.reported_lines import ReportedLines
 
 
 class Findings:
@@ -31,7 +31,7 @@ class Findings:
         self._log = log
         #: What was said of pods' annotations, by uid.
         self._malformed: dict[str, tuple[str, ...]] = {}
-        self._lost_parts = SaidOnce()
+        self._lost_parts = ReportedLines()
 
     def refused(self, kind: Kind[ObjectT], error: InvalidObject) -> None:
         """Take note of an object that makes no sense as a whole."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
 from kaicore.kube.client import KubeClient
-from kaicore.kube.facts import Facts, said_again
+from kaicore.kube.facts import Facts, restated
 from kaicore.kube.kind import Kind
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import Reflector, ReflectorOptions
@@ -287,7 +287,7 @@ class Watcher:
             if outcome.duplicate and outcome.positions[-1] <= before:
                 # In the log from before: what was so then is so again. It may have changed once more meanwhile.
                 if self._facts.is_current(unit):
-                    again.append(said_again(unit, position=before))
+                    again.append(restated(unit, position=before))
                 continue
             self._since_snapshot += len(unit.events)
             for event in unit.events:

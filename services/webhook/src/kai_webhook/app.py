@@ -14,7 +14,7 @@ from kaicore.runtime.service.http_errors import add_error_handlers
 from prometheus_client import Counter
 
 from kai_webhook.admission_review import AdmissionRequest, answer_review, read_review
-from kai_webhook.judging import Judgement, judge, told
+from kai_webhook.judging import Judgement, denials_and_warnings, judge
 
 _REVIEWS = Counter("kai_webhook_reviews", "Objects judged: allowed, warned, denied", ["kind", "result"])
 
@@ -48,7 +48,7 @@ def make_app(topologies: Callable[[], TopologyBook | None], health: Health, *, s
         denial, warnings = "", list[str]()
         if request.operation in ("CREATE", "UPDATE") and not request.sub_resource and not _is_leaving(request.object):
             before = look(request, request.old_object) if request.operation == "UPDATE" else Judgement()
-            denial, warnings = told(look(request, request.object), before)
+            denial, warnings = denials_and_warnings(look(request, request.object), before)
         result = "denied" if denial else "warned" if warnings else "allowed"
         _REVIEWS.labels(request.kind.kind, result).inc()
         return _json(answer_review(request.uid, denial, warnings))

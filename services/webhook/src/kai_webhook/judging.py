@@ -147,7 +147,7 @@ def _scheduler_names(value: Any) -> Iterator[str]:
             yield from _scheduler_names(item)
 
 
-def told(judgement: Judgement, before: Judgement) -> tuple[str, list[str]]:
+def denials_and_warnings(judgement: Judgement, before: Judgement) -> tuple[str, list[str]]:
     """Return why a change is refused, and its warnings: what was wrong before stands in no change's way."""
     denials = [text for text in judgement.denials if text not in before.denials]
     warnings = [text for text in judgement.denials if text in before.denials]

@@ -20,10 +20,10 @@ from kai_webhook.settings import WebhookSettings
 
 async def serve(context: ServiceContext, settings: WebhookSettings) -> None:
     """Judge until the process is to stop."""
-    known: list[KnownTopologies] = []
+    known_topologies: list[KnownTopologies] = []
 
     def topologies() -> TopologyBook | None:
-        return known[0].book if known else None
+        return known_topologies[0].book if known_topologies else None
 
     server = HttpServer(
         make_app(topologies, context.health, scheduler_name=settings.scheduler_name),
@@ -37,17 +37,19 @@ async def serve(context: ServiceContext, settings: WebhookSettings) -> None:
     context.log.info("listening", address=server.address)
     bodies: list[Coroutine[Any, Any, None]] = [_keep_certificate(context, settings, server)]
     if settings.database_url:
-        bodies.append(_know_topologies(context, settings, known))
+        bodies.append(_know_topologies(context, settings, known_topologies))
     else:
         context.health.met(LOG)
     await server.run_beside(context.stopping, run_together(context.stopping, *bodies))
 
 
-async def _know_topologies(context: ServiceContext, settings: WebhookSettings, known: list[KnownTopologies]) -> None:
+async def _know_topologies(
+    context: ServiceContext, settings: WebhookSettings, known_topologies: list[KnownTopologies]
+) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is not None:
-            known.append(KnownTopologies(log, settings.cluster))
-            await known[0].follow(context)
+            known_topologies.append(KnownTopologies(log, settings.cluster))
+            await known_topologies[0].follow(context)
 
 
 async def _keep_certificate(context: ServiceContext, settings: WebhookSettings, server: HttpServer) -> None:

@@ -146,7 +146,7 @@ class Faults:
         """Lift one rule, or all."""
         self.rules = [rule for rule in self.rules if rule_id is not None and rule.id != rule_id]
 
-    def told(self) -> list[dict[str, Any]]:
+    def report(self) -> list[dict[str, Any]]:
         """The rules as JSON, with how often they matched and struck."""
         return [rule.model_dump(by_alias=True, exclude_none=True) for rule in self.rules]
 

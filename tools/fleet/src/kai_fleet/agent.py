@@ -116,7 +116,7 @@ class TrackedPod:
     phase: str = "Pending"
 
     @property
-    def is_to_be_told(self) -> bool:
+    def is_unreported(self) -> bool:
         """Whether the pod is over and the API will hear of it later."""
         return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")
 
@@ -162,7 +162,7 @@ class Agent:
         for pod in listed:
             tracked = self.pods.get(pod.metadata.uid)
             result += self.pod_seen(pod, now)
-            if tracked is None or not tracked.reported or tracked.is_to_be_told:
+            if tracked is None or not tracked.reported or tracked.is_unreported:
                 continue
             if _is_behind(pod.status.phase, tracked.phase):
                 # A write was lost, or the fleet was killed before it.
@@ -302,28 +302,28 @@ class Agent:
                 return [self._report_running(tracked), *self._enter(tracked, Stage.RUNNING, until, now)]
             case Stage.RUNNING:
                 self._release(uid)
-                return self._tell_later(tracked, Stage.ENDED, self._report_ended(tracked, now), now)
+                return self._report_later(tracked, Stage.ENDED, self._report_ended(tracked, now), now)
             case Stage.STOPPING:
                 self._release(uid)
-                return self._tell_later(tracked, Stage.STOPPED, DeletePod(tracked.pod), now)
+                return self._report_later(tracked, Stage.STOPPED, DeletePod(tracked.pod), now)
             case Stage.ENDED if tracked.reported:
-                self._told(tracked)
+                self._due_for_report(tracked)
                 return [PatchStatus(tracked.pod, tracked.reported)]
             case Stage.STOPPED:
-                self._told(tracked)
+                self._due_for_report(tracked)
                 return [DeletePod(tracked.pod)]
             case _:
                 tracked.next_at = float("inf")
                 return []
 
-    def _tell_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
+    def _report_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
         """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
         tracked.stage = stage
         lag = self.lag.of_status(tracked.pod)
         tracked.next_at = now + lag if lag else float("inf")
         return [WakeAt(tracked.next_at)] if lag else [news]
 
-    def _told(self, tracked: TrackedPod) -> None:
+    def _due_for_report(self, tracked: TrackedPod) -> None:
         tracked.next_at = float("inf")
         self._changed[tracked.pod.metadata.uid] = None
 

@@ -157,17 +157,17 @@ class Autoscaler:
             ApiStatus: a template is not there.
             ConfigurationError: a template makes no sense.
         """
-        found = []
+        pod_sets = []
         for pod_set in request["spec"]["podSets"]:
             name = pod_set["podTemplateRef"]["name"]
             path = f"/api/v1/namespaces/{namespace}/podtemplates/{name}"
             template: Json = msgspec.json.decode(await self._client.get(path))
-            found.append(pod_set_of(template["template"]["spec"], name=name, count=pod_set["count"]))
-        return found
+            pod_sets.append(pod_set_of(template["template"]["spec"], name=name, count=pod_set["count"]))
+        return pod_sets
 
     def _free(self) -> list[tuple[NodeSpec, dict[str, int]]]:
         """Return what is free on each node of the fleet."""
-        found = []
+        spare_nodes = []
         for node in self._fleet.nodes.values():
             kubelet = node.agent.kubelet
             free = dict(kubelet.allocatable)
@@ -175,8 +175,8 @@ class Autoscaler:
                 for resource, amount in {**pod.node_requests(), "pods": 1}.items():
                     free[resource] = free.get(resource, 0) - amount
             if node.registered and not node.down:
-                found.append((node.spec, free))
-        return found
+                spare_nodes.append((node.spec, free))
+        return spare_nodes
 
     async def _tell(self, path: str, *conditions: Json) -> None:
         await self._client.patch(f"{path}/status", {"status": {"conditions": list(conditions)}})

@@ -293,7 +293,7 @@ def _is_kept(tracked: TrackedPod) -> bool:
     """Active pods, and those that are over until the API says so: they must not be decided on again."""
     if tracked.stage in OVER:
         return tracked.pod.status.phase != tracked.phase
-    return tracked.stage in ACTIVE or tracked.is_to_be_told
+    return tracked.stage in ACTIVE or tracked.is_unreported
 
 
 def _pod_state(agent: Agent, tracked: TrackedPod) -> PodState:

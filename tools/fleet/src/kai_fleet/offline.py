@@ -103,7 +103,7 @@ class OfflineKubelets:
             return {"refusal": {"reason": rejection.reason, "message": rejection.message}}
         kubelet.containers_started(converted.uid)
         zones = self._zones[name]
-        return {"containers": [_told(kubelet, held, zones) for held in held_by(kubelet, converted)]}
+        return {"containers": [_exporter_record(kubelet, held, zones) for held in held_by(kubelet, converted)]}
 
     def remove(self, pod: Json) -> None:
         """Take note that a pod on `spec.nodeName` is gone."""
@@ -166,7 +166,7 @@ def _affinity(kubelet: Kubelet, pod: Pod, container: Container, record: dict[int
     return Affinity(bits(subset), preferred=True)
 
 
-def _told(kubelet: Kubelet, held: Held, zones: tuple[str, ...]) -> Json:
+def _exporter_record(kubelet: Kubelet, held: Held, zones: tuple[str, ...]) -> Json:
     """Return what a container holds, as an exporter tells it: by zone, or by zones where it lies in several."""
     amounts: dict[int, dict[str, int]] = {}
 

@@ -203,7 +203,7 @@ class Facts:
         )
 
 
-def said_again(unit: Unit, *, position: int) -> Unit:
+def restated(unit: Unit, *, position: int) -> Unit:
     """Return a unit under new ids, for a fact that is true again: an etcd was restored from a backup.
 
     Args:

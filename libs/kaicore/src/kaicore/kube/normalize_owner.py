@@ -66,8 +66,8 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     if near or KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
         whole = _job_pods(wire.spec, subject=subject, field="spec")
         template = template._replace(pods=whole)
-        least = min(_said(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
-    least = _said(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
+        least = min(_annotated_count(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
+    least = _annotated_count(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
@@ -79,7 +79,7 @@ def _job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
     return PodSetTemplate(annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
 
 
-def _said(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
+def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
     """Return the count that an annotation names, 0 for none."""
     text = annotations.get(name)
     if text is None:

@@ -35,7 +35,7 @@ class RightsUse:
         self._allowed.clear()
         self._refused.clear()
 
-    def told(self) -> Object:
+    def report(self) -> Object:
         """All of it as JSON: `allowed` and `refused`, each a list of requests that are alike, with how many."""
         return {
             "allowed": [

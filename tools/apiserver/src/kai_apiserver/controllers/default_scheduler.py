@@ -154,7 +154,7 @@ class DefaultScheduler(Controller[str]):
         binding = {"metadata": {"uid": stored.uid}, "target": {"kind": "Node", "name": node.name}}
         self._pending.pop(stored.key, None)
         bind(self.backend, target, binding=binding, operation=Operation(user=CONTROLLER))
-        self._tell(pod, "Normal", "Scheduled", f"Successfully assigned {stored.key} to {node.name}")
+        self._report(pod, "Normal", "Scheduled", f"Successfully assigned {stored.key} to {node.name}")
 
     def _fail(self, stored: Stored, pod: Object, message: str) -> None:
         self._pending[stored.key] = None
@@ -164,9 +164,9 @@ class DefaultScheduler(Controller[str]):
         conditions = pod["status"].setdefault("conditions", [])
         replace_condition(conditions, {**condition, "lastProbeTime": None}, self.backend.timestamp())
         self.backend.write_status(self._pods, pod, stored)
-        self._tell(pod, "Warning", "FailedScheduling", message)
+        self._report(pod, "Warning", "FailedScheduling", message)
 
-    def _tell(self, pod: Object, kind: str, reason: str, message: str) -> None:
+    def _report(self, pod: Object, kind: str, reason: str, message: str) -> None:
         metadata, now = pod["metadata"], self.backend.timestamp()
         event = {
             "metadata": {"generateName": f"{metadata['name'][:50]}."},

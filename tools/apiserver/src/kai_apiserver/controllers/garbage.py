@@ -56,7 +56,7 @@ class GarbageCollector(Controller[Place]):
         if event.type is EventType.DELETED:
             for place in self._dependents.get(stored.uid, ()):
                 self.queue(place)
-            self._tell_owners(stored)
+            self._notify_owners(stored)
             return
         if stored.owners and (previous is None or previous.owners != stored.owners):
             self._index(storage, stored)
@@ -64,7 +64,7 @@ class GarbageCollector(Controller[Place]):
         if event.type is EventType.MODIFIED and self._waits(stored):
             self.queue((storage, stored.key))
 
-    def _tell_owners(self, stored: Stored) -> None:
+    def _notify_owners(self, stored: Stored) -> None:
         """An owner in foreground deletion may wait for this dependent."""
         if not stored.owners:
             return

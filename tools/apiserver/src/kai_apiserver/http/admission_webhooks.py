@@ -99,8 +99,8 @@ async def _post(webhook: Object, review: Object) -> Object:
         body = await answer.read()
         if answer.status != 200:
             raise ValueError(f"{answer.status}: {body[:200].decode(errors='replace')}")
-    said = decode_json(body)
-    response = said.get("response") if isinstance(said, dict) else None
+    answered = decode_json(body)
+    response = answered.get("response") if isinstance(answered, dict) else None
     if not isinstance(response, dict) or response.get("uid") != review["request"]["uid"]:
         raise ValueError("the answer is no AdmissionReview of this request")
     return response

@@ -244,7 +244,7 @@ class Handler:
         """The simulation's own endpoints: faults, use of rights, and forgetting history."""
         match http.method, path.split("/"):
             case "GET", ["faults"]:
-                return object_answer({"rules": self._faults.told()})
+                return object_answer({"rules": self._faults.report()})
             case "POST", ["faults"]:
                 rules = self._faults.add(await read_body(http))
                 for rule in rules:
@@ -258,12 +258,12 @@ class Handler:
                 return object_answer({"rules": []})
             case "DELETE", ["faults", rule_id] if rule_id.isdecimal():
                 self._faults.clear(int(rule_id))
-                return object_answer({"rules": self._faults.told()})
+                return object_answer({"rules": self._faults.report()})
             case "GET", ["rights"]:
-                return object_answer(self._rights_use.told())
+                return object_answer(self._rights_use.report())
             case "DELETE", ["rights"]:
                 self._rights_use.clear()
-                return object_answer(self._rights_use.told())
+                return object_answer(self._rights_use.report())
             case "POST", ["compact"]:
                 for collection in self._backend.store.collections:
                     collection.compact(self._backend.store.rv)

@@ -59,12 +59,16 @@ def mpi_job_pods(job: Object) -> list[Made]:
     operator = "mpijob-controller" if by_training_operator else "mpi-operator"
     labels = {f"{_TRAINING}/operator-name": operator, f"{_TRAINING}/job-name": name}
     workers = replicas.inside("Worker")
+    # Then the launcher is the first worker.
+    leads = spec.flag("runLauncherAsWorker") and not by_training_operator
     made = []
     if workers.value:
         role = {f"{_TRAINING}/job-role": "worker"}
-        made += _replicas(job, workers, replica_type="Worker", labels=labels | role)
+        made += _replicas(job, workers, replica_type="Worker", labels=labels | role, first=int(leads))
     template = replicas.inside("Launcher", required=True).inside("template", required=True)
     labels[f"{_TRAINING}/job-role"] = "launcher"
+    if leads:
+        labels[f"{_TRAINING}/replica-index"] = "0"
     if by_training_operator:
         labels |= {f"{_TRAINING}/replica-type": "launcher", f"{_TRAINING}/replica-index": "0"}
         made.append(pod_from(job, template, name=f"{name}-launcher", labels=labels))
@@ -77,7 +81,7 @@ def _is_held(job: Object, spec: Fields) -> bool:
     return spec.inside("runPolicy").flag("suspend") or is_finished(job, "Succeeded", "Failed")
 
 
-def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[str, str]) -> list[Made]:
+def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[str, str], first: int = 0) -> list[Made]:
     template = replica.inside("template", required=True)
     kind = replica_type.lower()
     return [
@@ -85,7 +89,7 @@ def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[s
             job,
             template,
             name=f"{name_of(job)}-{kind}-{index}",
-            labels=labels | {f"{_TRAINING}/replica-type": kind, f"{_TRAINING}/replica-index": str(index)},
+            labels=labels | {f"{_TRAINING}/replica-type": kind, f"{_TRAINING}/replica-index": str(first + index)},
         )
         for index in range(replica.pods("replicas", 1))
     ]

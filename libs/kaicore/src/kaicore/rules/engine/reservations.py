@@ -4,7 +4,7 @@ A reservation is charged to the nodes and to its queue, so that no other pod get
 may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -37,7 +37,17 @@ class Reservations:
         nodes: NodeTimeline,
         pending_groups: Mapping[str, PendingGroup],
         record: CycleRecord,
+        is_allowed: Callable[[Member, int], bool],
     ) -> None:
+        """Args:
+        cycle_input: what the cycle decides on.
+        config: the shard's settings.
+        pods: looks up the cycle's pods.
+        nodes: now and in the future.
+        pending_groups: groups with waiting pods, by key.
+        record: what was decided so far.
+        is_allowed: tells whether a pod of ours may be on a row by its group's topology constraints.
+        """
         self._input = cycle_input
         self._config = config
         self._accounts = cycle_input.accounts
@@ -45,6 +55,7 @@ class Reservations:
         self._nodes = nodes
         self._pending_groups = pending_groups
         self._record = record
+        self._is_allowed = is_allowed
         self._by_group: dict[str, list[Assignment]] = {}
         #: Keys of groups for which this cycle has decided to reserve room.
         self._new: set[str] = set()
@@ -249,7 +260,7 @@ class Reservations:
     def _try_foreign(self, member: Member, nomination: Nomination) -> Assignment | None:
         """Return what a pod would get on the node that its status names, once the pods that leave are gone."""
         row = self._nodes.row(nomination.node)
-        if row < 0:
+        if row < 0 or (member.group in self._pending_groups and not self._is_allowed(member, row)):
             return None
         future = self._nodes.future
         savepoint = future.statement.savepoint()

@@ -82,6 +82,7 @@ class Session:
             nodes=self.nodes,
             pending_groups=self.pending_groups,
             record=self.record,
+            is_allowed=lambda member, row: self.step_placer.is_allowed(member, row, self.nodes.now),
         )
         self.topologies = CycleTopologies(
             cycle_input,

@@ -283,9 +283,10 @@ class Workload:
                 waiting.setdefault(self.leaf(member), []).append(member)
         for leaf, members in waiting.items():
             members.sort(key=_age)
-            source = self._sets[leaf].rank
-            if self.constrained and source is not None:
+            if self.constrained and (source := self._sets[leaf].rank) is not None:
                 members.sort(key=lambda member: rank_order(member.pod, source))
+            if self.constrained:
+                members.sort(key=lambda member: member.nomination is None)
         return waiting
 
     def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:
@@ -376,18 +377,21 @@ class Workload:
         children = self._children.get(item.name)
         if not children:
             return list(waiting.get(item.name, ())[:1])
-        for whole in (False, True):
-            for child in children:
-                if self.satisfied(counts, child.name) is whole:
-                    continue
-                if not whole:
-                    grown = self._growth(child, counts, waiting)
-                else:
-                    grown, missing = self._needed(child, counts, waiting)
-                    grown = [] if missing else grown
-                if grown:
-                    return grown
+        order = [
+            (not self._is_nominated(child, waiting), not self.satisfied(counts, child.name), child)
+            for child in children
+        ]
+        for _, whole, child in sorted(order, key=lambda item: item[:2]):
+            grown, missing = (
+                self._needed(child, counts, waiting) if whole else (self._growth(child, counts, waiting), 0)
+            )
+            if grown and not missing:
+                return grown
         return []
+
+    def _is_nominated(self, item: PodSet, waiting: Mapping[str, Sequence[Member]]) -> bool:
+        """Tell whether room that no other set can use is kept for pods of a set."""
+        return self.constrained and any(one.nomination for leaf in self._leaves(item) for one in waiting.get(leaf, ()))
 
 
 def _age(member: Member) -> tuple[int, str, str, str]:

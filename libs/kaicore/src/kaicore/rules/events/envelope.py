@@ -22,7 +22,7 @@ def derived_id(*parts: str) -> UUID:
     return UUID(int=number | 5 << 76 | 0x2 << 62)
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An event as recorded; `body` holds the payload's exact bytes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     correlation: str = ""
 
 
-class NewEvent(msgspec.Struct, frozen=True):
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event to append; the fields mean what they mean in `Event`."""
 
     id: UUID

@@ -25,21 +25,21 @@ class Provenance(StrEnum):
     OBSERVED = "observed"
 
 
-class ZoneAmount(msgspec.Struct, frozen=True, omit_defaults=True):
+class ZoneAmount(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts taken from one zone, named as the NodeResourceTopology names it."""
 
     zone: str
     amount: Amounts = {}
 
 
-class SpanAmount(msgspec.Struct, frozen=True, omit_defaults=True):
+class SpanAmount(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts known to lie somewhere in a set of zones: a memory block or a device of two zones in podresources."""
 
     zones: tuple[str, ...]
     amount: Amounts = {}
 
 
-class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
+class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One container's share: the zones of its affinity mask, and the amounts taken from each zone.
 
     The mask is kept beside the amounts because a zone of the mask may hold nothing and still be bound to the others
@@ -64,7 +64,7 @@ class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
     uncertain: tuple[str, ...] = ()
 
 
-class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
+class Placement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a pod holds on a node, container by container; empty when nothing of it is bound to a zone.
 
     Attributes:

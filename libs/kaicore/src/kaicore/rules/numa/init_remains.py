@@ -45,7 +45,7 @@ def init_remains(
     for make in nodes:
         worlds = _worlds(make, request, inits, observed, zone_names)
         if worlds:
-            if len({_told(world, inits, zone_names) for world in worlds}) > 1:
+            if len({_lasting(world, inits, zone_names) for world in worlds}) > 1:
                 return _anywhere(worlds, inits, zone_names)
             return _of_inits(worlds[0], inits, zone_names)
     return ()
@@ -129,7 +129,7 @@ def _of_inits(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...])
     return tuple(item for item in predicted.placement.containers if item.container in inits)
 
 
-def _told(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[tuple[str, str, int], ...]:
+def _lasting(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[tuple[str, str, int], ...]:
     """CPUs and devices that init containers keep, by zone: what tells two worlds apart."""
     return tuple((zone, resource, amount) for (zone, resource), amount in _sums(admitted, inits, zone_names).items())
 

@@ -3,7 +3,7 @@
 Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from typing import Self, TypeVar
 
@@ -87,10 +87,6 @@ class ZoneArrays:
         """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
         self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
         self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
-
-    def columns_of(self, resources: Sequence[str]) -> list[int]:
-        """Return the columns of those of the resources that any node reports."""
-        return [self.resources[name] for name in resources if name in self.resources]
 
 
 def _grown(old: int, needed: int) -> int:

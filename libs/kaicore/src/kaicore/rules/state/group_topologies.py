@@ -32,13 +32,13 @@ class GroupTopologies:
         return self._by_group[group.key]
 
     def _look_up(self, group: Group) -> GroupTopology | Reason | None:
-        found = self._resolver(
+        resolved = self._resolver(
             group.sets,
             group=display_key(group.key),
             of_flavors=self._queues.flavor_topologies(group.queue, group.namespace),
         )
-        if not isinstance(found, Resolved):
-            return found
-        tree = self._resolver.topologies.columns(found.topology, self._nodes)
-        name = found.topology.name or f"{found.topology.kind.partition('.')[0]}s"
-        return GroupTopology(name, group.sets, tree, found.constraints, found.together)
+        if not isinstance(resolved, Resolved):
+            return resolved
+        tree = self._resolver.topologies.columns(resolved.topology, self._nodes)
+        name = resolved.topology.name or f"{resolved.topology.kind.partition('.')[0]}s"
+        return GroupTopology(name, group.sets, tree, resolved.constraints, resolved.together)

@@ -27,8 +27,8 @@ def as_domains(levels: Sequence[str], domains: Iterable[AssignedDomain]) -> Docu
         levels: their labels, from the widest to the narrowest.
         domains: those that have pods; none twice.
     """
-    found = [{"values": list(one.values), "count": one.pods} for one in sorted(domains)]
-    return {"levels": list(levels), "domains": found}
+    counted = [{"values": list(one.values), "count": one.pods} for one in sorted(domains)]
+    return {"levels": list(levels), "domains": counted}
 
 
 def as_slices(levels: Sequence[str], domains: Iterable[AssignedDomain]) -> Document:
@@ -49,13 +49,13 @@ def domains_of(assignment: Document) -> list[AssignedDomain]:
     """Return the domains of an assignment of either version."""
     if "domains" in assignment:
         return [AssignedDomain(tuple(one["values"]), one["count"]) for one in assignment["domains"]]
-    found: list[AssignedDomain] = []
+    assigned: list[AssignedDomain] = []
     for part in assignment["slices"]:
         values = [_values(level, part["domainCount"]) for level in part["valuesPerLevel"]]
         counts = part["podCounts"]
         numbers = counts.get("individual") or [counts["universal"]] * part["domainCount"]
-        found += map(AssignedDomain, zip(*values, strict=True), numbers)
-    return found
+        assigned += map(AssignedDomain, zip(*values, strict=True), numbers)
+    return assigned
 
 
 def _slice(levels: int, domains: Sequence[AssignedDomain]) -> Document:

@@ -60,25 +60,31 @@ def resolve(
     Returns:
         Why nothing of the group starts, or None if it asks for nothing.
     """
-    said = [_Said(group, one.name, one.topology) for one in sets if one.topology not in (None, TopologyConstraint())]
+    asked_for = [
+        _SetConstraint(group, one.name, one.topology)
+        for one in sets
+        if one.topology not in (None, TopologyConstraint())
+    ]
     try:
         parents = {one.parent for one in sets[1:]}
-        for one in said:
+        for one in asked_for:
             one.check(inner=one.pod_set in parents)
         kinds = {key.kind for key in topologies.topologies()}
-        said = [one for one in said if one.names() or one.constraint.topology or one.constraint.kind in ("", *kinds)]
-        said = _by_flavors(said, topologies, of_flavors)
-        if not said:
+        asked_for = [
+            one for one in asked_for if one.names() or one.constraint.topology or one.constraint.kind in ("", *kinds)
+        ]
+        asked_for = _by_flavors(asked_for, topologies, of_flavors)
+        if not asked_for:
             return None
-        key = _chosen(said, topologies)
+        key = _chosen(asked_for, topologies)
         if problems := topologies.paths(key).problems:
-            raise _Refused(TopologyInvalid(topology=_shown(key), problem="; ".join(problems), **said[0].whose))
+            raise _Refused(TopologyInvalid(topology=_shown(key), problem="; ".join(problems), **asked_for[0].whose))
         levels = _Levels(key, topologies.paths(key).levels)
-        constraints = {one.pod_set: _looked_up(one, levels) for one in said}
+        constraints = {one.pod_set: _looked_up(one, levels) for one in asked_for}
     except _Refused as refused:
         return refused.reason
     asked = {name: constraint for name, constraint in constraints.items() if constraint != LevelConstraint()}
-    together = any(one.constraint.together and one.pod_set in asked for one in said if not one.pod_set)
+    together = any(one.constraint.together and one.pod_set in asked for one in asked_for if not one.pod_set)
     return Resolved(key, asked, together) if asked else None
 
 
@@ -90,7 +96,7 @@ class _Refused(Exception):
         self.reason = reason
 
 
-class _Said:
+class _SetConstraint:
     """A set's constraint, with whose it is."""
 
     def __init__(self, group: str, pod_set: str, constraint: TopologyConstraint | None) -> None:
@@ -98,9 +104,9 @@ class _Said:
         self.constraint = constraint or TopologyConstraint()
         self.whose = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
 
-    def on(self, topology: str) -> "_Said":
+    def on(self, topology: str) -> "_SetConstraint":
         """Return the same on a topology of this name."""
-        return _Said(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
+        return _SetConstraint(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
 
     def check(self, *, inner: bool) -> None:
         """Check what needs no topology.
@@ -111,24 +117,24 @@ class _Said:
         Raises:
             _Refused: naming what is wrong.
         """
-        said = self.constraint
-        if said.problem:
+        constraint = self.constraint
+        if constraint.problem:
             # The problem names its own field.
             whose = {**self.whose, "field": ""}
-            raise _Refused(TopologyConstraintInvalid(problem=said.problem, **whose))
-        if said.exclusive and not said.required:
+            raise _Refused(TopologyConstraintInvalid(problem=constraint.problem, **whose))
+        if constraint.exclusive and not constraint.required:
             raise self.invalid("exclusive domains need a required level")
-        if said.slices and inner:
+        if constraint.slices and inner:
             raise self.invalid("slices are of pods, and not of sub-groups")
-        for layer in said.slices:
+        for layer in constraint.slices:
             if layer.size < 1:
                 raise self.invalid(f"slices of {layer.size} pods: the size must be 1 or more")
 
     def names(self) -> tuple[str, ...]:
         """Return the levels that are named, each once, in the order of the fields."""
-        said = self.constraint
-        named = [said.required, *said.required_also, said.preferred, *said.preferred_also]
-        for layer in said.slices:
+        constraint = self.constraint
+        named = [constraint.required, *constraint.required_also, constraint.preferred, *constraint.preferred_also]
+        for layer in constraint.slices:
             named += layer.required, layer.preferred
         return tuple(dict.fromkeys(filter(None, named)))
 
@@ -157,31 +163,31 @@ class _Levels:
 
     def number(self, name: str) -> int | None:
         """Return a level's number; `NO_LEVEL` for a tier above all, and None if there is no such level."""
-        found = self._by_name.get(name)
-        if found is None and self._tiers and name.isascii() and name.isdecimal():
+        number = self._by_name.get(name)
+        if number is None and self._tiers and name.isascii() and name.isdecimal():
             if int(name) > self._tiers[0]:
                 return NO_LEVEL
             return next((number for number, tier in enumerate(self._tiers) if tier <= int(name)), None)
-        return found
+        return number
 
-    def narrowest_of(self, names: Iterable[str], one: _Said) -> int:
+    def narrowest_of(self, names: Iterable[str], one: _SetConstraint) -> int:
         """Return the number of the narrowest of the levels that are named; `NO_LEVEL` for none.
 
         Raises:
             _Refused: one of them does not exist.
         """
-        found = NO_LEVEL
+        narrowest = NO_LEVEL
         for name in filter(None, names):
             number = self.number(name)
             if number is None:
                 there = ", ".join(self.names)
                 reason = TopologyLevelNotFound(level=name, topology=_shown(self.key), levels=there, **one.whose)
                 raise _Refused(reason)
-            found = max(found, number)
-        return found
+            narrowest = max(narrowest, number)
+        return narrowest
 
 
-def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> TopologyKey:
     """Return the topology of a group.
 
     Raises:
@@ -189,7 +195,7 @@ def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
     """
     everything = topologies.topologies()
     common = set(everything)
-    for one in said:
+    for one in asked_for:
         kind, name = one.constraint.kind, one.constraint.topology
         meant = {key for key in everything if kind in ("", key.kind) and name in ("", key.name)}
         if not meant and (kind or name):
@@ -197,26 +203,28 @@ def _chosen(said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
             wanted = f"{kind.partition('.')[0] or 'topology'} {name}".rstrip()
             raise _Refused(TopologyNotFound(topology=wanted, topologies=there, **one.whose))
         if common and not common & meant:
-            first = next((other for other in said if other.constraint.topology), said[0])
+            first = next((other for other in asked_for if other.constraint.topology), asked_for[0])
             raise one.invalid(
                 f"topology {name or kind} is not the one of {_set_text(first)}, "
                 f"{first.constraint.topology or first.constraint.kind}; a group is placed on one topology"
             )
         common &= meant
-    if any(one.constraint.kind or one.constraint.topology for one in said):
-        return _one_of(sorted(common), said, topologies)
-    return _by_labels(sorted(common), said, topologies)
+    if any(one.constraint.kind or one.constraint.topology for one in asked_for):
+        return _one_of(sorted(common), asked_for, topologies)
+    return _by_labels(sorted(common), asked_for, topologies)
 
 
-def _by_flavors(said: list[_Said], topologies: TopologyBook, names: Sequence[str]) -> list[_Said]:
+def _by_flavors(
+    asked_for: list[_SetConstraint], topologies: TopologyBook, names: Sequence[str]
+) -> list[_SetConstraint]:
     """Return constraints with the topology of their queue's flavors where they mean one of Kueue and name none.
 
     Raises:
         _Refused: none of the flavors' topologies is there, or none has all levels.
     """
-    meant = [one for one in said if one.constraint.kind == KUEUE_TOPOLOGY and not one.constraint.topology]
+    meant = [one for one in asked_for if one.constraint.kind == KUEUE_TOPOLOGY and not one.constraint.topology]
     if not (meant and names):
-        return said
+        return asked_for
     keys = [TopologyKey(KUEUE_TOPOLOGY, name) for name in dict.fromkeys(names)]
     everything = topologies.topologies()
     there = [key for key in keys if key in everything]
@@ -227,10 +235,10 @@ def _by_flavors(said: list[_Said], topologies: TopologyBook, names: Sequence[str
     having = _having(there, meant, topologies)
     if not having:
         raise _nowhere(there, meant, topologies)
-    return [one.on(having[0].name) if one in meant else one for one in said]
+    return [one.on(having[0].name) if one in meant else one for one in asked_for]
 
 
-def _one_of(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+def _one_of(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> TopologyKey:
     """Return the topology of several that has all levels, or the only one whatever it has.
 
     Raises:
@@ -238,87 +246,91 @@ def _one_of(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: Topo
     """
     if len(keys) == 1:
         return keys[0]
-    having = _having(keys, said, topologies)
+    having = _having(keys, asked_for, topologies)
     if len(having) == 1:
         return having[0]
-    raise _ambiguous(having, said) if having else _nowhere(keys, said, topologies)
+    raise _ambiguous(having, asked_for) if having else _nowhere(keys, asked_for, topologies)
 
 
-def _by_labels(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> TopologyKey:
+def _by_labels(
+    keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook
+) -> TopologyKey:
     """Return the topology that has the labels that are named, or a label of nodes by itself.
 
     Raises:
         _Refused: there is neither.
     """
-    having = _having(keys, said, topologies)
+    having = _having(keys, asked_for, topologies)
     if len(having) == 1:
         return having[0]
-    labels = sorted({name for one in said for name in one.names()} - {HOSTNAME})
+    labels = sorted({name for one in asked_for for name in one.names()} - {HOSTNAME})
     if not labels:
         return TopologyKey(LABEL, HOSTNAME)
     if len(labels) == 1 and topologies.is_label(labels[0]):
         return TopologyKey(LABEL, labels[0])
     if having:
-        raise _ambiguous(having, said)
+        raise _ambiguous(having, asked_for)
     if len(labels) > 1 and all(map(topologies.is_label, labels)):
-        one = next(one for one in said if one.names())
+        one = next(one for one in asked_for if one.names())
         raise one.invalid(f"labels {', '.join(labels)} are levels of no one topology; define one that has them")
-    raise _nowhere(keys, said, topologies)
+    raise _nowhere(keys, asked_for, topologies)
 
 
-def _having(keys: Iterable[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> list[TopologyKey]:
+def _having(
+    keys: Iterable[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook
+) -> list[TopologyKey]:
     """Return the topologies that have all levels that are named; of those with the same levels the first by name."""
-    names = {name for one in said for name in one.names()}
-    found = ((key, _Levels(key, topologies.paths(key).levels)) for key in keys)
-    having = [key for key, levels in found if all(map(levels.has, names))]
+    names = {name for one in asked_for for name in one.names()}
+    levels_by_key = ((key, _Levels(key, topologies.paths(key).levels)) for key in keys)
+    having = [key for key, levels in levels_by_key if all(map(levels.has, names))]
     by_levels = {tuple((one.name, one.keys) for one in topologies.paths(key).levels): key for key in reversed(having)}
     return sorted(by_levels.values(), key=having.index)
 
 
-def _ambiguous(keys: Iterable[TopologyKey], said: Sequence[_Said]) -> _Refused:
+def _ambiguous(keys: Iterable[TopologyKey], asked_for: Sequence[_SetConstraint]) -> _Refused:
     """Return why one of several topologies cannot be chosen."""
-    one = next((one for one in said if one.names()), said[0])
+    one = next((one for one in asked_for if one.names()), asked_for[0])
     level = next(iter(one.names()), "")
     there = ", ".join(f"{key.kind} {key.name}".rstrip() for key in keys)
     return _Refused(TopologyAmbiguous(topologies=there, level=level, **one.whose))
 
 
-def _nowhere(keys: Sequence[TopologyKey], said: Sequence[_Said], topologies: TopologyBook) -> _Refused:
+def _nowhere(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> _Refused:
     """Return why none of some topologies will do: a level that none has, or levels that no single one has."""
-    found = {key: _Levels(key, topologies.paths(key).levels) for key in keys}
-    for one in said:
+    levels_by_key = {key: _Levels(key, topologies.paths(key).levels) for key in keys}
+    for one in asked_for:
         for name in one.names():
-            if not any(levels.has(name) for levels in found.values()):
-                there = ", ".join(dict.fromkeys(level for levels in found.values() for level in levels.names))
+            if not any(levels.has(name) for levels in levels_by_key.values()):
+                there = ", ".join(dict.fromkeys(level for levels in levels_by_key.values() for level in levels.names))
                 could_be_label = not one.constraint.kind and not one.constraint.topology
                 where = "" if could_be_label else ", ".join(map(_shown, keys))
                 return _Refused(TopologyLevelNotFound(level=name, topology=where, levels=there, **one.whose))
-    names = dict.fromkeys(name for one in said for name in one.names())
-    return said[0].invalid(f"no topology has all of the levels {', '.join(names)}")
+    names = dict.fromkeys(name for one in asked_for for name in one.names())
+    return asked_for[0].invalid(f"no topology has all of the levels {', '.join(names)}")
 
 
-def _looked_up(one: _Said, levels: _Levels) -> LevelConstraint:
+def _looked_up(one: _SetConstraint, levels: _Levels) -> LevelConstraint:
     """Return a set's constraint with its levels as numbers.
 
     Raises:
         _Refused: a level does not exist, or slices make no sense.
     """
-    said = one.constraint
-    required = levels.narrowest_of((said.required, *said.required_also), one)
-    preferred = levels.narrowest_of((said.preferred, *said.preferred_also), one)
-    if said.closest:
+    constraint = one.constraint
+    required = levels.narrowest_of((constraint.required, *constraint.required_also), one)
+    preferred = levels.narrowest_of((constraint.preferred, *constraint.preferred_also), one)
+    if constraint.closest:
         preferred = levels.narrowest
     return LevelConstraint(
         required=required,
         # What is as wide as the required domain is had anyway.
         preferred=preferred if preferred > required else NO_LEVEL,
-        unconstrained=said.unconstrained,
+        unconstrained=constraint.unconstrained,
         slices=_slices(one, levels, required),
-        exclusive=said.exclusive and required != NO_LEVEL,
+        exclusive=constraint.exclusive and required != NO_LEVEL,
     )
 
 
-def _slices(one: _Said, levels: _Levels, above: int) -> tuple[Slices, ...]:
+def _slices(one: _SetConstraint, levels: _Levels, above: int) -> tuple[Slices, ...]:
     """Return the slices of a set from the widest layer to the narrowest.
 
     Args:
@@ -327,7 +339,7 @@ def _slices(one: _Said, levels: _Levels, above: int) -> tuple[Slices, ...]:
     Raises:
         _Refused: a level does not exist or is wider than that of the set, or the sizes do not divide each other.
     """
-    found: list[tuple[Slices, SliceLayer]] = []
+    layers: list[tuple[Slices, SliceLayer]] = []
     for layer in one.constraint.slices:
         required, preferred = (levels.narrowest_of((name,), one) for name in (layer.required, layer.preferred))
         if NO_LEVEL < required < above:
@@ -335,12 +347,12 @@ def _slices(one: _Said, levels: _Levels, above: int) -> tuple[Slices, ...]:
             raise one.invalid(f"{problem}, {one.constraint.required}")
         preferred = preferred if preferred > max(required, above) else NO_LEVEL
         if max(required, preferred) != NO_LEVEL:
-            found.append((Slices(layer.size, required, preferred, layer.spares), layer))
-    found.sort(key=lambda item: (max(item[0].required, item[0].preferred), -item[0].size))
-    for (wider, _), (narrower, _) in itertools.pairwise(found):
+            layers.append((Slices(layer.size, required, preferred, layer.spares), layer))
+    layers.sort(key=lambda item: (max(item[0].required, item[0].preferred), -item[0].size))
+    for (wider, _), (narrower, _) in itertools.pairwise(layers):
         if wider.size % narrower.size:
             raise one.invalid(f"slices of {wider.size} pods cannot be divided into slices of {narrower.size}")
-    return tuple(slices for slices, _ in found)
+    return tuple(slices for slices, _ in layers)
 
 
 def _shown(key: TopologyKey) -> str:
@@ -349,5 +361,5 @@ def _shown(key: TopologyKey) -> str:
     return f"{kind} {key.name}" if key.name else f"{kind}s"
 
 
-def _set_text(one: _Said) -> str:
+def _set_text(one: _SetConstraint) -> str:
     return f"sub-group {one.pod_set}" if one.pod_set else "the whole group"

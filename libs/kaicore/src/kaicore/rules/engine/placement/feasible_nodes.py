@@ -77,7 +77,6 @@ class FeasibleNodes:
         self._constraints = self.filters.constraints
         self._states = states
         self._order = columns.name_order()
-        self._places: list[int] = self._order.tolist()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
@@ -147,16 +146,18 @@ class FeasibleNodes:
         able = self._ranking.by_row[row] != _NO and not self.ruled_out(row)
         return bool(able) and self._takes_by_zones(row, created_at)
 
-    def counts(self, most: int) -> Ints:
+    def counts(self, most: int, among: Ints | None = None) -> Ints:
         """Return for how many pods each row has room, zones aside; shape (rows,).
 
         Rules about other pods count as if no other row got pods of the class (`PodRule.limits`).
 
         Args:
             most: more are not counted.
+            among: rows that are counted, the others are 0; None for all.
         """
         counts = np.zeros(len(self._columns.present), np.int64)
-        rows = np.flatnonzero(self._ranking.by_row != _NO)
+        able = self._ranking.by_row != _NO
+        rows = np.flatnonzero(able) if among is None else among[able[among]]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         return np.minimum(counts, self._constraints.limits())
 
@@ -260,7 +261,7 @@ class FeasibleNodes:
     def _ranked(self, score: int, row: int) -> int:
         if score == _NO:
             return score
-        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - self._places[row]
+        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - int(self._order[row])
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""

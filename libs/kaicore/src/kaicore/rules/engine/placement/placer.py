@@ -21,7 +21,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 _NOTHING = ZoneCharge()
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
@@ -139,7 +139,7 @@ class Placer:
         takes = outlook.takes(row, created_at=member.pod.created_at)
         return self._put(member, row, outlook, pod_class) if takes else None
 
-    def counts(self, pod_class: PodClass, *, most: int, created_at: int = 0) -> Ints:
+    def counts(self, pod_class: PodClass, *, most: int, created_at: int = 0, among: Ints | None = None) -> Ints:
         """Return how many pods of a class each row takes as it is now, if it gets no others; shape (rows,).
 
         Every filter counts. Rules about other pods and volumes count as if no other row got pods of the class, and
@@ -149,6 +149,7 @@ class Placer:
             pod_class: the class.
             most: more are not counted; the fewer, the faster.
             created_at: when the pods were created, seconds since the epoch; matters to what is not known for certain.
+            among: rows that are counted, the others are 0; None for all.
         """
         outlook = self.outlook(pod_class)
 
@@ -160,7 +161,7 @@ class Placer:
                 arrival = Arrival(pod_class.aligned, charge, created_at)
             self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival))
 
-        return row_counts(outlook, self.statement, put, most=most, created_at=created_at)
+        return row_counts(outlook, self.statement, put, most=most, created_at=created_at, among=among)
 
     def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
         predicted = outlook.predict(row)

@@ -15,7 +15,13 @@ from kaicore.rules.numa.zone_arrays import Ints
 
 
 def row_counts(
-    outlook: FeasibleNodes, statement: Statement, put: Callable[[int], None], *, most: int, created_at: int
+    outlook: FeasibleNodes,
+    statement: Statement,
+    put: Callable[[int], None],
+    *,
+    most: int,
+    created_at: int,
+    among: Ints | None = None,
 ) -> Ints:
     """Count; shape (rows,).
 
@@ -25,8 +31,9 @@ def row_counts(
         put: puts a pod of the class on a row, what it leaves for the rules of others aside.
         most: more are not counted.
         created_at: when the pods were created, seconds since the epoch.
+        among: rows that are counted, the others are 0; None for all.
     """
-    counts = outlook.counts(most)
+    counts = outlook.counts(most, among)
     rows = outlook.by_zones(np.flatnonzero(counts))
     for alike in _alike(outlook, statement.states, rows):
         example = int(alike[0])

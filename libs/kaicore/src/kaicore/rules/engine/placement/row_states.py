@@ -27,14 +27,14 @@ def _factors(count: int) -> npt.NDArray[np.uint64]:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-class Before(msgspec.Struct, frozen=True):
+class Before(msgspec.Struct, frozen=True, gc=False):
     """How a row was at one moment, for `RowStates.restore`."""
 
     mark: NodeMark
     state: int
 
 
-class _Effect(msgspec.Struct, frozen=True):
+class _Effect(msgspec.Struct, frozen=True, gc=False):
     """What charging comes to on a row of one state; it keeps its arguments alive, which are looked up by identity.
 
     Attributes:

@@ -24,7 +24,7 @@ from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
-class PodCharge(msgspec.Struct, frozen=True):
+class PodCharge(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node.
 
     Attributes:
@@ -59,7 +59,7 @@ class _OperationKind(Enum):
     LET_GO = "let-go"
 
 
-class _Operation(msgspec.Struct, frozen=True):
+class _Operation(msgspec.Struct, frozen=True, gc=False):
     kind: _OperationKind
     pod_charge: PodCharge
     before: Before

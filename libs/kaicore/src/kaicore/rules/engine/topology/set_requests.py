@@ -71,18 +71,18 @@ def placing_request(parts: Sequence[GroupPart], also_held: Sequence[HeldPod] = (
         parts: one group, or several that share the constraint of their roots.
         also_held: pods of other groups to which that constraint applies as well.
     """
-    found = PlacingRequest()
-    built = [_Builder(part, found, prefix=part.workload.group.key if len(parts) > 1 else "").root() for part in parts]
+    whole = PlacingRequest()
+    built = [_Builder(part, whole, prefix=part.workload.group.key if len(parts) > 1 else "").root() for part in parts]
     requests = [one for one in built if one is not None]
     if not requests:
-        return found
+        return whole
     first = requests[0]
     if len(parts) > 1:
         shared = first.constraint
         first = SetRequest(children=tuple(map(_within, requests)), constraint=shared and replace(shared, slices=()))
     held = [*(pod.row for part in parts for pod in part.held), *(pod.row for pod in also_held)]
-    found.request = replace(first, held=_by_row(held, len(parts[0].topology.tree.of_rows[0])))
-    return found
+    whole.request = replace(first, held=_by_row(held, len(parts[0].topology.tree.of_rows[0])))
+    return whole
 
 
 def _within(request: SetRequest) -> SetRequest:
@@ -94,9 +94,9 @@ def _within(request: SetRequest) -> SetRequest:
 class _Builder:
     """The sets of one group as the search has them."""
 
-    def __init__(self, part: GroupPart, found: PlacingRequest, *, prefix: str) -> None:
+    def __init__(self, part: GroupPart, whole: PlacingRequest, *, prefix: str) -> None:
         self._topology = part.topology
-        self._found = found
+        self._whole = whole
         self._prefix = prefix
         self._sets = {one.name: one for one in part.topology.sets}
         self._children: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ class _Builder:
             tuple(below),
             self._topology.constraints.get(name),
             held,
-            ranks=tuple(self._found.ranks[self._found.members[pod].pod.uid] for pod in pods),
+            ranks=tuple(self._whole.ranks[self._whole.members[pod].pod.uid] for pod in pods),
             held_ranks={pod.rank: pod.row for pod in running if pod.rank != NO_RANK},
         )
 
@@ -137,14 +137,14 @@ class _Builder:
         waiting = self._waiting.get(name)
         if not waiting:
             return ()
-        found = self._found
+        whole = self._whole
         waiting, ranks = ranked(waiting, (pod.rank for pod in self._held.get(name, ())), self._sets[name].rank)
-        found.ranks.update(ranks)
+        whole.ranks.update(ranks)
         if name not in self._topology.bound_leaves:
-            found.plain += waiting
+            whole.plain += waiting
             return ()
-        first = len(found.members)
-        found.members += waiting
+        first = len(whole.members)
+        whole.members += waiting
         return tuple(range(first, first + len(waiting)))
 
     def _inside(self, name: str) -> list[str]:

@@ -7,6 +7,7 @@ from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.workload import Member, Workload
@@ -98,6 +99,7 @@ class StepPlacer:
         self._pending_groups = pending_groups
         self._class_key = class_key
         self._strategy = strategy
+        self._kept_counts: dict[Placer, KeptCounts] = {}
         #: Where pods go if all of their group start, by uid.
         self._planned: dict[str, int] = {}
         #: Keys of groups of which not all that waits fits.
@@ -152,6 +154,12 @@ class StepPlacer:
             return [*assignments, *placed]
         placer.statement.rollback(savepoint)
         return None
+
+    def is_allowed(self, member: Member, row: int, placer: Placer) -> bool:
+        """Tell whether a waiting pod is on a row where its group's constraints let it be, by where the group runs."""
+        workload = self._pending_groups[member.group].workload
+        trials, _ = self.trials([(workload, [member])], placer) if workload.constrained else ([], [])
+        return all(trial.is_kept({member.pod.uid: row}) for trial in trials)
 
     def trials(self, waiting: Waiting, placer: Placer) -> tuple[list[UnitTrial], list[Member]]:
         """Return the trials of groups with constraints, those in one that share one, and the pods without."""
@@ -224,7 +232,10 @@ class StepPlacer:
                 if pod.member.pod.uid not in uids
             ]
             parts.append(GroupPart(workload, topology, members, held))
-        return UnitTrial(placer, parts, self._also_held(parts), self._strategy)
+        kept_counts = self._kept_counts.get(placer)
+        if kept_counts is None:
+            kept_counts = self._kept_counts[placer] = KeptCounts(placer)
+        return UnitTrial(placer, kept_counts, parts, self._also_held(parts), self._strategy)
 
     def _also_held(self, parts: Sequence[GroupPart]) -> list[HeldPod]:
         """Return the pods of groups that are not to be placed now, and that share the constraint of the others."""

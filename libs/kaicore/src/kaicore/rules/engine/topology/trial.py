@@ -5,12 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.topology.placing.request import PodsByRow
-
-#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
-MOST_PODS = 2**31
 
 
 class PlacerRoom:
@@ -21,16 +19,20 @@ class PlacerRoom:
         samples: a pod of each class.
     """
 
-    def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
+    def __init__(
+        self, placer: Placer, members: Sequence[Member], kept_counts: KeptCounts, *, among: Flags | None = None
+    ) -> None:
         """Args:
         placer: on the nodes at one time.
         members: by number.
+        kept_counts: of the placer.
         among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []
         self.samples: list[Member] = []
         self.placer = placer
         self._members = members
+        self._kept_counts = kept_counts
         self._among = among
         #: Where pods were put, each with the savepoint before it.
         self._trail: list[tuple[int, Assignment]] = []
@@ -81,9 +83,7 @@ class PlacerRoom:
             self._trail.pop()
 
     def _count(self, pod_class: int) -> PodsByRow:
-        sample = self.samples[pod_class]
-        of_sample = self.placer.class_of(sample)
-        return self.placer.counts(of_sample, most=MOST_PODS, created_at=sample.pod.created_at)
+        return self._kept_counts.of(self.samples[pod_class])
 
     def _place(self, member: Member, row: int) -> Assignment | None:
         return self.placer.place_on(member, row)

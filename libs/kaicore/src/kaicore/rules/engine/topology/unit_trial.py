@@ -6,6 +6,7 @@ from dataclasses import replace
 from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placement_order
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.keeping import keeps
+from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.topology.set_requests import GroupPart, HeldPod, placing_request
 from kaicore.rules.engine.topology.trial import PlacerRoom
 from kaicore.rules.numa.zone_arrays import Flags
@@ -19,14 +20,21 @@ class UnitTrial:
 
     Attributes:
         placer: on the nodes.
+        kept_counts: of the placer.
         parts: what of each group is to be placed; groups of one trial share a constraint.
         asked: the same, as one request.
     """
 
     def __init__(
-        self, placer: Placer, parts: Sequence[GroupPart], also_held: Sequence[HeldPod], strategy: Strategy
+        self,
+        placer: Placer,
+        kept_counts: KeptCounts,
+        parts: Sequence[GroupPart],
+        also_held: Sequence[HeldPod],
+        strategy: Strategy,
     ) -> None:
         self.placer = placer
+        self.kept_counts = kept_counts
         self.asked = placing_request(parts, also_held)
         self.parts = parts
         self._also_held = also_held
@@ -40,7 +48,7 @@ class UnitTrial:
 
     def search(self, among: Flags | None = None) -> list[Assignment] | Refused:
         """Place the pods by the search, on some rows or on any; where it refuses, nothing is changed."""
-        room = PlacerRoom(self.placer, self.asked.members, among=among)
+        room = PlacerRoom(self.placer, self.asked.members, self.kept_counts, among=among)
         refused = self.search_in(room)
         return room.assignments if refused is None else refused
 
@@ -79,7 +87,7 @@ class UnitTrial:
             if assignment is None:
                 break
             found.append(assignment)
-        if len(found) == len(self.asked.members) and self._is_kept(found):
+        if len(found) == len(self.asked.members) and self.is_kept(_rows(found)):
             return found
         self.placer.statement.rollback(savepoint)
         return None
@@ -100,12 +108,14 @@ class UnitTrial:
             return None
         first = UnitTrial(
             self.placer,
+            self.kept_counts,
             [_split(part, nominated, self.asked.ranks)[0] for part in self.parts],
             self._also_held,
             self._strategy,
         )
         rest = UnitTrial(
             self.placer,
+            self.kept_counts,
             [_split(part, nominated, self.asked.ranks)[1] for part in self.parts],
             self._also_held,
             self._strategy,
@@ -114,15 +124,19 @@ class UnitTrial:
         found = first.on_rows(nominated)
         if found is not None:
             others = rest.search() if rest.asked.members else []
-            if not isinstance(others, Refused) and self._is_kept([*found, *others]):
+            if not isinstance(others, Refused) and self.is_kept(_rows([*found, *others])):
                 return [*found, *others]
         self.placer.statement.rollback(savepoint)
         return None
 
-    def _is_kept(self, assignments: Sequence[Assignment]) -> bool:
-        row_of = {assignment.member.pod.uid: assignment.row for assignment in assignments}
+    def is_kept(self, row_of: Mapping[str, int]) -> bool:
+        """Tell whether pods are on rows, by their uids, where all that is required holds."""
         rows = {number: row_of[member.pod.uid] for number, member in enumerate(self.asked.members)}
         return keeps(self.asked.request, self._tree, rows)
+
+
+def _rows(assignments: Sequence[Assignment]) -> dict[str, int]:
+    return {assignment.member.pod.uid: assignment.row for assignment in assignments}
 
 
 def _split(part: GroupPart, nominated: Mapping[str, int], ranks: Mapping[str, int]) -> tuple[GroupPart, GroupPart]:

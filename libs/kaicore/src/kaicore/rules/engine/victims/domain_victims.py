@@ -112,7 +112,7 @@ class _Capacities:
 
     def __init__(self, trial: UnitTrial, candidates: Candidates) -> None:
         self._candidates = candidates
-        room = PlacerRoom(trial.placer, trial.asked.members)
+        room = PlacerRoom(trial.placer, trial.asked.members, trial.kept_counts)
         self.samples = room.samples
         self._wanted = [room.classes.count(number) for number in range(len(room.samples))]
         self._placer = trial.placer
@@ -199,7 +199,7 @@ class _EvictingRoom(PlacerRoom):
     def __init__(self, trial: UnitTrial, evictions: Evictions, rooms: _Capacities, rows: Ints, evicting: Ints) -> None:
         among = np.zeros(len(rooms.present), np.bool_)
         among[rows] = True
-        super().__init__(trial.placer, trial.asked.members, among=among)
+        super().__init__(trial.placer, trial.asked.members, trial.kept_counts, among=among)
         self._evictions = evictions
         self._rooms = rooms
         self._evicting: Flags = np.zeros(len(rooms.present), np.bool_)

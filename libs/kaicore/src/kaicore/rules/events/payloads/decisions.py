@@ -6,7 +6,7 @@ from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.placement import Placement
 
 
-class PodPlaced(Payload, frozen=True):
+class PodPlaced(Payload, frozen=True, gc=False):
     """A cycle decided where a pod is to run; the binder makes it so.
 
     Attributes:
@@ -37,7 +37,7 @@ class PodPlaced(Payload, frozen=True):
     provisioning_class: str = ""
 
 
-class NodeCharged(Payload, frozen=True):
+class NodeCharged(Payload, frozen=True, gc=False):
     """What a node is accounted to hold has changed: any decision taken on an older state of that node is stale.
 
     Attributes:
@@ -103,7 +103,7 @@ class EvictionDecided(Payload, frozen=True):
     runner_up_cost: EvictionCost | None = None
 
 
-class PodNominated(Payload, frozen=True):
+class PodNominated(Payload, frozen=True, gc=False):
     """A cycle decided to keep room for a waiting pod until those who hold it are gone.
 
     Attributes:

@@ -35,15 +35,18 @@ def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
     """
     if scope.depth == 0 and work.constrained and scope.high > tree.inside:
         scope = Scope(0, scope.low, tree.inside)
-    if work.held is None or work.required <= scope.depth:
+    if work.held is None or not work.required:
         return scope
     there = np.flatnonzero(work.held)
     of = tree.of[work.required]
     domain = int(of[there[0]])
     low, high = tree.starts[work.required][domain : domain + 2].tolist()
-    if domain != int(of[there[-1]]) or tree.numbers[work.required][domain] < 0 or low < scope.low or high > scope.high:
+    if domain != int(of[there[-1]]) or tree.numbers[work.required][domain] < 0:
         return None
-    return Scope(work.required, low, high)
+    if work.required <= scope.depth:
+        # What is around the set is in a domain that is narrower, because it prefers one.
+        return scope if low <= scope.low and scope.high <= high else None
+    return None if low < scope.low or high > scope.high else Scope(work.required, low, high)
 
 
 def first_depth(tree: OrderedTree, work: Work, widest: int, policy: Policy) -> int:

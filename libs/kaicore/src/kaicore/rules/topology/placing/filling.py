@@ -44,9 +44,9 @@ def fill(
     taken = np.minimum(np.maximum(rest, 0), room)
     if last_tightest or order is Order.SMALLEST:
         _swap_last(taken, room, rest, parent, pulled, order=order)
-    found: Numbers = np.empty(len(taken), np.int64)
-    found[sequence] = taken
-    return found
+    by_spot: Numbers = np.empty(len(taken), np.int64)
+    by_spot[sequence] = taken
+    return by_spot
 
 
 def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pulled: Numbers, *, order: Order) -> None:

@@ -41,13 +41,13 @@ def mixed(trial: Trial, lots: tuple[Lot, ...], scope: Scope, closed: Truths | No
     done = (0,) * len(lots)
     if done not in ways[-1]:
         return None
-    found = np.zeros((len(lots), scope.high - scope.low), np.int64)
+    counts = np.zeros((len(lots), scope.high - scope.low), np.int64)
     left = done
     for place, way in zip(reversed(places.tolist()), reversed(ways), strict=False):
         before, _ = way[left]
-        found[:, place] = np.array(before) - np.array(left)
+        counts[:, place] = np.array(before) - np.array(left)
         left = before
-    by_lot = {lot.pods: taken for lot, taken in zip(lots, found, strict=True)}
+    by_lot = {lot.pods: taken for lot, taken in zip(lots, counts, strict=True)}
     return tuple(by_lot[lot.pods] for lot in asked)
 
 
@@ -58,13 +58,13 @@ def _mixtures(trial: Trial, lots: tuple[Lot, ...], spot: int, most: list[int]) -
         put = trial.put_some(lots[0].pods[: most[0]], spot)
         trial.undo(mark)
         return [(put,)]
-    found: list[_Mixture] = []
+    mixtures: list[_Mixture] = []
     for count in range(most[0], -1, -1):
         mark = trial.mark()
         if trial.put_some(lots[0].pods[:count], spot) == count:
-            found += [(count, *rest) for rest in _mixtures(trial, lots[1:], spot, most[1:])]
+            mixtures += [(count, *rest) for rest in _mixtures(trial, lots[1:], spot, most[1:])]
         trial.undo(mark)
-    return _best([tuple(-put for put in mixture) for mixture in found], -1)
+    return _best([tuple(-put for put in mixture) for mixture in mixtures], -1)
 
 
 def _best(lefts: list[_Mixture], sign: int = 1) -> list[_Mixture]:

@@ -88,8 +88,9 @@ class Room(Protocol):
     def counts(self, pod_class: int) -> PodsByRow:
         """Return how many pods of a class each row takes as it is now, if it gets no others; not to be changed.
 
-        Every filter counts. What depends on other rows (pods nearby, volumes) is counted as if each row were alone, so
-        that a trial may place fewer, never more.
+        All that find room, not only those that are asked for: how much room is left over decides between domains.
+        Every filter counts. What depends on other rows (pods nearby, volumes) is counted as if each row were alone,
+        so that a trial may place fewer, never more.
         """
 
     def put(self, pods: Sequence[int], row: int) -> int:

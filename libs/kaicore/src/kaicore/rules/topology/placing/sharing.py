@@ -10,16 +10,16 @@ from kaicore.rules.topology.placing.request import NO_LEVEL, SetRequest
 
 def shared_domains(request: SetRequest, tree: OrderedTree, rows: Mapping[int, int]) -> dict[str, tuple[int, int]]:
     """Return, by set that has a constraint, level and number of the narrowest domain that its pods share."""
-    found: dict[str, tuple[int, int]] = {}
-    _shared(request, tree, rows, found)
-    return found
+    domain_by_set: dict[str, tuple[int, int]] = {}
+    _shared(request, tree, rows, domain_by_set)
+    return domain_by_set
 
 
 def _shared(
-    request: SetRequest, tree: OrderedTree, rows: Mapping[int, int], found: dict[str, tuple[int, int]]
+    request: SetRequest, tree: OrderedTree, rows: Mapping[int, int], domain_by_set: dict[str, tuple[int, int]]
 ) -> tuple[int, int]:
     """Fill in the domains of a set and those in it; returns the first and the last spot of its pods."""
-    ends = [_shared(child, tree, rows, found) for child in request.children]
+    ends = [_shared(child, tree, rows, domain_by_set) for child in request.children]
     if request.pods:
         own = tree.spots[[rows[pod] for pod in request.pods]]
         ends.append((int(own.min()), int(own.max())))
@@ -29,10 +29,10 @@ def _shared(
     low = min((end[0] for end in ends), default=len(tree.rows))
     high = max((end[1] for end in ends), default=-1)
     if request.constraint is not None and high >= 0:
-        found[request.name] = (NO_LEVEL, -1)
+        domain_by_set[request.name] = (NO_LEVEL, -1)
         for depth in range(tree.depth - 1, 0, -1):
             domain = int(tree.of[depth][low])
             if domain == int(tree.of[depth][high]) and tree.numbers[depth][domain] >= 0:
-                found[request.name] = (depth - 1, int(tree.numbers[depth][domain]))
+                domain_by_set[request.name] = (depth - 1, int(tree.numbers[depth][domain]))
                 break
     return low, high

@@ -143,9 +143,9 @@ def _any_place(constraint: LevelConstraint) -> bool:
 
 
 def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
-    found = {classes[pod] for pod in pods}
-    if len(found) == 1:
-        return (Lot(pods, found.pop()),)
+    pod_classes = {classes[pod] for pod in pods}
+    if len(pod_classes) == 1:
+        return (Lot(pods, pod_classes.pop()),)
     return _by_class([Lot((pod,), classes[pod]) for pod in pods])
 
 
@@ -153,7 +153,7 @@ def _by_class(lots: Sequence[Lot]) -> tuple[Lot, ...]:
     pods: dict[int, list[int]] = {}
     for lot in lots:
         pods.setdefault(lot.pod_class, []).extend(lot.pods)
-    return tuple(Lot(tuple(found), pod_class) for pod_class, found in pods.items())
+    return tuple(Lot(tuple(alike), pod_class) for pod_class, alike in pods.items())
 
 
 def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, classes: Sequence[int]) -> list[Work]:
@@ -193,9 +193,9 @@ def _slices(request: SetRequest, layers: tuple[Slices, ...], tree: OrderedTree, 
 def _held_at(there: dict[int, int], tree: OrderedTree) -> Numbers | None:
     if not there:
         return None
-    found = np.zeros(len(tree.rows), np.int64)
-    np.add.at(found, tree.spots[list(there.values())], 1)
-    return found
+    counts = np.zeros(len(tree.rows), np.int64)
+    np.add.at(counts, tree.spots[list(there.values())], 1)
+    return counts
 
 
 def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
@@ -203,7 +203,7 @@ def _batches(works: Sequence[Work]) -> tuple[Batch, ...]:
     alike: dict[Likeness, list[Work]] = {}
     for work in works:
         alike.setdefault(work.likeness, []).append(work)
-    return tuple(Batch(tuple(found), _as_one(found)) for found in sorted(alike.values(), key=_urgency))
+    return tuple(Batch(tuple(requests), _as_one(requests)) for requests in sorted(alike.values(), key=_urgency))
 
 
 def _urgency(alike: list[Work]) -> tuple[bool, int, int]:

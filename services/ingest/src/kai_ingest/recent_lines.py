@@ -10,7 +10,7 @@ _SILENT_US = 600_000_000
 _KEPT = 10_000
 
 
-class SaidBefore:
+class RecentLines:
     """What was said in the last ten minutes."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from kaicore.kube.reflector_core import ObjectKey
 
 
-class SaidOnce:
+class ReportedLines:
     """Remembers what was last said of each object of each kind."""
 
     def __init__(self) -> None:

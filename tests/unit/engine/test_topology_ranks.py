@@ -1,0 +1,97 @@
+"""Which rank a pod takes, and whether pods are where a request lets them be."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from kaicore.rules.engine.topology.keeping import keeps
+from kaicore.rules.engine.topology.ranks import ranked
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.topology.placing.request import LevelConstraint, SetRequest, Slices
+from kaicore.rules.topology.tree import TopologyColumns
+
+from tests.factory import pod
+
+INDEX = RankSource("index")
+
+
+@dataclass
+class Ranked:
+    """A pod with the rank that it was placed with."""
+
+    pod: Pod
+    rank: int = NO_RANK
+
+
+def members(*indexes: str, rank: int = NO_RANK) -> list[Member]:
+    found: list[Any] = [Ranked(pod(f"p{n}", labels={"index": said}), rank) for n, said in enumerate(indexes)]
+    return cast("list[Member]", found)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "ranks"),
+    [
+        (("2", "0", "5"), [2, 0, 5]),
+        (("2", "0", "2"), [0, 1, 2]),
+        (("2", "", "1"), [0, 1, 2]),
+        (("2", "-1", "1"), [0, 1, 2]),
+    ],
+)
+def test_ranks_are_told_by_all_pods_or_by_none(indexes: tuple[str, ...], ranks: list[int]) -> None:
+    waiting = members(*indexes)
+    order, found = ranked(waiting, (), INDEX)
+    assert [found[one.pod.uid] for one in waiting] == ranks
+    assert [found[one.pod.uid] for one in order] == sorted(ranks)
+
+
+def test_pods_without_ranks_take_those_that_running_pods_leave() -> None:
+    waiting = members("", "", "")
+    _, found = ranked(waiting, (0, 2), None)
+    assert [found[one.pod.uid] for one in waiting] == [1, 3, 4]
+
+
+def test_a_pod_that_is_placed_anew_keeps_its_rank() -> None:
+    moved: list[Any] = [Ranked(pod("m"), 7), *members("")]
+    _, found = ranked(moved, (), None)
+    assert found == {"uid-m": 7, "uid-p0": 0}
+
+
+#: Rows 0 and 1 are in the first rack, 2 and 3 in the second, and row 4 is in none.
+RACKS = TopologyColumns(
+    (TopologyLevel("rack"),),
+    ((("r0",), ("r1",)),),
+    (np.array([0, 0, 1, 1, -1], np.int32),),
+    (np.array([-1, -1], np.int32),),
+    np.arange(5),
+)
+RACK = LevelConstraint(required=0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "rows", "kept"),
+    [
+        (SetRequest(pods=(0, 1), constraint=RACK), {0: 0, 1: 1}, True),
+        (SetRequest(pods=(0, 1), constraint=RACK), {0: 0, 1: 2}, False),
+        (SetRequest(pods=(0, 1), constraint=RACK, held=np.array([0, 0, 1, 0, 0])), {0: 0, 1: 1}, False),
+        (SetRequest(pods=(0, 1), constraint=LevelConstraint(preferred=0)), {0: 0, 1: 2}, True),
+        (SetRequest(pods=(0, 1), constraint=LevelConstraint(slices=(Slices(2, 0),))), {0: 0, 1: 2}, False),
+        (SetRequest(pods=(0, 1), constraint=LevelConstraint(slices=(Slices(1, 0),))), {0: 0, 1: 2}, True),
+        (SetRequest(pods=(0, 1), constraint=LevelConstraint(slices=(Slices(2, 0),)), ranks=(1, 2)), {0: 0, 1: 2}, True),
+        (SetRequest(pods=(0,), constraint=LevelConstraint(slices=(Slices(1, 0),))), {0: 4}, False),
+    ],
+)
+def test_what_is_required_is_told_from_where_pods_are(request_: SetRequest, rows: dict[int, int], kept: bool) -> None:
+    assert keeps(request_, RACKS, rows) is kept
+
+
+@pytest.mark.parametrize(("exclusive", "kept"), [(True, False), (False, True)])
+def test_exclusive_sets_share_no_domain(exclusive: bool, kept: bool) -> None:
+    constraint = LevelConstraint(required=0, exclusive=exclusive)
+    sets = tuple(SetRequest(name, pods=(number,), constraint=constraint) for number, name in enumerate("ab"))
+    assert keeps(SetRequest(children=sets), RACKS, {0: 0, 1: 1}) is kept
+    assert keeps(SetRequest(children=sets), RACKS, {0: 0, 1: 2})
