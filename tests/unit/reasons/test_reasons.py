@@ -17,7 +17,7 @@ LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rej
 #: Fields that came later, in their order.
 LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
-    *("wanted", "fitting", "slice_size", "domain", "tried", "domains"),
+    *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
 )
 
