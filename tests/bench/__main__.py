@@ -8,6 +8,7 @@ _MODULES = (
     "engine",
     "queues",
     "topology",
+    "topology_cycles",
     "podrules",
     "numa",
     "log",

@@ -215,9 +215,21 @@ async def test_a_refusal_for_good_is_the_outcome_also_of_deleting(scene: Scene) 
     asked = request(await owned_pod(scene.api, "train-0"))
     scene.start()
     await decide(scene, asked)
+    await outcomes(scene, 1)
     await decide(scene, withdrawal(asked))
     refused = await outcomes(scene, 2)
     assert [(one.code, one.removing) for one in refused] == [(410, False), (410, True)]
+
+
+async def test_a_request_that_is_withdrawn_before_its_turn_is_not_made(scene: Scene) -> None:
+    await serve(scene.api)
+    asked = request(await owned_pod(scene.api, "train-0"))
+    await decide(scene, asked)
+    await decide(scene, withdrawal(asked))
+    binder = scene.start()
+    (removed,) = await outcomes(scene, 1)
+    assert isinstance(removed, ProvisioningRequestRemoved)
+    assert binder.metric("provisioning_requests_total", outcome="created") == 0
 
 
 async def test_a_pod_on_nodes_that_were_asked_for_says_so_to_the_autoscaler(scene: Scene) -> None:
