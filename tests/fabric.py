@@ -5,17 +5,17 @@ from tests.simulating import GPU
 
 def nodes(*, blocks: int = 2, racks: int = 2, hosts: int = 2) -> str:
     """Nodes of two GPUs each, called `<block><rack><host>`: `a00` is the first."""
-    found = []
+    fabric_nodes = []
     for block in range(blocks):
         for rack in range(racks):
             for host in range(hosts):
                 name = f"{'abcd'[block]}{rack}{host}"
                 labels = f"{{block: {name[0]}, rack: r{rack}, kubernetes.io/hostname: {name}}}"
-                found.append(
+                fabric_nodes.append(
                     f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {labels}}}\n"
                     f"status: {{allocatable: {{cpu: 16, memory: 64Gi, pods: 110, {GPU}: 2}}}}\n"
                 )
-    return "---\n".join(found)
+    return "---\n".join(fabric_nodes)
 
 
 def label_topology(api: str, name: str = "dc", levels: tuple[str, ...] = ("block", "rack")) -> str:
@@ -39,16 +39,16 @@ def network_topology() -> str:
 
 def hyper_nodes() -> str:
     """Volcano's: tier 1 is a rack, tier 2 a block."""
-    found = []
+    wires = []
     for block in "ab":
         for rack in range(2):
             labels = f"{{matchLabels: {{block: {block}, rack: r{rack}}}}}"
-            found.append(
+            wires.append(
                 _hyper_node(f"{block}{rack}", 1, "rack", f"{{type: Node, selector: {{labelMatch: {labels}}}}}")
             )
         members = (f"{{type: HyperNode, selector: {{exactMatch: {{name: {block}{rack}}}}}}}" for rack in range(2))
-        found.append(_hyper_node(block, 2, "block", ", ".join(members)))
-    return "---\n".join(found)
+        wires.append(_hyper_node(block, 2, "block", ", ".join(members)))
+    return "---\n".join(wires)
 
 
 def _hyper_node(name: str, tier: int, tier_name: str, members: str) -> str:

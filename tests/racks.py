@@ -51,7 +51,7 @@ class Racks(Workloads):
     ) -> list[Pod]:
         """A group of `count` pods that asks for `topology`, or of `sets`, whose pods `subgroup` adds."""
         root = PodSet(min_pods=count if least is None else least, topology=topology, rank=rank)
-        found = GroupSource(
+        source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
             uid=f"uid-group-{name}",
             namespace="default",
@@ -60,7 +60,7 @@ class Racks(Workloads):
             templates=(GroupTemplate(sets=tuple(sets) or (root,)),),
             together=tuple(f"default/{one}" for one in together),
         )
-        self.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+        self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
         return self.pods_of(name, range(count), priority=priority, **spec)
 
     def pods_of(self, name: str, numbers: Sequence[int], *, subgroup: str = "", **spec: Any) -> list[Pod]:

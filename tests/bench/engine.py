@@ -151,9 +151,9 @@ def _when_schedulable(cluster: Workloads) -> Figure:
         began = time.perf_counter()
         remedies = StateRemedies(cluster.state, _CONFIG).of(entry)
         took.append((time.perf_counter() - began) * 1e3)
-    said = "; ".join(map(str, remedies))
+    text = "; ".join(map(str, remedies))
     return figure(
-        f"engine: when a pod would become schedulable, on {len(cluster.state.columns.rows)} nodes: {said}", took, "ms"
+        f"engine: when a pod would become schedulable, on {len(cluster.state.columns.rows)} nodes: {text}", took, "ms"
     )
 
 

@@ -70,14 +70,14 @@ def _durations(case: _Case) -> list[float]:
     assert len(tree.ordered.rows) == len(case.paths)
     pods = () if case.children else tuple(range(case.pods))
     request = SetRequest("set", pods, case.children, case.constraint)
-    found = []
+    durations = []
     for _ in range(RUNS):
         began = time.perf_counter()
         answer = search(request, tree, room, case.strategy)
-        found.append((time.perf_counter() - began) * 1e3)
+        durations.append((time.perf_counter() - began) * 1e3)
         assert isinstance(answer, Placed), answer
         room.rollback(0)
-    return found
+    return durations
 
 
 def _rates(case: _Case) -> list[float]:
@@ -88,15 +88,15 @@ def _rates(case: _Case) -> list[float]:
         SetRequest("gang", tuple(range(first, first + case.gang)), constraint=case.constraint)
         for first in range(0, case.pods, case.gang)
     ]
-    found = []
+    rates = []
     for _ in range(RUNS):
         began = time.perf_counter()
         for request in requests:
             answer = search(request, tree, room, case.strategy)
             assert isinstance(answer, Placed), answer
-        found.append(case.pods / (time.perf_counter() - began))
+        rates.append(case.pods / (time.perf_counter() - began))
         room.rollback(0)
-    return found
+    return rates
 
 
 def _swaps() -> list[float]:

@@ -76,8 +76,8 @@ def nothing_stands(state: ClusterState) -> bool:
 
 async def items(stack: LiveStack, path: str) -> list[Any]:
     async with stack.client() as client:
-        found = msgspec.json.decode(await client.get(path.format(namespace=stack.namespace)))
-    return list(found["items"])
+        listing = msgspec.json.decode(await client.get(path.format(namespace=stack.namespace)))
+    return list(listing["items"])
 
 
 async def events(stack: LiveStack, *types: str) -> list[Any]:
@@ -107,8 +107,8 @@ async def test_a_gang_gets_its_nodes_and_starts_on_them(stack: LiveStack) -> Non
         "/api/v1/namespaces/{namespace}/podtemplates",
     ):
         assert await items(stack, path) == []
-    told = await events(stack, "ProvisioningRequested", "ProvisioningRequestCreated", "ProvisioningWithdrawn")
-    assert [type(one).__name__ for one in told] == [
+    requested = await events(stack, "ProvisioningRequested", "ProvisioningRequestCreated", "ProvisioningWithdrawn")
+    assert [type(one).__name__ for one in requested] == [
         "ProvisioningRequested",
         "ProvisioningRequestCreated",
         "ProvisioningWithdrawn",

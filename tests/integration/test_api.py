@@ -121,10 +121,10 @@ async def test_topologies_are_answered_by_api_and_command_line(
     assert "is none of v1beta2, v1beta1" in (await api.get(f"{assignment}?version=v1", status=400))["error"]
     code, out, _ = await _ended("topology", "--slots", "gpu=2,cpu=4", "--api-url", api.url)
     assert (code, "└─ r1 " in out.decode()) == (0, True)
-    code, _, said = await _ended("topology", "show", "--slots", "gpus=2", "--api-url", api.url)
-    assert (code, "did you mean 'gpu'" in said.decode()) == (2, True)
-    code, _, said = await _ended("topology", "--domain", "r2", "--api-url", api.url)
-    assert (code, said.decode()) == (1, "kai: no domain 'r2'\n")
+    code, _, output = await _ended("topology", "show", "--slots", "gpus=2", "--api-url", api.url)
+    assert (code, "did you mean 'gpu'" in output.decode()) == (2, True)
+    code, _, output = await _ended("topology", "--domain", "r2", "--api-url", api.url)
+    assert (code, output.decode()) == (1, "kai: no domain 'r2'\n")
 
 
 async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line(api: Api, cluster_name: str) -> None:

@@ -34,16 +34,16 @@ def test_a_tree_keeps_its_leaves_and_what_it_asks_for(
         *(PodSet(f"s{n}", min_pods=min(least, pods)) for n, (_, pods, least) in enumerate(given_)),
     )
     templates = {f"s{n}": PodSetTemplate(said, "metadata", pods) for n, (said, pods, _) in enumerate(given_)}
-    found = with_templates(sets, templates)
-    assert {one.name for one in leaves(found)} == {one.name for one in leaves(sets)}
+    filled = with_templates(sets, templates)
+    assert {one.name for one in leaves(filled)} == {one.name for one in leaves(sets)}
     there: set[str] = set()
-    for one in found:
-        assert one is found[0] or one.parent in there, "parents come before their children"
+    for one in filled:
+        assert one is filled[0] or one.parent in there, "parents come before their children"
         there.add(one.name)
     if least is None:
-        assert min_pods(found) == min_pods(sets)
-    assert satisfied(found, {name: template.pods for name, template in templates.items()}) >= (least is None)
-    for one in found:
+        assert min_pods(filled) == min_pods(sets)
+    assert satisfied(filled, {name: template.pods for name, template in templates.items()}) >= (least is None)
+    for one in filled:
         constraint = one.topology
         if constraint is None:
             continue

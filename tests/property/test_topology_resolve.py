@@ -85,24 +85,24 @@ def test_names_are_looked_up_or_refused(
     for hyper_node in hyper_nodes:
         book.hyper_node_seen(hyper_node)
     book.node_seen("n", {"rack": "r"} if labelled else {})
-    found = resolve(sets, book, group="PodGroup.x default/g")
-    assert found == resolve(sets, book, group="PodGroup.x default/g")
-    if isinstance(found, CodedReason):
-        assert msgspec.json.decode(msgspec.json.encode(found), type=Reason) == found
-        assert "default/g: " in str(found)
-    elif found is not None:
-        _check(found, sets, book)
+    resolved = resolve(sets, book, group="PodGroup.x default/g")
+    assert resolved == resolve(sets, book, group="PodGroup.x default/g")
+    if isinstance(resolved, CodedReason):
+        assert msgspec.json.decode(msgspec.json.encode(resolved), type=Reason) == resolved
+        assert "default/g: " in str(resolved)
+    elif resolved is not None:
+        _check(resolved, sets, book)
     else:
         assert not any(one.topology is not None and one.topology.problem for one in sets)
 
 
-def _check(found: Resolved, sets: tuple[PodSet, ...], book: TopologyBook) -> None:
-    columns = book.tree(found.topology).columns(["n"])
+def _check(resolved: Resolved, sets: tuple[PodSet, ...], book: TopologyBook) -> None:
+    columns = book.tree(resolved.topology).columns(["n"])
     levels = range(NO_LEVEL, len(columns.levels))
     by_name = {one.name: one for one in sets}
-    for name, constraint in found.constraints.items():
-        said = by_name[name].topology
-        assert said is not None
+    for name, constraint in resolved.constraints.items():
+        asked_for = by_name[name].topology
+        assert asked_for is not None
         assert constraint.required in levels
         assert constraint.preferred in levels
         assert constraint.preferred == NO_LEVEL or constraint.preferred > constraint.required

@@ -68,12 +68,14 @@ async def test_hyper_jobs_are_read_of_whichever_group_serves_them(world: World) 
         await world.api.post(place, group("h", replicatedJobs=[{"name": "a", "replicas": 2, "template": template}]))
     await world.start().ready()
     await world.converged()
-    found = {one.kind: one.templates[0].sets for one in (await state(world)).group_table.sources.values()}
-    assert {kind: shape(sets) for kind, sets in found.items()} == dict.fromkeys(
+    sets_by_kind = {one.kind: one.templates[0].sets for one in (await state(world)).group_table.sources.values()}
+    assert {kind: shape(sets) for kind, sets in sets_by_kind.items()} == dict.fromkeys(
         ("HyperJob.topology.volcano.sh", "HyperJob.training.volcano.sh"),
         "(a-0(a-0.w>=2 a-0.-)/all>=2 a-1(a-1.w>=2 a-1.-)/all>=2)/all",
     )
-    assert {one.topology.exclusive for sets in found.values() for one in sets if one.topology is not None} == {True}
+    assert {one.topology.exclusive for sets in sets_by_kind.values() for one in sets if one.topology is not None} == {
+        True
+    }
 
 
 async def test_kinds_that_are_served_later_or_no_more_are_followed(world: World) -> None:

@@ -97,8 +97,8 @@ class Replay:
 
     def __init__(self, data_dir: Path, exchanges: list[dict[str, Any]]) -> None:
         self.exchanges = exchanges
-        self.known = Correspondence()
-        self.found: list[str] = []
+        self.pairs = Correspondence()
+        self.unlike: list[str] = []
         self._data_dir = data_dir
 
     def _server(self) -> ApiServer:
@@ -127,44 +127,44 @@ class Replay:
 
     async def _one(self, exchange: dict[str, Any], client: Client) -> None:
         if "events" in exchange["response"]:
-            path = self.known.translate(exchange["request"]["path"])
+            path = self.pairs.translate(exchange["request"]["path"])
             answer = await client.get(path)
             events = [json.loads(line) for line in answer.text.splitlines()]
             different = [] if answer.status == 200 else [f"status {answer.status}"]
-            self._note(exchange, different + _event_differences(exchange, events, self.known))
+            self._note(exchange, different + _event_differences(exchange, events, self.pairs))
             return
-        self._note(exchange, _differences(exchange, await self._request(exchange, client), self.known))
+        self._note(exchange, _differences(exchange, await self._request(exchange, client), self.pairs))
 
     async def _request(self, exchange: dict[str, Any], client: Client) -> Answer:
         request = exchange["request"]
         headers = {"Accept": request["accept"]} if "accept" in request else {}
         return await client.request(
             request["method"],
-            self.known.translate(request["path"]),
+            self.pairs.translate(request["path"]),
             request.get("body"),
             content_type=request.get("contentType", "application/json"),
             headers=headers,
         )
 
     async def _send_while_watching(self, client: Client, during: list[dict[str, Any]], watch: dict[str, Any]) -> None:
-        path = self.known.translate(watch["request"]["path"].replace("watch=1&", ""))
+        path = self.pairs.translate(watch["request"]["path"].replace("watch=1&", ""))
         async with client.watch(path) as stream:
             for exchange in during:
                 await self._one(exchange, client)
             async with asyncio.timeout(30):
                 events = [await stream.next() for _ in watch["response"]["events"]]
-        self._note(watch, _event_differences(watch, events, self.known))
+        self._note(watch, _event_differences(watch, events, self.pairs))
 
     async def _unrecorded_churn(self, client: Client, expired: dict[str, Any]) -> None:
         """Between two recorded requests, a page of nodes was listed and a client patched the first one three times."""
         page = await client.get(f"{NODES}?limit=2")
         recorded_token = expired["request"]["path"].rpartition("continue=")[2]
-        self.known.tokens[recorded_token] = page.json["metadata"]["continue"]
+        self.pairs.tokens[recorded_token] = page.json["metadata"]["continue"]
         for value in ("1", "2", "3"):
             await client.merge(f"{NODES}/n1", {"metadata": {"annotations": {"x": value}}})
 
     def _note(self, exchange: dict[str, Any], different: list[str]) -> None:
-        self.found += [f"{exchange['name']}: {difference}" for difference in different]
+        self.unlike += [f"{exchange['name']}: {difference}" for difference in different]
 
 
 async def test_the_recorded_sequence_gets_the_recorded_answers(
@@ -172,7 +172,7 @@ async def test_the_recorded_sequence_gets_the_recorded_answers(
 ) -> None:
     replay = Replay(tmp_path, recorded_exchanges)
     await replay.run()
-    assert not replay.found, "\n".join(replay.found)
+    assert not replay.unlike, "\n".join(replay.unlike)
 
 
 def test_every_deviation_is_of_a_recorded_exchange(recorded_exchanges: list[dict[str, Any]]) -> None:

@@ -98,14 +98,14 @@ def test_a_template_with_an_amount_that_is_none_is_refused_by_name() -> None:
 
 @asynccontextmanager
 async def autoscaled(server: ApiServer, data: Path, **times: str) -> AsyncIterator[Fleet]:
-    found = profile(**times)
+    with_timing = profile(**times)
     async with running_fleet(
-        expand(found),
+        expand(with_timing),
         plain_access(server.http_url, token=server.admin_token),
         data,
         install_crds=True,
-        reserve=reserve_of(found),
-        autoscaler=found.autoscaler,
+        reserve=reserve_of(with_timing),
+        autoscaler=with_timing.autoscaler,
     ) as fleet:
         yield fleet
 
@@ -128,8 +128,8 @@ def has(condition: str) -> Any:
 
 
 def message(request: Json, condition: str) -> str:
-    (found,) = [one["message"] for one in request["status"]["conditions"] if one["type"] == condition]
-    return str(found)
+    (only,) = [one["message"] for one in request["status"]["conditions"] if one["type"] == condition]
+    return str(only)
 
 
 async def node_names(cluster: Cluster) -> Sequence[str]:
@@ -166,8 +166,8 @@ async def test_nodes_that_were_added_join_again_after_a_restart(
     async with autoscaled(server, tmp_path / "data") as fleet:
         assert set(fleet.nodes) == {"cpu-0", "gpu-0", "cpu-1"}
         await ask(cluster, "another", 3)
-        found = await cluster.until(REQUESTS, "another", has("Provisioned"))
-        assert message(found, "Provisioned") == "added cpu-2"
+        request_shown = await cluster.until(REQUESTS, "another", has("Provisioned"))
+        assert message(request_shown, "Provisioned") == "added cpu-2"
 
 
 async def test_nodes_are_kept_for_a_while_and_a_request_without_its_template_hurts_nobody(

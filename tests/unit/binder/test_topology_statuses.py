@@ -32,8 +32,8 @@ class Story(Ledger):
 
     def hyper_node(self, name: str, *nodes: str, uid: str = "") -> None:
         members = tuple(HyperNodeMember(node=one) for one in nodes)
-        found = HyperNode(name, uid or f"uid-{name}", "1", 1, members=members)
-        self.tell(f"hypernode/{name}", payloads.HyperNodeObserved(found))
+        model = HyperNode(name, uid or f"uid-{name}", "1", 1, members=members)
+        self.tell(f"hypernode/{name}", payloads.HyperNodeObserved(model))
 
     def news(self) -> list[TopologyStatus]:
         statuses = list(self.projection.topologies.news())
@@ -90,10 +90,10 @@ def test_a_condition_keeps_the_time_since_when_it_has_been_so() -> None:
     story.hyper_node("s0", "n1")
     (first,) = story.news()
     story.hyper_node("s1", "n1")
-    told = {status.name: status.status["conditions"] for status in story.news()}
-    assert told["s0"][0] == first.status["conditions"][0]
-    assert (told["s0"][1]["type"], told["s0"][1]["status"]) == ("Overlapping", "True")
-    assert told["s0"][1]["message"] == "node n1 is also in s1; such nodes are in no HyperNode"
+    conditions = {status.name: status.status["conditions"] for status in story.news()}
+    assert conditions["s0"][0] == first.status["conditions"][0]
+    assert (conditions["s0"][1]["type"], conditions["s0"][1]["status"]) == ("Overlapping", "True")
+    assert conditions["s0"][1]["message"] == "node n1 is also in s1; such nodes are in no HyperNode"
 
 
 def test_another_object_of_the_name_is_told_anew() -> None:

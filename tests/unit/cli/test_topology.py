@@ -86,9 +86,9 @@ def test_show_with_nodes_draws_the_nodes(manifests: Path, capsys: pytest.Capture
 
 def test_show_with_slots_names_the_domain_that_takes_most(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(manifests, slots="gpu=4,cpu=8") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("a slot is cpu 8, gpu 4\n")
-    assert "rack                     3         7       3 in b1/r1\n" in said
+    output = capsys.readouterr().out
+    assert output.startswith("a slot is cpu 8, gpu 4\n")
+    assert "rack                     3         7       3 in b1/r1\n" in output
 
 
 def test_show_counts_slots_like_the_pod_of_a_manifest(
@@ -126,8 +126,8 @@ def test_show_down_to_a_level_draws_nothing_below_it(manifests: Path, capsys: py
 
 def test_show_of_too_many_domains_says_what_it_leaves_out(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(manifests, limit=4) == 0
-    said = capsys.readouterr().out
-    assert said.endswith("(and 3 domains of rack: --level rack draws them, --domain NAME one domain)\n")
+    output = capsys.readouterr().out
+    assert output.endswith("(and 3 domains of rack: --level rack draws them, --domain NAME one domain)\n")
     assert show(manifests, limit=1) == 0
     assert capsys.readouterr().out.endswith("one domain)\n")
     (manifests / "all.yaml").write_text(NODES + TOPOLOGY.replace("{nodeLabel: rack}, ", ""))

@@ -345,8 +345,8 @@ def test_pods_that_start_one_by_one_are_left_to_the_autoscaler_unless_they_choos
     decision = cluster.requested(result)
     assert decision.group.endswith("/chosen")
     assert [pod_set.count for pod_set in decision.pod_sets] == [2]
-    told = {group.group.rpartition("/")[2]: group.reasons[0].code for group in result.groups}
-    assert told == {"chosen": "WaitsForProvisioning"}
+    reasons_by_group = {group.group.rpartition("/")[2]: group.reasons[0].code for group in result.groups}
+    assert reasons_by_group == {"chosen": "WaitsForProvisioning"}
 
 
 def test_a_group_chooses_its_class_among_those_that_the_settings_allow() -> None:
@@ -360,9 +360,9 @@ def test_a_group_chooses_its_class_among_those_that_the_settings_allow() -> None
     decision = cluster.requested(result)
     assert (decision.group.rpartition("/")[2], decision.provisioning_class) == ("check", CHECK)
     assert decision.parameters == {"ValidUntilSeconds": "600"}
-    said = {group.group.rpartition("/")[2]: group.reasons for group in result.groups}
-    assert said["without"][0].code == "GangDoesNotFit"
-    assert str(said["unknown"][0]) == (
+    reasons_by_group = {group.group.rpartition("/")[2]: group.reasons for group in result.groups}
+    assert reasons_by_group["without"][0].code == "GangDoesNotFit"
+    assert str(reasons_by_group["unknown"][0]) == (
         "asks for new nodes by ProvisioningClass queued-provisioning.gke.io, which the scheduler's settings do not "
         f"allow; they allow {SCALE_UP}, {CHECK}"
     )

@@ -56,9 +56,9 @@ def test_a_hyper_job_is_a_tree_of_its_jobs(text: str, tree: str) -> None:
 @pytest.mark.parametrize(("version", "field"), [(SEED, "template"), (TRAINING, "templateSpec"), (TRAINING, "template")])
 def test_it_is_read_of_both_groups(version: str, field: str) -> None:
     text = hyper_job(jobs("minAvailable: 1, queue: q", field=field), NEAR, version=version)
-    found = source(text)
-    assert (found.kind, found.queue) == (f"HyperJob.{version.partition('/')[0]}", "q")
-    root, first, second = found.templates[0].sets
+    parsed = source(text)
+    assert (parsed.kind, parsed.queue) == (f"HyperJob.{version.partition('/')[0]}", "q")
+    root, first, second = parsed.templates[0].sets
     assert root.topology == TopologyConstraint(
         required="2", field="spec.networkTopology.highestTierAllowed", kind=HYPER_NODE, closest=True
     )

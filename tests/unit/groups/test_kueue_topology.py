@@ -27,9 +27,9 @@ def job(annotations: dict[str, str], spec: str = "parallelism: 4") -> str:
 
 
 def constraint_of(annotations: dict[str, str], spec: str = "parallelism: 4") -> TopologyConstraint:
-    found = source(job(annotations, spec)).templates[0].sets[0].topology
-    assert found is not None
-    return found
+    constraint = source(job(annotations, spec)).templates[0].sets[0].topology
+    assert constraint is not None
+    return constraint
 
 
 WHERE = "spec.template.metadata.annotations"
@@ -71,9 +71,9 @@ WHERE = "spec.template.metadata.annotations"
 def test_annotations_of_a_template_are_the_constraint_of_its_pod_set(
     annotations: dict[str, str], constraint: TopologyConstraint
 ) -> None:
-    found = constraint_of(annotations)
-    assert found.kind == KUEUE_TOPOLOGY
-    assert found == TopologyConstraint(
+    read = constraint_of(annotations)
+    assert read.kind == KUEUE_TOPOLOGY
+    assert read == TopologyConstraint(
         required=constraint.required,
         preferred=constraint.preferred,
         field=constraint.field,
@@ -114,11 +114,11 @@ def test_annotations_of_a_template_are_the_constraint_of_its_pod_set(
     ],
 )
 def test_annotations_that_make_no_sense_are_named(annotations: dict[str, str], problem: str) -> None:
-    found = constraint_of(annotations)
-    assert problem in found.problem
-    assert found.problem.startswith(f"{WHERE}[{K}/")
-    assert len(found.problem) < 400
-    assert (found.required, found.preferred, found.slices) == ("", "", ())
+    constraint = constraint_of(annotations)
+    assert problem in constraint.problem
+    assert constraint.problem.startswith(f"{WHERE}[{K}/")
+    assert len(constraint.problem) < 400
+    assert (constraint.required, constraint.preferred, constraint.slices) == ("", "", ())
 
 
 def test_an_unconstrained_topology_that_is_not_asked_for_is_none() -> None:
@@ -215,14 +215,14 @@ def test_the_templates_of_every_kind_reach_their_pod_sets(
 
 
 def told(one: PodSet) -> str:
-    found = one.topology
-    assert found is not None
-    if found.problem:
-        return found.problem
+    constraint = one.topology
+    assert constraint is not None
+    if constraint.problem:
+        return constraint.problem
     return (
-        found.required
-        or (f"~{found.preferred}" if found.preferred else "")
-        or " ".join(f"{layer.size} of {layer.required}" for layer in found.slices)
+        constraint.required
+        or (f"~{constraint.preferred}" if constraint.preferred else "")
+        or " ".join(f"{layer.size} of {layer.required}" for layer in constraint.slices)
     )
 
 
@@ -234,8 +234,8 @@ def test_a_slice_of_a_jobset_is_a_job_where_no_size_is_said() -> None:
 
 
 def test_a_replicated_job_that_starts_later_has_its_own_constraint() -> None:
-    found = source(jobset({}, RACK, more="dependsOn: [{name: driver}],"))
-    (alone,) = found.templates[1].sets
+    parsed = source(jobset({}, RACK, more="dependsOn: [{name: driver}],"))
+    (alone,) = parsed.templates[1].sets
     assert told(alone) == "rack"
 
 
@@ -293,14 +293,14 @@ def test_a_leader_and_its_workers_are_below_a_set_that_has_their_constraint(text
 )
 def test_a_group_of_pod_sets_that_is_none_is_named(text: str, problem: str) -> None:
     sets = source(text).templates[0].sets
-    found = [told(one) for one in sets if one.topology is not None]
-    assert len(found) == 2
-    assert all(problem in one for one in found)
+    texts = [told(one) for one in sets if one.topology is not None]
+    assert len(texts) == 2
+    assert all(problem in one for one in texts)
 
 
 def kueue_pod(name: str, annotations: dict[str, str], labels: dict[str, str] | None = None) -> str:
-    said = json.dumps({"name": name, "annotations": annotations, "labels": labels or {}})
-    return f"apiVersion: v1\nkind: Pod\nmetadata: {said}\nspec: {{}}\n"
+    metadata = json.dumps({"name": name, "annotations": annotations, "labels": labels or {}})
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {{}}\n"
 
 
 def test_a_pod_says_itself_where_it_is_to_be(world: World) -> None:
