@@ -17,7 +17,7 @@ LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rej
 #: Fields that came later, in their order.
 LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
-    *("wanted", "fitting", "slice_size", "domain", "tried", "domains"),
+    *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
 )
 
@@ -29,8 +29,9 @@ def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:
 
 def sample(one: type[CodedReason]) -> CodedReason:
     """A reason of which every field is set."""
-    values = {field.name: 7 if field.type is int else f"some-{field.name}" for field in msgspec.structs.fields(one)}
-    return one(**values)
+    others: dict[object, object] = {int: 7, bool: True}
+    fields = msgspec.structs.fields(one)
+    return one(**{field.name: others.get(field.type, f"some-{field.name}") for field in fields})
 
 
 def test_every_class_of_reasons_is_in_the_union() -> None:
