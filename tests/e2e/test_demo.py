@@ -58,13 +58,17 @@ def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None
         name: [figure for figure in map(str.strip, row(report, name)) if figure]
         for name in ("Jobs and pods that can run, and did", "pending, with a reason", "rejected by kubelets")
     }
-    assert figures["Jobs and pods that can run, and did"][0] == "8 of 8"
+    assert figures["Jobs and pods that can run, and did"][0] == "12 of 12"
     sighted, blind = map(int, figures["rejected by kubelets"])
     assert sighted == 0
     assert blind > 0, "without NUMA in mind kubelets reject"
     assert figures["pending, with a reason"][0] == "1"
     assert "replay: differences                                    0           0" in report
     assert "hash chain                                        intact      intact" in report
+    assert re.search(r"  gang-kai: topology-block / topology-rack\* / node +1 / 1 / \d +1 / 1 / \d\n", report)
+    assert re.search(r"  gang-koordinator: BlockLayer / RackLayer\* / node +1 / 1 / \d +1 / 1 / \d\n", report)
+    assert re.search(r"  gang-kueue: topology-block / topology-rack / node +1 / \d / \d ", report)
+    assert re.search(r"  gang-volcano: tier 2\* / tier 1 / node +1 / \d / \d +1 / \d / \d\n", report)
     assert "pending: default/never-fits\n" in report
     assert "nvidia.com/gpu: 5 needed, 4 in the largest zone (node-0)" in report
     assert re.search(r"placements of [1-9]\d* pods, as observed:\n +[1-9]\d* as predicted, to the amount\n", report)

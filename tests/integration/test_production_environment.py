@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ("kai-api", "kai-binder", "kai-exporter", "kai-ingest", "kai-relay", "kai-scheduler", "kai-watcher")
+SERVICES = (
+    "kai-api",
+    "kai-binder",
+    "kai-exporter",
+    "kai-ingest",
+    "kai-relay",
+    "kai-scheduler",
+    "kai-watcher",
+    "kai-webhook",
+)
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -126,9 +126,7 @@ class Story:
         """A gang; it starts together with so many of those before it, whether or not those need it as well."""
         self.count += 1
         before = [f"default/g{self.count - number}" for number in range(1, others + 1) if number < self.count]
-        names = [name for name in sorted(self.queues) if not any(f"{name}/" in other for other in self.queues)]
-        labels = {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
-        spec = {**spec, "labels": {**spec["labels"], **labels}}
+        spec = {**spec, "labels": {**spec["labels"], **self.queue_labels()}}
         self.cluster.gang(
             f"g{self.count}",
             count,
@@ -140,6 +138,11 @@ class Story:
             else OWNER,
             **spec,
         )
+
+    def queue_labels(self) -> dict[str, str]:
+        """The labels by which the latest group names its queue: each leaf in turn."""
+        names = [name for name in sorted(self.queues) if not any(f"{name}/" in other for other in self.queues)]
+        return {KAI_QUEUE_LABEL: names[self.count % len(names)]} if names else {}
 
     def cycle(self) -> CycleResult:
         before = {key: len(workload.active) for key, workload in self.state.workload_index.workloads.items()}

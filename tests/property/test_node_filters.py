@@ -148,11 +148,11 @@ def test_node_can_take_a_pod_exactly_if_it_fails_no_filter_and_else_is_counted_o
     columns, placer = session.nodes.now.statement.columns, session.nodes.now
     waiting = [member for group in session.pending_groups.values() for member in group.workload.waiting.values()]
     for member in waiting:
-        check(placer.outlook(session.pods.class_of(member)), columns)
+        check(placer.feasible_nodes(session.pods.class_of(member)), columns)
     for member in waiting:
         placer.place(member)
         for other in waiting:
-            check(placer.outlook(session.pods.class_of(other)), columns)
+            check(placer.feasible_nodes(session.pods.class_of(other)), columns)
 
 
 @settings(max_examples=250, deadline=None)

@@ -79,6 +79,8 @@ class TopologyStory(Story):
             super().group(count, least, others, spec)
             return
         topology = spec.pop("topology")
+        if topology is not None and topology.slices:
+            topology = asks(topology.required)
         self.count += 1
         name = f"g{self.count}"
         sets = (
@@ -88,7 +90,7 @@ class TopologyStory(Story):
         self.cluster.gang(name, 0, sets=sets)
         for leaf in "ab":
             annotations = {"pod-group-name": name}
-            labels = {**spec["labels"], "kai.scheduler/subgroup-name": leaf}
+            labels = {**spec["labels"], **self.queue_labels(), "kai.scheduler/subgroup-name": leaf}
             more = {**spec, "labels": labels, "annotations": annotations, "owner": OWNER}
             self.cluster.subgroup(leaf, name, count, **more)
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from kai_cli.catching_up import ListedPod, has_caught_up
 from kai_cli.expectations import NEVER_FITS, ExpectedGroup, groups_of
+from kai_cli.gang_domains import GangDomains, PlacedDomains
 from kai_cli.report import ClusterReport, DemoReport, render
 from kaicore.rules.state.replay import Difference, ReplayReport
 
 from tests.factory import Cluster, pod
+from tests.racks import Racks, asks
 
 CLUSTER = ClusterReport(
     name="demo",
@@ -30,6 +32,7 @@ CLUSTER = ClusterReport(
     surprises=[],
     unobserved=[],
     groups=[ExpectedGroup("Job default/train", 12, 12), ExpectedGroup("Pod default/never", 0, 0)],
+    gangs=[GangDomains("default/gang", 4, {"example.com/block": 1, "example.com/rack": 1}, "example.com/rack")],
     cycles=20,
 )
 GOOD = DemoReport(
@@ -75,7 +78,7 @@ def test_a_kubelets_rejection_is_counted_as_that_and_not_as_a_placement() -> Non
         "n1": {"restricted/TopologyAffinityError": 1, "restricted/zones": 1},
         "n2": {"single-numa-node/zones": 2},
     }
-    report = ClusterReport.of(state, [], seconds=1, settled=True)
+    report = ClusterReport.of(state, [], [], seconds=1, settled=True)
     assert (report.misses, report.rejected) == ({"zones": 3}, {"TopologyAffinityError": 1})
 
 
@@ -161,3 +164,33 @@ def test_a_state_has_caught_up_when_it_has_each_pod_as_the_api_server_has_it() -
     assert not has_caught_up(cluster.state, [there[0], ListedPod("uid-b", "n", "Pending")]), "a pod was bound"
     cluster.delete_pod(gone)
     assert has_caught_up(cluster.state, there[:1])
+
+
+def test_domains_of_gangs_are_told_side_by_side() -> None:
+    blind = replace(
+        GOOD.blind, gangs=[replace(CLUSTER.gangs[0], domains={"example.com/block": 1, "example.com/rack": 3})]
+    )
+    lines = render(replace(GOOD, blind=blind)).splitlines()
+    assert f"{'  gang: block / rack*':50}{'1 / 1':>12}{'1 / 3':>12}" in lines
+    assert not replace(GOOD, blind=blind).good
+    assert "  - default/gang: its pods are in 3 domains of example.com/rack, one is required" in lines
+
+
+def test_domains_of_a_gang_are_those_of_its_pods_that_are_there() -> None:
+    cluster = Racks()
+    pods = cluster.group("g", 5, asks(preferred="rack"))
+    cluster.cycle()
+    cluster.group("h", 2, asks("rack"))
+    cluster.group("never", 3, asks("rack"))
+    cluster.group("anywhere", 1)
+    cluster.cycle()
+    placed = PlacedDomains()
+    placed.see(cluster.events)
+    # Five nodes are two blocks of four; the pod that is alone in the second fails.
+    blocks = [int(cluster.state.pods[one.uid].node[1:]) // 4 for one in pods]
+    cluster.see(pods[[blocks.count(block) for block in blocks].index(1)], phase="Failed")
+    assert placed.of_gangs(cluster.state) == [
+        GangDomains("default/g", 4, {"block": 1, "rack": 2, "node": 4}),
+        GangDomains("default/h", 2, {"block": 1, "rack": 1, "node": 2}, "rack"),
+        GangDomains("default/never", 0, {"block": 0, "rack": 0, "node": 0}, "rack"),
+    ]

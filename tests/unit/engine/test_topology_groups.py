@@ -61,6 +61,13 @@ def test_the_first_pod_of_a_group_goes_where_all_that_wait_fit() -> None:
     assert cluster.racks_of(cluster.cycle()) == ["r1", "r1"], "the best fit of one pod alone is what is left of r0"
 
 
+def test_of_a_group_that_fits_nowhere_as_many_pods_start_as_one_domain_takes() -> None:
+    cluster = Racks()
+    cluster.full(cluster.group("alone", 1))
+    cluster.group("g", 3, asks("rack"), least=1)
+    assert cluster.racks_of(cluster.cycle()) == ["r1", "r1"], "the best fit of one pod alone is what is left of r0"
+
+
 def test_later_pods_go_to_the_domain_of_those_that_run() -> None:
     cluster = Racks()
     first = cluster.group("g", 1, asks("rack"), least=1)
@@ -69,7 +76,8 @@ def test_later_pods_go_to_the_domain_of_those_that_run() -> None:
     result = cluster.cycle()
     assert cluster.placed(result) == {"g-1": "n1"}
     (pending,) = result.pending
-    assert "TopologyHasNoRoom" in [reason.code for alone in pending.alone for reason in alone.reasons]
+    said = [str(reason) for alone in pending.alone for reason in alone.reasons]
+    assert "rack domain b0/r0, where its other pods are, has no room for 1 pod: it takes 0" in said
 
 
 def test_a_preference_pulls_later_pods_near_those_that_run() -> None:

@@ -10,6 +10,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 #: The fields of a reason in the log, in their order, before each had a struct of its own.
 LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rejection", "queue", "until", "group")
@@ -17,7 +18,7 @@ LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rej
 #: Fields that came later, in their order.
 LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
-    *("wanted", "fitting", "slice_size", "domain", "tried", "domains"),
+    *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
 )
 
@@ -29,8 +30,9 @@ def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:
 
 def sample(one: type[CodedReason]) -> CodedReason:
     """A reason of which every field is set."""
-    values = {field.name: 7 if field.type is int else f"some-{field.name}" for field in msgspec.structs.fields(one)}
-    return one(**values)
+    others: dict[object, object] = {int: 7, bool: True}
+    fields = msgspec.structs.fields(one)
+    return one(**{field.name: others.get(field.type, f"some-{field.name}") for field in fields})
 
 
 def test_every_class_of_reasons_is_in_the_union() -> None:
@@ -76,3 +78,8 @@ def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:
     )
     cycle = msgspec.json.decode(recorded, type=payloads.CycleCompleted)
     assert encode_payload(cycle) == recorded
+
+
+def test_a_tier_that_is_a_number_is_called_a_tier() -> None:
+    reason = TopologyHasNoRoom(topology="HyperNodes", level="1", wanted=5, fitting=4, domain="b0/r1", domains=4)
+    assert str(reason) == "of 4 tier-1 domains none has room for 5 pods: the best is b0/r1, which takes 4"

@@ -26,6 +26,7 @@ from kaicore.rules.state.pod_entry import PRESENT, Stage
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.example_manifests import example_manifests
 from kai_cli.expectations import groups_of
+from kai_cli.gang_domains import PlacedDomains
 from kai_cli.hints import how_to_ask, kai
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
@@ -135,7 +136,7 @@ async def _show(stack: Stack, workload: list[Manifest]) -> None:
     print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
-        _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster)
+        _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster, PlacedDomains())
     if not settled:
         print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
 
@@ -158,11 +159,12 @@ async def _compare(stack: Stack, workload: list[Manifest]) -> DemoReport:
 async def _run(stack: Stack, log: EventLog, workload: list[Manifest], spec: ClusterSpec) -> ClusterReport:
     cluster = await stack.add_cluster(spec)
     await _apply(workload, cluster)
-    state, seconds, settled = await _follow_until_settled(log, spec.name, cluster)
+    placed = PlacedDomains()
+    state, seconds, settled = await _follow_until_settled(log, spec.name, cluster, placed)
     async with _client(cluster) as client:
         succeeded = {(job.metadata.namespace, job.metadata.name): job.status.succeeded for job in await _jobs(client)}
     groups = groups_of(workload, state, succeeded=succeeded)
-    return ClusterReport.of(state, groups, seconds=seconds, settled=settled)
+    return ClusterReport.of(state, groups, placed.of_gangs(state), seconds=seconds, settled=settled)
 
 
 async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
@@ -175,7 +177,9 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
     )
 
 
-async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluster) -> tuple[ClusterState, float, bool]:
+async def _follow_until_settled(
+    log: EventLog, name: str, cluster: RunningCluster, placed: PlacedDomains
+) -> tuple[ClusterState, float, bool]:
     """Fold the log, tell of progress, and return when all Jobs are done, nothing happens any more and all is folded."""
     loop = asyncio.get_running_loop()
     began = shown_at = last_event = loop.time()
@@ -187,6 +191,7 @@ async def _follow_until_settled(log: EventLog, name: str, cluster: RunningCluste
                 with suppress(LogUnavailable):
                     events = await feed.next_batch(timeout_s=0.25)
                     state.fold_all(events)
+                    placed.see(events)
                     last_event = loop.time() if events else last_event
                 if loop.time() - shown_at >= _PROGRESS_S:
                     shown_at = loop.time()

@@ -22,7 +22,10 @@ _AT_ONCE = 32
 #: How often an object is tried when the server does not answer, and the pause before the next try in seconds.
 _TRIES, _PAUSE_S = 6, 0.5
 #: Kinds that others need: created first, one after another.
-_FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass")
+_FIRST = (
+    *("Namespace", "CustomResourceDefinition", "PriorityClass"),
+    *("Topology", "ClusterNetworkTopology", "HyperNode"),
+)
 
 _ALREADY_EXISTS = 409
 

@@ -1,6 +1,7 @@
 """The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kaicore.rules.engine.config import EngineConfig
@@ -12,6 +13,7 @@ from kaicore.rules.state.replay import ReplayReport
 from kaicore.rules.state.why import pending_reasons, zones_text
 
 from kai_cli.expectations import ExpectedGroup
+from kai_cli.gang_domains import GangDomains
 
 #: What a cause of a miss means.
 _CAUSES: dict[str, str] = {
@@ -46,6 +48,7 @@ class ClusterReport:
         surprises: of the placements that are there at the end, those that contradict their prediction, a line each.
         unobserved: pods that were placed on zones and ran, and that no exporter told of.
         groups: what became of each Job and pod that was asked for.
+        gangs: where the groups with a topology constraint are.
     """
 
     name: str
@@ -66,10 +69,19 @@ class ClusterReport:
     surprises: list[str]
     unobserved: list[str]
     groups: list[ExpectedGroup]
+    gangs: list[GangDomains]
     cycles: int
 
     @classmethod
-    def of(cls, state: ClusterState, groups: list[ExpectedGroup], *, seconds: float, settled: bool) -> "ClusterReport":
+    def of(
+        cls,
+        state: ClusterState,
+        groups: list[ExpectedGroup],
+        gangs: list[GangDomains],
+        *,
+        seconds: float,
+        settled: bool,
+    ) -> "ClusterReport":
         """Take the figures from a state."""
         ours = [entry for entry in state.pods.values() if entry.pod.scheduler_name == EngineConfig().scheduler_name]
         phases = Counter(entry.pod.phase for entry in ours)
@@ -106,6 +118,7 @@ class ClusterReport:
                 if entry.predicted and not entry.observed and entry.pod.phase in ("Running", "Succeeded")
             ),
             groups=groups,
+            gangs=gangs,
             cycles=state.counters.cycles,
         )
 
@@ -148,6 +161,12 @@ class DemoReport:
             if not group.as_expected:
                 outcome = f"{group.ran} of {group.wanted} ran" if group.wanted else "ran, and could not"
                 failed.append(f"{group.name}: {outcome}")
+        failed += [
+            f"{gang.name}: its pods are in {gang.domains[gang.required]} domains of {gang.required}, one is required"
+            for cluster in (sighted, self.blind)
+            for gang in cluster.gangs
+            if not gang.as_required
+        ]
         failed += [f"{name} waits without a reason" for name, reasons in sighted.pending.items() if not reasons]
         failed += [f"{count} rejected by kubelets: {reason}" for reason, count in sighted.rejected.items()]
         failed += [
@@ -202,6 +221,7 @@ def render(report: DemoReport) -> str:
     lines = ["", f"{report.sighted.nodes} nodes, the same workload twice", ""]
     lines.append(f"{'':44}{'NUMA-aware':>12}{'NUMA-blind':>12}")
     lines += [f"{name:44}" + "".join(f"{value:>12}" for value in values) for name, values in rows]
+    lines += _gangs(columns)
     lines += _agreement(report.sighted)
     for name, reasons in report.sighted.pending.items():
         lines += ["", f"pending: {name}", *(f"  - {reason}" for reason in reasons)]
@@ -213,6 +233,34 @@ def render(report: DemoReport) -> str:
     else:
         lines += ["", "checks that failed:", *(f"  - {line}" for line in report.complaints), ""]
     return "\n".join(lines)
+
+
+def _gangs(clusters: Sequence[ClusterReport]) -> list[str]:
+    """Into how many domains of each level the groups went that ask for a topology, a line each."""
+    by_cluster = [{gang.name: gang for gang in cluster.gangs} for cluster in clusters]
+    levels = {
+        gang.name: " / ".join(f"{_short(level)}{'*' * (level == gang.required)}" for level in gang.domains)
+        for gangs in reversed(by_cluster)
+        for gang in gangs.values()
+    }
+    if not levels:
+        return []
+    counts = [
+        {name: " / ".join(map(str, gang.domains.values())) for name, gang in gangs.items()} for gangs in by_cluster
+    ]
+    return [
+        "",
+        "domains that gangs span, of each level (* all pods in one is required):",
+        *(
+            f"{f'  {_short(name)}: {levels[name]}':50}" + "".join(f"{count.get(name, '-'):>12}" for count in counts)
+            for name in sorted(levels)
+        ),
+    ]
+
+
+def _short(name: str) -> str:
+    """A name without its namespace, or a label without its domain."""
+    return name.rpartition("/")[2]
 
 
 def _agreement(cluster: ClusterReport) -> list[str]:

@@ -41,7 +41,7 @@ def test_a_late_pod_of_a_full_required_domain_is_refused() -> None:
     request = SetRequest("set", (0,), constraint=REQUIRED_RACK, held=np.array([0, 0, 0, 1, 0, 0]))
     found = search(request, tree_of(BLOCKS), room_of([5, 5, 0, 0, 5, 5], 1))
 
-    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=1, tried=0, domains=3)
+    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=1, tried=0, domains=3, joined=True)
 
 
 def test_pods_that_run_in_two_required_domains_attract_none_there() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.simulation.admission import Admission, admitted_node
+from kaicore.analysis.simulation.drafts import as_served
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
@@ -163,7 +164,9 @@ class _Reader:
         """Leave out what no simulation needs, with one warning for each kind."""
         known_kinds = []
         others: Counter[tuple[str, str]] = Counter()
-        for item in objects:
+        for drafted in objects:
+            item, drafts = as_served(drafted)
+            self._world.warnings += drafts
             api_version, kind = item.object["apiVersion"], item.object["kind"]
             key = group_of(api_version), kind
             if is_read(api_version, kind):

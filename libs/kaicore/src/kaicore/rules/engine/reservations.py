@@ -220,7 +220,7 @@ class Reservations:
             return False
         now = self._nodes.now
         non_monotonic = any(
-            now.outlook(self._pods.class_of(assignment.member)).non_monotonic for assignment in assignments
+            now.feasible_nodes(self._pods.class_of(assignment.member)).non_monotonic for assignment in assignments
         )
         future = self._nodes.future if non_monotonic or self._nodes.has_future else None
         savepoint = now.statement.savepoint(), future.statement.savepoint() if future is not None else 0
@@ -229,12 +229,14 @@ class Reservations:
             assignment, pod_class = recorded, self._pods.class_of(recorded.member)
             if pod_class.volumes.wanted:
                 # The volume that it was nominated with may be given to another pod by now.
-                assignment = msgspec.structs.replace(recorded, volumes=now.outlook(pod_class).volumes(recorded.row))
+                assignment = msgspec.structs.replace(
+                    recorded, volumes=now.feasible_nodes(pod_class).volumes(recorded.row)
+                )
             now.statement.place(assignment.pod_charge)
             if not columns.lasts(assignment.row):
                 break
             if future is not None:
-                if non_monotonic and future.outlook(pod_class).ruled_out(assignment.row):
+                if non_monotonic and future.feasible_nodes(pod_class).ruled_out(assignment.row):
                     break
                 future.statement.place(assignment.pod_charge)
             reserved.append(assignment)

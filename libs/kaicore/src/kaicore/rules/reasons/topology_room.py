@@ -16,6 +16,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         domain: the best domain; empty where no pod fits.
         tried: in how many domains pods were put on trial.
         domains: how many domains the level has.
+        joined: whether pods of the set have a place already, and the others must be in the same domain.
     """
 
     pod_set: str = ""
@@ -27,6 +28,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
     domain: str = ""
     tried: int = 0
     domains: int = 0
+    joined: bool = False
 
     def __str__(self) -> str:
         what = plural(self.wanted, "pod") if not self.slice_size else self._slices()
@@ -34,7 +36,14 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         best = f"the best is {self.domain}, which takes {self.fitting}" if self.domain else "none takes any"
         if not self.level:
             return f"topology {self.topology} has no room for {what}{whose}: it takes {self.fitting}"
-        return f"of {plural(self.domains, f'{self.level} domain')} none has room for {what}{whose}: {best}"
+        if self.joined:
+            there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
+            return f"{there}, has no room for {what}{whose}: it takes {self.fitting}"
+        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{whose}: {best}"
 
     def _slices(self) -> str:
         return f"{plural(self.wanted, 'slice')} of {plural(self.slice_size, 'pod')}"
+
+    def _of_level(self, noun: str) -> str:
+        """Tiers of HyperNodes without names are numbers."""
+        return f"tier-{self.level} {noun}" if self.level.isdecimal() else f"{self.level} {noun}"

@@ -52,7 +52,7 @@ class Allocate(CycleAction):
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
         session = self.session
         members = members_of(steps)
-        class_counts = Counter(session.pods.key_of(member) for member in members)
+        class_counts = Counter(map(session.pods.key_of, members))
         own, takeable = session.reservations.usable_by(steps)
         constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
         shape = session.step_placer.shape(steps) if constrained else ()
@@ -95,18 +95,20 @@ class Allocate(CycleAction):
         session = self.session
         pod_class = session.pods.class_of(member)
         if pod_class.key not in session.class_reasons:
-            session.class_reasons[pod_class.key] = session.nodes.now.outlook(pod_class).reasons()
+            session.class_reasons[pod_class.key] = session.nodes.now.feasible_nodes(pod_class).reasons()
 
     def _node_reasons(self, members: Sequence[Member]) -> tuple[Reason, ...]:
         """Return why nodes are not for the classes of pods as they are now, whatever domains they are in."""
         session = self.session
         classes = {session.pods.key_of(member): session.pods.class_of(member) for member in members}
-        return tuple(reason for key in sorted(classes) for reason in session.nodes.now.outlook(classes[key]).reasons())
+        return tuple(
+            reason for key in sorted(classes) for reason in session.nodes.now.feasible_nodes(classes[key]).reasons()
+        )
 
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""
         session = self.session
-        return any(session.nodes.now.outlook(session.pods.classes[key]).non_monotonic for key in class_counts)
+        return any(session.nodes.now.feasible_nodes(session.pods.classes[key]).non_monotonic for key in class_counts)
 
     def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why queues do not let steps start together; empty if they do."""

@@ -112,7 +112,7 @@ class Remedies:
         outcome = self._place(steps, session.nodes.now)
         reasons = outcome.refusal
         if outcome.stuck is not None:
-            reasons = session.nodes.now.outlook(session.pods.class_of(outcome.stuck)).reasons()
+            reasons = session.nodes.now.feasible_nodes(session.pods.class_of(outcome.stuck)).reasons()
         session.nodes.statement.rollback(savepoint)
         conditions: list[Reason] = []
         if not outcome.starts:
@@ -253,10 +253,11 @@ class Remedies:
         savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
         kept, others = session.reservations.usable_by(steps)
         session.reservations.suspend([*kept, *others])
-        outlooks = [
-            (session.nodes.now.outlook(session.pods.classes[key]), count) for key, count in sorted(classes.items())
+        feasible_by_class = [
+            (session.nodes.now.feasible_nodes(session.pods.classes[key]), count)
+            for key, count in sorted(classes.items())
         ]
-        promising = self._ending.promising(outlooks, anywhere=refused)
+        promising = self._ending.promising(feasible_by_class, anywhere=refused)
         session.nodes.statement.rollback(savepoint)
         session.accounts.undo(accounts)
         tried = 0

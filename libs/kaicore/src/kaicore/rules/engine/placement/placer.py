@@ -84,15 +84,15 @@ class Placer:
         self.class_of = class_of
         self._excluded_nodes = excluded_nodes
         self._config = config
-        self._outlooks: dict[str, FeasibleNodes] = {}
+        self._feasible_nodes: dict[str, FeasibleNodes] = {}
 
-    def outlook(self, pod_class: PodClass) -> FeasibleNodes:
+    def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
         class_key = pod_class.key
-        outlook = self._outlooks.get(class_key)
+        feasible = self._feasible_nodes.get(class_key)
         touched = self.statement.touched
-        if outlook is None:
-            outlook = self._outlooks[class_key] = FeasibleNodes(
+        if feasible is None:
+            feasible = self._feasible_nodes[class_key] = FeasibleNodes(
                 pod_class,
                 self.statement.columns,
                 self._config,
@@ -101,10 +101,10 @@ class Placer:
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 doubts=self._doubts,
             )
-        elif outlook.charges_seen < len(touched):
-            outlook.refresh(touched[outlook.charges_seen :])
-        outlook.charges_seen = len(touched)
-        return outlook
+        elif feasible.charges_seen < len(touched):
+            feasible.refresh(touched[feasible.charges_seen :])
+        feasible.charges_seen = len(touched)
+        return feasible
 
     def place_all(self, members: Iterable[Member]) -> tuple[list[Assignment], Member | None]:
         """Put pods on the best rows, those that are nominated for a row on that if it can take them.
@@ -128,16 +128,16 @@ class Placer:
     def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
         pod_class = self.class_of(member)
-        outlook = self.outlook(pod_class)
-        row = outlook.best(created_at=member.pod.created_at, besides=besides)
-        return None if row is None else self._put(member, row, outlook, pod_class)
+        feasible = self.feasible_nodes(pod_class)
+        row = feasible.best(created_at=member.pod.created_at, besides=besides)
+        return None if row is None else self._put(member, row, feasible, pod_class)
 
     def place_on(self, member: Member, row: int) -> Assignment | None:
         """Put a pod on a row; None when it cannot take it now."""
         pod_class = self.class_of(member)
-        outlook = self.outlook(pod_class)
-        takes = outlook.takes(row, created_at=member.pod.created_at)
-        return self._put(member, row, outlook, pod_class) if takes else None
+        feasible = self.feasible_nodes(pod_class)
+        takes = feasible.takes(row, created_at=member.pod.created_at)
+        return self._put(member, row, feasible, pod_class) if takes else None
 
     def counts(self, pod_class: PodClass, *, most: int, created_at: int = 0, among: Ints | None = None) -> Ints:
         """Return how many pods of a class each row takes as it is now, if it gets no others; shape (rows,).
@@ -151,22 +151,22 @@ class Placer:
             created_at: when the pods were created, seconds since the epoch; matters to what is not known for certain.
             among: rows that are counted, the others are 0; None for all.
         """
-        outlook = self.outlook(pod_class)
+        feasible = self.feasible_nodes(pod_class)
 
         def put(row: int) -> None:
-            predicted = outlook.predict(row)
+            predicted = feasible.predict(row)
             charge = _NOTHING if predicted is None else predicted.charge
             arrival = None
             if self._doubts is not None and predicted is not None:
                 arrival = Arrival(pod_class.aligned, charge, created_at)
             self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival))
 
-        return row_counts(outlook, self.statement, put, most=most, created_at=created_at, among=among)
+        return row_counts(feasible, self.statement, put, most=most, created_at=created_at, among=among)
 
-    def _put(self, member: Member, row: int, outlook: FeasibleNodes, pod_class: PodClass) -> Assignment:
-        predicted = outlook.predict(row)
+    def _put(self, member: Member, row: int, feasible: FeasibleNodes, pod_class: PodClass) -> Assignment:
+        predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
-        volumes = outlook.volumes(row)
+        volumes = feasible.volumes(row)
         arrival = None
         if self._doubts is not None and predicted is not None:
             arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)

@@ -15,7 +15,7 @@ from kaicore.rules.numa.zone_arrays import Ints
 
 
 def row_counts(
-    outlook: FeasibleNodes,
+    feasible: FeasibleNodes,
     statement: Statement,
     put: Callable[[int], None],
     *,
@@ -26,19 +26,19 @@ def row_counts(
     """Count; shape (rows,).
 
     Args:
-        outlook: of the class, as the rows are now.
+        feasible: of the class, as the rows are now.
         statement: of the rows; what is tried is rolled back.
         put: puts a pod of the class on a row, what it leaves for the rules of others aside.
         most: more are not counted.
         created_at: when the pods were created, seconds since the epoch.
         among: rows that are counted, the others are 0; None for all.
     """
-    counts = outlook.counts(most, among)
-    rows = outlook.by_zones(np.flatnonzero(counts))
-    for alike in _alike(outlook, statement.states, rows):
+    counts = feasible.counts(most, among)
+    rows = feasible.by_zones(np.flatnonzero(counts))
+    for alike in _alike(feasible, statement.states, rows):
         example = int(alike[0])
         taken, wanted, savepoint = 0, int(counts[alike].max()), statement.savepoint()
-        while taken < wanted and outlook.zones_take(example, created_at=created_at):
+        while taken < wanted and feasible.zones_take(example, created_at=created_at):
             put(example)
             taken += 1
         statement.rollback(savepoint)
@@ -46,13 +46,13 @@ def row_counts(
         if not taken:
             for row in alike.tolist():
                 # So that it is remembered which rows are uncertain.
-                outlook.takes(row, created_at=created_at)
+                feasible.takes(row, created_at=created_at)
     return counts
 
 
-def _alike(outlook: FeasibleNodes, states: RowStates, rows: Ints) -> list[Ints]:
+def _alike(feasible: FeasibleNodes, states: RowStates, rows: Ints) -> list[Ints]:
     """Group rows of one state about which the doubts are the same."""
     groups: dict[tuple[int, object], list[int]] = {}
     for row, state in zip(rows.tolist(), states.states(rows).tolist(), strict=True):
-        groups.setdefault((state, outlook.doubts_about(row)), []).append(row)
+        groups.setdefault((state, feasible.doubts_about(row)), []).append(row)
     return [np.array(group, np.int64) for group in groups.values()]

@@ -28,7 +28,7 @@ class KeptCounts:
         kept = self._kept.get(key)
         changed = None if kept is None else np.unique(np.array(touched[kept[0] :], np.int64))
         # Rules about other pods look beyond the row.
-        monotonic = not self._placer.outlook(pod_class).non_monotonic
+        monotonic = not self._placer.feasible_nodes(pod_class).non_monotonic
         if kept is None or changed is None or not monotonic or len(changed) * _PART > len(kept[1]):
             counts = self._placer.counts(pod_class, most=_MOST_PODS, created_at=created_at)
         elif not len(changed):

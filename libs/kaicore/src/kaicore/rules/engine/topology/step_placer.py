@@ -49,6 +49,7 @@ class TopologyRefusal:
             domain="/".join(path),
             tried=refused.tried,
             domains=refused.domains,
+            joined=refused.joined,
         )
 
 
@@ -208,16 +209,25 @@ class StepPlacer:
             ]
             if sum(len(members) for _, members in waiting) == sum(len(part.waiting) for part in trial.parts):
                 return None
-            whole = self._trial(trial.placer, waiting)
-            savepoint = trial.placer.statement.savepoint()
-            found = whole.search()
-            trial.placer.statement.rollback(savepoint)
+            found = self._on_trial(trial.placer, waiting)
+            if isinstance(found, Refused) and 0 < found.fitting < found.wanted == sum(len(each) for _, each in waiting):
+                # Of a group that cannot start as a whole, as many as the best domain takes.
+                [(workload, members), *others] = waiting
+                if not others:
+                    found = self._on_trial(trial.placer, [(workload, members[: found.fitting])])
             if not isinstance(found, Refused):
                 self._planned.update((assignment.member.pod.uid, assignment.row) for assignment in found)
         kept = trial.on_rows(self._planned)
         if kept is None:
             self._unplanned.update(keys)
         return kept
+
+    def _on_trial(self, placer: Placer, waiting: Waiting) -> list[Assignment] | Refused:
+        """Return where pods would go; they are taken off again."""
+        savepoint = placer.statement.savepoint()
+        found = self._trial(placer, waiting).search()
+        placer.statement.rollback(savepoint)
+        return found
 
     def _trial(self, placer: Placer, waiting: Waiting) -> UnitTrial:
         """Return a trial of pods that are to be placed in one go, by group."""

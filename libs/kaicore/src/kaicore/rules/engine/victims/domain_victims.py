@@ -125,12 +125,12 @@ class _Capacities:
 
     def after(self, pod_class: int) -> PodsByRow:
         """Return how many pods of a class rows take at most if all candidates there are gone, zones aside."""
-        outlook = self._placer.outlook(self._placer.class_of(self.samples[pod_class]))
+        feasible = self._placer.feasible_nodes(self._placer.class_of(self.samples[pod_class]))
         columns = self._placer.statement.columns
         room = columns.allocatable - columns.used + self._candidates.sums()[0]
-        requested = np.flatnonzero(outlook.need)
-        counts: PodsByRow = (room[:, requested] // outlook.need[requested]).min(axis=1)
-        return np.where(outlook.eligible, np.maximum(counts, 0), 0)
+        requested = np.flatnonzero(feasible.need)
+        counts: PodsByRow = (room[:, requested] // feasible.need[requested]).min(axis=1)
+        return np.where(feasible.eligible, np.maximum(counts, 0), 0)
 
     def may_take(self, rows: Ints) -> bool:
         """Tell whether rows take all pods by counts, each class for itself, if all candidates there are gone."""

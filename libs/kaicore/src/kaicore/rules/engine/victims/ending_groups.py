@@ -36,21 +36,21 @@ class EndingGroups:
         self._rows = np.array([row for _, row in held], np.int64)
         self._held = np.array(list(held.values()), np.int64).reshape(len(held), columns.used.shape[1])
 
-    def promising(self, outlooks: Sequence[tuple[FeasibleNodes, int]], *, anywhere: bool) -> list[Workload]:
+    def promising(self, feasible_by_class: Sequence[tuple[FeasibleNodes, int]], *, anywhere: bool) -> list[Workload]:
         """Return the groups without whose pods the nodes as a whole would have enough, in order of preference.
 
         Args:
-            outlooks: of the classes that are to start, each with how many of its pods.
+            feasible_by_class: of the classes that are to start, each with how many of its pods.
             anywhere: what stands in the way is no node's, so that it may be the end of any group that helps.
         """
         columns = self._session.nodes.columns
         possible = np.ones(len(self._workloads), np.bool_)
-        if not anywhere and not any(outlook.non_monotonic for outlook, _ in outlooks):
+        if not anywhere and not any(feasible.non_monotonic for feasible, _ in feasible_by_class):
             idle = columns.allocatable - columns.used
             helped = np.zeros(len(self._workloads), np.bool_)
-            for outlook, count in outlooks:
-                asked = np.flatnonzero(outlook.need)
-                need, usable = outlook.need[asked], outlook.eligible
+            for feasible, count in feasible_by_class:
+                asked = np.flatnonzero(feasible.need)
+                need, usable = feasible.need[asked], feasible.eligible
                 now = np.maximum((idle[:, asked] // need).min(axis=1), 0) * usable
                 then = idle[self._rows][:, asked] + self._held[:, asked]
                 more = np.maximum((then // need).min(axis=1), 0) * usable[self._rows] - now[self._rows]

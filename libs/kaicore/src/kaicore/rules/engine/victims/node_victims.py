@@ -40,7 +40,7 @@ class NodeVictims:
 
         Of each row there is the cost below which evicting cannot help, and the place of its name.
         """
-        feasible_nodes = self._placer.outlook(pod_class)
+        feasible_nodes = self._placer.feasible_nodes(pod_class)
         columns = self._placer.statement.columns
         requested = np.flatnonzero(feasible_nodes.need)
         total, most, least = self._candidates.sums()
@@ -57,7 +57,7 @@ class NodeVictims:
     def cheapest(self, member: Member, row: int) -> tuple[int, tuple[VictimSet, ...]] | None:
         """Return the cheapest sets found whose eviction lets a row take a pod, with their cost; None if none do."""
         pod_class = self._session.pods.class_of(member)
-        feasible_nodes = self._placer.outlook(pod_class)
+        feasible_nodes = self._placer.feasible_nodes(pod_class)
         if feasible_nodes.takes(row):
             return 0, ()
         victim_sets = self._victim_sets(row)
@@ -114,7 +114,7 @@ class NodeVictims:
             # A pod that is in several sets is evicted once.
             for other in {other.pod.uid: other for index in chosen for other in on_row[index]}.values():
                 statement.evict(self._session.pods.charge_of(other))
-            taken = self._placer.outlook(pod_class).takes(row)
+            taken = self._placer.feasible_nodes(pod_class).takes(row)
             statement.rollback(savepoint)
             return taken
 

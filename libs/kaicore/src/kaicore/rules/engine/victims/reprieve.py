@@ -52,7 +52,7 @@ class Reprieve:
             [*self._reserved, *self._assignments],
             key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
         )
-        feasible_nodes = [placer.outlook(session.pods.class_of(assignment.member)) for assignment in assignments]
+        feasible_nodes = [placer.feasible_nodes(session.pods.class_of(assignment.member)) for assignment in assignments]
         if not any(nodes.non_monotonic for nodes in feasible_nodes):
             return True
         for assignment in assignments:

@@ -254,7 +254,7 @@ class VictimSearch:
             counts[key] = counts.get(key, 0) + 1
         room = columns.allocatable - columns.used + self._candidates.sums()[0]
         for key, count in counts.items():
-            feasible_nodes = self._placer.outlook(self._session.pods.classes[key])
+            feasible_nodes = self._placer.feasible_nodes(self._session.pods.classes[key])
             requested = np.flatnonzero(feasible_nodes.need)
             fits = (room[:, requested] // feasible_nodes.need[requested]).min(axis=1)
             if int(np.maximum(fits, 0)[feasible_nodes.eligible].sum()) < count:

@@ -115,6 +115,7 @@ class Refused:
         domain: number of that domain at its level; -1 for none.
         tried: how many domains were tried with pods.
         domains: how many domains there are at the level.
+        joined: whether only one domain counts: that in which pods of the set have a place.
     """
 
     set_name: str
@@ -124,6 +125,7 @@ class Refused:
     domain: int
     tried: int
     domains: int
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
