@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
 from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.inventory import allocatable, available
 from kaicore.rules.numa.verdict import Admitted
@@ -25,10 +26,18 @@ def test_what_init_containers_with_sidecars_keep_is_hardly_ever_counted_too_low(
         counts += run(random.Random(seed))
     assert counts["with init containers"] > 1000
     assert counts["with sidecars too"] > 500
-    # Without the CPUs that are perhaps kept besides, it was about 2 % of them, and 14 pods in 300 seeds.
-    assert counts["kept and not counted"] <= counts["with init containers"] / 500
+    # Without the CPUs that are perhaps kept besides, it was about 2 % of them, and 14 pods in 300 seeds. In 900 seeds
+    # it is 1 of 8,199: an account that has a CPU too many.
+    assert counts["kept and not counted"] <= 1
     assert counts["let in wrongly"] <= 2
     assert counts["refused though they fit"] <= counts["pods"] / 100
+
+
+@pytest.mark.parametrize("seed", [48, 653, 779])
+def test_what_is_kept_where_it_is_open_how_much_earlier_pods_hold_is_counted(seed: int) -> None:
+    counts = run(random.Random(seed))
+    assert counts["with init containers"]
+    assert not counts["kept and not counted"], "one pod of each seed kept a CPU more than was counted"
 
 
 def run(chance: random.Random) -> Counter[str]:

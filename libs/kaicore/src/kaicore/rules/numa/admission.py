@@ -284,15 +284,24 @@ class _Walk:
         if self._settings.threads_per_core != 2:
             return min(amount, self._lent[CPU][zone])
         if zone not in self._cores:
-            # A container that lends nothing breaks one core at most, and takes one that is broken at most.
-            self._cores[zone] = CoreCounts.worlds(
-                max(self._node.free[CPU][zone], 0) // 1000,
-                broken=self._node.broken[zone],
-                most=len(self._request.containers) + 1,
-            )
+            self._cores[zone] = self._worlds(zone)
+        likeliest, *others = self._cores[zone]
+        # The kubelet has the CPUs that the walk takes, so a world that has too few is not the real one.
+        worlds = self._cores[zone] = [likeliest, *(one for one in others if one.left >= amount // 1000)]
         lend = holding.container.kind is ContainerKind.INIT
-        likely, *_ = [world.take(amount // 1000, lend=lend) for world in self._cores[zone]]
+        likely, *_ = [world.take(amount // 1000, lend=lend) for world in worlds]
         return 1000 * likely
+
+    def _worlds(self, zone: int) -> list[CoreCounts]:
+        """What a zone's CPUs can be; those that earlier pods perhaps hold are free in some of the worlds only."""
+        free = max(self._node.free[CPU][zone], 0) // 1000
+        held = self._node.perhaps_held.get(CPU)
+        least = max(free - held[zone] // 1000, 0) if held else free
+        # A container that lends nothing breaks one core at most, and takes one that is broken at most.
+        broken, most = self._node.broken[zone], len(self._request.containers) + 1
+        return [
+            world for left in range(free, least - 1, -1) for world in CoreCounts.worlds(left, broken=broken, most=most)
+        ]
 
     def _settle(self, holding: Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
         lent, free = self._lent[resource], self._node.free[resource]

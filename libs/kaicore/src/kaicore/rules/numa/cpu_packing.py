@@ -72,6 +72,11 @@ class CoreCounts:
         return [cls(free - count, count) for count in single]
 
     @property
+    def left(self) -> int:
+        """How many CPUs there are to take."""
+        return self.free_whole + self.free_single + self.lent_whole + self.lent_single + 2 * self.mixed
+
+    @property
     def lent(self) -> int:
         """How many CPUs are lent and not taken."""
         return self.lent_whole + self.lent_single + self.mixed

@@ -35,6 +35,7 @@ class NodeZones:
         broken: by zone, of how many cores at most one CPU is taken and the other free.
         repeated: by resource and zone, what is missing in `free` and may be free nevertheless.
         distances: from zone to zone, empty where unknown.
+        perhaps_held: by resource and zone, what is in `free` and may be held nevertheless.
     """
 
     zones: int
@@ -47,6 +48,7 @@ class NodeZones:
     uncertain: frozenset[str] = frozenset()
     repeated: dict[str, list[int]] = field(default_factory=dict)
     distances: tuple[tuple[int, ...], ...] = ()
+    perhaps_held: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def table(self) -> MaskTable:
@@ -61,7 +63,7 @@ class NodeZones:
         """Return the zones as they most likely are: without what may be held and may not; this one is used up."""
         for resource, amounts in self.repeated.items():
             self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
-        return replace(self, repeated={})
+        return replace(self, repeated={}, perhaps_held=self.repeated)
 
     def distance(self, mask_zones: tuple[int, ...]) -> int:
         """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""
