@@ -7,7 +7,7 @@ from kaicore.analysis.simulation.outcome import Phase
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
 
-_HEADER = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
+_HEADER: tuple[str, ...] = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
 
 #: A column that only tables with a pod of a group with a topology constraint have.
 _TOPOLOGY = "TOPOLOGY"
@@ -22,10 +22,10 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
     """
     shown = [pod for pod in outcome.pods if wide or pod.placed or pod.phase is not Phase.BOUND]
     places = [_place(pod) for pod in shown]
-    header, rows = _HEADER, [_row(pod) for pod in shown]
+    rows = [_HEADER, *map(_row, shown)]
     if any(places):
-        header, rows = (*header, _TOPOLOGY), [(*row, place) for row, place in zip(rows, places, strict=True)]
-    lines = _columns([header, *rows]) if shown else []
+        rows = [(*row, place) for row, place in zip(rows, (_TOPOLOGY, *places), strict=True)]
+    lines = _columns(rows) if shown else []
     for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
     return "\n".join([*lines, *([""] if lines else []), _sum(outcome), ""])
@@ -46,7 +46,7 @@ def _amounts(held: Amounts) -> str:
     return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(held.items()))
 
 
-def _columns(rows: list[Sequence[str]]) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
