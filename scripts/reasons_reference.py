@@ -5,7 +5,19 @@ from inspect import getdoc
 from types import ModuleType
 
 import msgspec
-from kaicore.rules.reasons import eviction, group, node, numa, pods_nearby, queue, reason, remedy, topology
+from kaicore.rules.reasons import (
+    eviction,
+    group,
+    node,
+    numa,
+    pods_nearby,
+    provisioning,
+    queue,
+    reason,
+    remedy,
+    topology,
+    topology_room,
+)
 from kaicore.rules.reasons.base import CodedReason
 
 _HEAD = """# Reasons
@@ -27,8 +39,10 @@ _PARTS: dict[ModuleType, str] = {
     numa: "NUMA zones",
     group: "The pod and its group",
     topology: "Network topologies",
+    topology_room: "Room in network topologies",
     queue: "Queues",
     eviction: "Eviction and moving",
+    provisioning: "Nodes that an autoscaler makes",
     remedy: "What would make it schedulable",
 }
 
@@ -40,7 +54,14 @@ def members() -> tuple[type[CodedReason], ...]:
 
 
 def reasons() -> str:
-    """Every reason with its fields, as its struct has them."""
+    """Every reason with its fields, as its struct has them.
+
+    Raises:
+        LookupError: a module with reasons has no part of the page.
+    """
+    left_out = {one.__module__ for one in members()} - {module.__name__ for module in _PARTS}
+    if left_out:
+        raise LookupError(f"no part of the page for {', '.join(sorted(left_out))}")
     parts = [_HEAD]
     for module, title in _PARTS.items():
         intro = (module.__doc__ or "").strip()

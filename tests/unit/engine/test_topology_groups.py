@@ -124,6 +124,13 @@ def test_pods_take_ranks_in_the_order_of_the_tree_and_slices_stay_together() -> 
     assert cluster.racks_of(result) == ["r0", "r0", "r1", "r1"]
 
 
+def test_pods_that_fill_no_whole_slices_are_told_as_pods() -> None:
+    cluster = Racks(4, per_rack=2, per_block=2)
+    cluster.group("g", 8, asks("block", slices=(SliceLayer(3, "rack"),)))
+    (first, *_) = reasons(cluster.cycle(), "g")
+    assert "none has room for 8 pods in slices of 3: " in str(first)
+
+
 def test_a_replacement_takes_the_rank_that_is_free() -> None:
     cluster = Racks()
     cluster.full(pods := cluster.group("g", 4, asks("block"), least=3))

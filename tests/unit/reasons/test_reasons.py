@@ -20,6 +20,7 @@ LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
+    *("pods_in_slices", "label"),
 )
 
 
@@ -83,3 +84,13 @@ def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:
 def test_a_tier_that_is_a_number_is_called_a_tier() -> None:
     reason = TopologyHasNoRoom(topology="HyperNodes", level="1", wanted=5, fitting=4, domain="b0/r1", domains=4)
     assert str(reason) == "of 4 tier-1 domains none has room for 5 pods: the best is b0/r1, which takes 4"
+
+
+def test_pods_in_slices_are_counted_truly_where_the_last_slice_is_not_full() -> None:
+    reason = TopologyHasNoRoom(topology="dc", level="rack", wanted=3, fitting=1, slice_size=3, domain="b0", domains=4)
+    counted = msgspec.structs.replace(reason, pods_in_slices=8)
+    assert (
+        str(counted) == "of 4 rack domains none has room for 8 pods in slices of 3: the best is b0, which takes 1 slice"
+    )
+    # As logs have it from before pods were told.
+    assert "none has room for 3 slices of 3 pods: " in str(reason)

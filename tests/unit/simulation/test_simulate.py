@@ -28,6 +28,8 @@ def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> N
                 "node": "n1",
                 "phase": "Bound",
                 "zones": [{"zone": "node-0", "amount": {"cpu": "1", GPU: "2"}}],
+                "rank": None,
+                "domains": {},
                 "reasons": [],
             },
             {
@@ -36,6 +38,8 @@ def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> N
                 "node": "n1",
                 "phase": "Bound",
                 "zones": [{"zone": "node-1", "amount": {"cpu": "1", GPU: "2"}}],
+                "rank": None,
+                "domains": {},
                 "reasons": [],
             },
             {
@@ -44,6 +48,8 @@ def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> N
                 "node": None,
                 "phase": "Pending",
                 "zones": [],
+                "rank": None,
+                "domains": {},
                 "reasons": [
                     {
                         "code": "InsufficientResource",

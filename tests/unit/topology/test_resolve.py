@@ -183,6 +183,28 @@ def test_label_that_no_node_has_is_an_error_until_one_has_it() -> None:
     assert "labels a, b are levels of no one topology" in str(two)
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"required": "x/rac"}, "x/rack"),
+        ({"required": "x/blok"}, "x/block"),
+        ({"required": "far"}, ""),
+        ({"required": "x/rac", "kind": KAI_TOPOLOGY}, ""),
+    ],
+    ids=["label of nodes", "level", "neither", "not of labels"],
+)
+def test_mistyped_label_gets_the_close_one_that_nodes_have(said: dict[str, str], meant: str) -> None:
+    topologies = book(define(KAI_TOPOLOGY, "gpu", BLOCK), labels=("x/rack", "x/zone"))
+    reason = look_up(topologies, **said)
+    assert isinstance(reason, TopologyLevelNotFound)
+    assert str(reason).partition("did you mean ")[2] == (f"{meant!r}?" if meant else "")
+
+
+def test_mistyped_label_gets_the_close_one_without_any_topology() -> None:
+    reason = look_up(book(labels=("x/rack",)), required="x/rac")
+    assert str(reason).endswith("and no node has a label of that name; did you mean 'x/rack'?")
+
+
 def test_narrowest_of_several_levels_counts_and_all_must_exist() -> None:
     topologies = book(SPINES)
     found = root_of(
@@ -215,14 +237,15 @@ def test_tier_is_found_by_number_and_name_and_a_number_between_is_the_next_lower
     assert look_up(topologies, kind=HYPER_NODE, required="4") is None
     below = look_up(topologies, kind=HYPER_NODE, required="0")
     assert isinstance(below, TopologyLevelNotFound)
-    assert "level 0 is not in HyperNodes: it has 3, spine, 1, rack, node" in str(below)
+    assert "level 0 is not in the topology of HyperNodes: it has 3, spine, 1, rack, node" in str(below)
 
 
 def test_definition_that_is_wrong_is_said_to_the_group() -> None:
     second = HyperNode("s2", "3", "1", 3, "", (HyperNodeMember(hyper_node="r1"),))
     reason = look_up(book(*TIERS, second), kind=HYPER_NODE, required="1")
     assert isinstance(reason, TopologyInvalid)
-    assert "HyperNode r1 is a member of s1 and of s2" in str(reason)
+    wrong = "the topology of HyperNodes is not valid: HyperNode r1 is a member of s1 and of s2"
+    assert str(reason).startswith(f"{GROUP}: {wrong}")
 
 
 def test_slices_are_ordered_by_level_and_their_sizes_must_divide() -> None:

@@ -7,7 +7,10 @@ from kaicore.analysis.simulation.outcome import Phase
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
 
-_HEADER = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
+_HEADER: tuple[str, ...] = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
+
+#: A column that only tables with a pod of a group with a topology constraint have.
+_TOPOLOGY = "TOPOLOGY"
 
 
 def render_table(outcome: Outcome, *, wide: bool = False) -> str:
@@ -18,22 +21,32 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
         wide: also pods that had a node before.
     """
     shown = [pod for pod in outcome.pods if wide or pod.placed or pod.phase is not Phase.BOUND]
-    lines = _columns([_HEADER, *map(_row, shown)]) if shown else []
+    places = [_place(pod) for pod in shown]
+    rows = [_HEADER, *map(_row, shown)]
+    if any(places):
+        rows = [(*row, place) for row, place in zip(rows, (_TOPOLOGY, *places), strict=True)]
+    lines = _columns(rows) if shown else []
     for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
     return "\n".join([*lines, *([""] if lines else []), _sum(outcome), ""])
 
 
-def _row(pod: PodOutcome) -> Sequence[str]:
+def _row(pod: PodOutcome) -> tuple[str, ...]:
     zones = "; ".join(f"{zone}: {_amounts(held)}" for zone, held in pod.zones)
     return pod.namespace, pod.name, pod.phase, pod.node or "-", zones
+
+
+def _place(pod: PodOutcome) -> str:
+    """Return the domains of a pod's node, but for the node itself, and its rank; empty for neither."""
+    path = "/".join(domain for domain in pod.domains.values() if domain != pod.node)
+    return ", ".join(filter(None, (path, "" if pod.rank is None else f"rank {pod.rank}")))
 
 
 def _amounts(held: Amounts) -> str:
     return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(held.items()))
 
 
-def _columns(rows: list[Sequence[str]]) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -41,14 +41,14 @@ def test_a_late_pod_of_a_full_required_domain_is_refused() -> None:
     request = SetRequest("set", (0,), constraint=REQUIRED_RACK, held=np.array([0, 0, 0, 1, 0, 0]))
     found = search(request, tree_of(BLOCKS), room_of([5, 5, 0, 0, 5, 5], 1))
 
-    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=1, tried=0, domains=3, joined=True)
+    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=1, tried=0, domains=3, joined=True, pods=1)
 
 
 def test_pods_that_run_in_two_required_domains_attract_none_there() -> None:
     request = SetRequest("set", (0,), constraint=REQUIRED_RACK, held=np.array([1, 0, 0, 1, 0, 0]))
     found = search(request, tree_of(BLOCKS), room_of([5] * 6, 1))
 
-    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=-1, tried=0, domains=3)
+    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=-1, tried=0, domains=3, pods=1)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_node_without_a_rack_counts_for_its_block_alone() -> None:
 
     assert placed(SetRequest("set", (0, 1), constraint=LevelConstraint(required=BLOCK)), [1, 1], paths) == [0, 1]
     found = search(SetRequest("set", (0, 1), constraint=REQUIRED_RACK), tree_of(paths), room_of([1, 5], 2))
-    assert found == Refused("set", RACK, wanted=2, fitting=1, domain=0, tried=0, domains=1)
+    assert found == Refused("set", RACK, wanted=2, fitting=1, domain=0, tried=0, domains=1, pods=2)
 
 
 def test_nodes_that_take_fewer_pods_than_they_count_are_worked_around() -> None:
@@ -207,7 +207,7 @@ def test_a_refusal_tells_of_the_trial_that_came_farthest() -> None:
     found = search(SetRequest("set", tuple(range(4)), constraint=REQUIRED_RACK), tree_of(BLOCKS), room)
 
     assert isinstance(found, Refused)
-    assert found == Refused("set", RACK, wanted=4, fitting=3, domain=1, tried=2, domains=3)
+    assert found == Refused("set", RACK, wanted=4, fitting=3, domain=1, tried=2, domains=3, pods=4)
     assert (room.free == before).all()
 
 
@@ -216,7 +216,7 @@ def test_a_refusal_of_two_classes_tells_how_many_pods_fit_beside_each_other() ->
     request = SetRequest("set", tuple(range(8)), constraint=REQUIRED_RACK)
     found = search(request, tree_of([("b", "r")] * 2), room)
 
-    assert found == Refused("set", RACK, wanted=8, fitting=7, domain=0, tried=1, domains=1)
+    assert found == Refused("set", RACK, wanted=8, fitting=7, domain=0, tried=1, domains=1, pods=8)
 
 
 def test_a_refusal_names_the_set_in_a_set_that_found_no_place() -> None:
@@ -246,4 +246,4 @@ def test_no_pods_are_placed_at_once() -> None:
 def test_without_nodes_pods_are_refused() -> None:
     found = search(SetRequest("set", (0,), constraint=REQUIRED_RACK), tree_of([], least_levels=2), room_of([], 1))
 
-    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=-1, tried=0, domains=0)
+    assert found == Refused("set", RACK, wanted=1, fitting=0, domain=-1, tried=0, domains=0, pods=1)

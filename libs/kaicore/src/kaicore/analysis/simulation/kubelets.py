@@ -9,6 +9,8 @@ from typing import Protocol
 import msgspec
 
 from kaicore.kube.workloads import Object
+from kaicore.rules.events.observation import held
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts
 
 
@@ -46,6 +48,21 @@ class KubeletAnswer(msgspec.Struct, frozen=True):
 
     refusal: KubeletRefusal | None = None
     containers: tuple[ContainerHeld, ...] = ()
+
+    @property
+    def placement(self) -> Placement:
+        """What the pod holds, as an exporter would tell it."""
+        return Placement(
+            Provenance.OBSERVED,
+            tuple(
+                ContainerPlacement(
+                    container=item.name,
+                    zones=tuple(ZoneAmount(zone.zone, held(zone.amount)) for zone in item.zones),
+                    spans=tuple(SpanAmount(span.zones, held(span.amount)) for span in item.spans),
+                )
+                for item in self.containers
+            ),
+        )
 
 
 class Kubelets(Protocol):

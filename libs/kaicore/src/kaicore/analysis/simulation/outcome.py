@@ -1,13 +1,14 @@
 """What came of a simulation, pod by pod, and the document that says so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.job_failures import failures_text
-from kaicore.rules.events.payloads import EvictionDecided, HealRequested
+from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
+from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
@@ -48,6 +49,9 @@ class PodOutcome:
         zones: what it is known or predicted to hold, by zone; several zones joined by `+` where it is not known which.
         placed: whether this simulation placed it, and not the input.
         owner: `Kind/name` of its controller.
+        rank: its place among the pods of its set, where the simulation placed it and its group has a topology
+            constraint; None for none.
+        domains: of such a pod, its node's domain at each level of the topology, by the level's name, the widest first.
     """
 
     namespace: str
@@ -58,6 +62,8 @@ class PodOutcome:
     reasons: tuple[WhyNot, ...] = ()
     placed: bool = False
     owner: str = ""
+    rank: int | None = None
+    domains: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -94,6 +100,8 @@ class Outcome:
                         }
                         for zone, held in pod.zones
                     ],
+                    "rank": pod.rank,
+                    "domains": dict(pod.domains),
                     "reasons": [
                         {"code": why.code, "message": why.message, "nodes": why.nodes, "example": why.example}
                         for why in pod.reasons
@@ -105,12 +113,29 @@ class Outcome:
 
 
 def outcome_of(
-    state: ClusterState, *, cycles: int, config: EngineConfig, evicted: Sequence[PodOutcome] = (), seconds: int = 0
+    state: ClusterState,
+    *,
+    cycles: int,
+    config: EngineConfig,
+    placed: Mapping[str, PodPlaced],
+    evicted: Sequence[PodOutcome] = (),
+    seconds: int = 0,
 ) -> Outcome:
-    """Tell what came of a simulation from the state that it ended in, and from the pods that it evicted."""
+    """Tell what came of a simulation.
+
+    Args:
+        state: in which it ended.
+        cycles: how many were run.
+        config: the shard's settings.
+        placed: what cycles decided last of each pod that they placed, by its uid.
+        evicted: pods that cycles evicted.
+        seconds: of simulated time.
+    """
     nodes = sum(node is not None for node in state.columns.facts)
     remedies = StateRemedies(state, config)
-    pods = [_pod(entry, state, remedies) for entry in state.pods.values() if not _is_over(entry)]
+    pods = [
+        _pod(entry, state, remedies, placed.get(entry.pod.uid)) for entry in state.pods.values() if not _is_over(entry)
+    ]
     return Outcome(cycles, nodes, seconds, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
 
 
@@ -131,7 +156,7 @@ def _is_over(entry: PodEntry) -> bool:
     return entry.stage is Stage.FINISHED and not is_kubelet_rejection(entry.pod)
 
 
-def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> PodOutcome:
+def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies, placed: PodPlaced | None) -> PodOutcome:
     pod = entry.pod
     phase = Phase.BOUND
     reasons: tuple[WhyNot, ...] = ()
@@ -145,6 +170,7 @@ def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> PodOu
         case _:
             pass
     held = None if phase is not Phase.BOUND else entry.observed or entry.predicted
+    in_topology = placed if phase is Phase.BOUND else None
     return PodOutcome(
         namespace=pod.namespace,
         name=pod.name,
@@ -154,6 +180,8 @@ def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> PodOu
         reasons=reasons,
         placed=bool(entry.cycle),
         owner=_owner(entry),
+        rank=in_topology.rank if in_topology is not None and in_topology.rank != NO_RANK else None,
+        domains=in_topology.domains if in_topology is not None else {},
     )
 
 

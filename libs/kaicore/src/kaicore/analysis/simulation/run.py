@@ -30,7 +30,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
 from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
-from kaicore.rules.events.observation import annotated_placement, held, observation, zones_of
+from kaicore.rules.events.observation import annotated_placement, observation, zones_of
 from kaicore.rules.events.payloads import (
     EvictionDecided,
     GroupSourceObserved,
@@ -51,8 +51,6 @@ from kaicore.rules.model.placement import (
     ContainerPlacement,
     Placement,
     Provenance,
-    SpanAmount,
-    ZoneAmount,
 )
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.cluster_state import ClusterState
@@ -110,7 +108,14 @@ async def simulate(
         more = wait and (cycles is not None or waits <= MOST_WAITS) and run.wait()
         if not more and (wait or cycles is None):
             break
-    return outcome_of(run.state, cycles=count, config=config, evicted=run.evicted, seconds=run.elapsed_us // 1_000_000)
+    return outcome_of(
+        run.state,
+        cycles=count,
+        config=config,
+        placed=run.placed,
+        evicted=run.evicted,
+        seconds=run.elapsed_us // 1_000_000,
+    )
 
 
 class Simulation:
@@ -122,6 +127,8 @@ class Simulation:
         self.state = ClusterState(CLUSTER)
         #: Pods that cycles have evicted, as they were then.
         self.evicted: list[PodOutcome] = []
+        #: What cycles decided last of each pod that they placed, by its uid.
+        self.placed: dict[str, PodPlaced] = {}
         self._world = world
         self._config = config
         self._kubelets = kubelets
@@ -147,6 +154,7 @@ class Simulation:
         ]
         units += [self._made_up(source) for source in world.missing_owners]
         await self._append(units)
+        world.warnings += self.state.network_topologies.problems()
         if self._kubelets is not None:
             for name, (node, _) in world.nodes.items():
                 topology = world.topologies.get(name)
@@ -166,6 +174,7 @@ class Simulation:
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
         for decision in proposal.result.placements:
+            self.placed[decision.uid] = decision
             await self._append([*self._bind_claims(decision), *self._bind(decision)])
         gone: tuple[EvictionDecided | HealRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
         for eviction in gone:
@@ -299,7 +308,7 @@ class Simulation:
         status = {**(pod.get("status") or {}), "phase": "Running"}
         wire = PODS.decode(_encode({**pod, "status": status}))
         units.append(self._seen(POD, wire))
-        placement = _reported(answer)
+        placement = answer.placement
         if decision.placement is not None or any(item.zones or item.spans for item in placement.containers):
             units.append(self._observed(wire, placement, "exporter"))
         return units
@@ -382,18 +391,3 @@ def _arrival(pod: WorldPod) -> tuple[bool, str, str, str]:
     created = "" if meta.creation_timestamp is None else meta.creation_timestamp.isoformat()
     since = str(status.get("startTime") or created.replace("+00:00", "Z"))
     return not pod.wire.spec.node_name, since, meta.namespace, meta.name
-
-
-def _reported(answer: KubeletAnswer) -> Placement:
-    """Return what a kubelet says that a pod holds, as an exporter would tell it."""
-    return Placement(
-        Provenance.OBSERVED,
-        tuple(
-            ContainerPlacement(
-                container=item.name,
-                zones=tuple(ZoneAmount(zone.zone, held(zone.amount)) for zone in item.zones),
-                spans=tuple(SpanAmount(span.zones, held(span.amount)) for span in item.spans),
-            )
-            for item in answer.containers
-        ),
-    )

@@ -52,17 +52,19 @@ class TopologyLevelNotFound(TopologyReason, frozen=True, kw_only=True):
         level: as it is named.
         topology: which topology; empty where none has it and the level could be a label, which no node has.
         levels: the names of the levels that there are, separated by commas.
+        label: the label of nodes that is closest to what could be one; empty where none is close.
     """
 
     topology: str = ""
     level: str
     levels: str = ""
+    label: str = ""
 
     def __str__(self) -> str:
-        there = f"{self.levels}{did_you_mean(self.level, self.levels.split(', '))}"
+        meant = did_you_mean(self.level, filter(None, (*self.levels.split(", "), self.label)))
         if self.topology:
-            return self._who(f"level {self.level} is not in {self.topology}: it has {there}")
-        rest = f"; there is {there}" if self.levels else ""
+            return self._who(f"level {self.level} is not in {_of_all(self.topology)}: it has {self.levels}{meant}")
+        rest = f"; there is {self.levels}{meant}" if self.levels else meant
         return self._who(f"level {self.level} is in no topology, and no node has a label of that name{rest}")
 
 
@@ -94,7 +96,7 @@ class TopologyInvalid(TopologyReason, frozen=True, kw_only=True):
     problem: str
 
     def __str__(self) -> str:
-        return self._who(f"{self.topology} is not valid: {self.problem}")
+        return self._who(f"{_of_all(self.topology)} is not valid: {self.problem}")
 
 
 class TopologyConstraintInvalid(TopologyReason, frozen=True, kw_only=True):
@@ -108,3 +110,8 @@ class TopologyConstraintInvalid(TopologyReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self._who(self.problem)
+
+
+def _of_all(topology: str) -> str:
+    """Return a topology as one thing: that of all HyperNodes has no name, only a kind in the plural."""
+    return topology if " " in topology else f"the topology of {topology}"

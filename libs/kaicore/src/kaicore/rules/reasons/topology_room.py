@@ -17,6 +17,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         tried: in how many domains pods were put on trial.
         domains: how many domains the level has.
         joined: whether pods of the set have a place already, and the others must be in the same domain.
+        pods_in_slices: how many pods the slices have, the last of which may lack some; 0 where pods are counted.
     """
 
     pod_set: str = ""
@@ -29,19 +30,23 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
     tried: int = 0
     domains: int = 0
     joined: bool = False
+    pods_in_slices: int = 0
 
     def __str__(self) -> str:
         what = plural(self.wanted, "pod") if not self.slice_size else self._slices()
         whose = f" of sub-group {self.pod_set}" if self.pod_set else ""
-        best = f"the best is {self.domain}, which takes {self.fitting}" if self.domain else "none takes any"
+        takes = plural(self.fitting, "slice") if self.slice_size else str(self.fitting)
+        best = f"the best is {self.domain}, which takes {takes}" if self.domain else "none takes any"
         if not self.level:
-            return f"topology {self.topology} has no room for {what}{whose}: it takes {self.fitting}"
+            return f"topology {self.topology} has no room for {what}{whose}: it takes {takes}"
         if self.joined:
             there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
-            return f"{there}, has no room for {what}{whose}: it takes {self.fitting}"
+            return f"{there}, has no room for {what}{whose}: it takes {takes}"
         return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{whose}: {best}"
 
     def _slices(self) -> str:
+        if self.pods_in_slices:
+            return f"{plural(self.pods_in_slices, 'pod')} in slices of {self.slice_size}"
         return f"{plural(self.wanted, 'slice')} of {plural(self.slice_size, 'pod')}"
 
     def _of_level(self, noun: str) -> str:

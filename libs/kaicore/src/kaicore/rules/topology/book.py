@@ -17,6 +17,7 @@ from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
 from kaicore.rules.topology.label_paths import LabelPaths
 from kaicore.rules.topology.paths import Paths
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
+from kaicore.spelling import closest
 
 
 class TopologyKey(NamedTuple):
@@ -28,6 +29,12 @@ class TopologyKey(NamedTuple):
 
     kind: str
     name: str
+
+    @property
+    def text(self) -> str:
+        """For people, such as `Topology gpu`, or `HyperNodes`."""
+        kind = self.kind.partition(".")[0]
+        return f"{kind} {self.name}" if self.name else f"{kind}s"
 
 
 #: What is recorded of topologies.
@@ -117,6 +124,14 @@ class TopologyBook:
     def is_label(self, label: str) -> bool:
         """Tell whether any node has a label."""
         return label in self._labels
+
+    def label_like(self, name: str) -> str:
+        """Return the label of nodes whose key a name is closest to; empty where it is close to none."""
+        return closest(name, self._labels)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the topologies, each with which it is, in their order: see `TopologyTree`."""
+        return [f"{key.text}: {problem}" for key in self.topologies() for problem in self.tree(key).problems]
 
     def paths(self, key: TopologyKey) -> Paths:
         """Return the levels of a topology, and what is wrong with its definition.

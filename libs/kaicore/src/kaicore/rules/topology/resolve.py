@@ -78,7 +78,7 @@ def resolve(
             return None
         key = _chosen(asked_for, topologies)
         if problems := topologies.paths(key).problems:
-            raise _Refused(TopologyInvalid(topology=_shown(key), problem="; ".join(problems), **asked_for[0].whose))
+            raise _Refused(TopologyInvalid(topology=key.text, problem="; ".join(problems), **asked_for[0].whose))
         levels = _Levels(key, topologies.paths(key).levels)
         constraints = {one.pod_set: _looked_up(one, levels) for one in asked_for}
     except _Refused as refused:
@@ -181,7 +181,7 @@ class _Levels:
             number = self.number(name)
             if number is None:
                 there = ", ".join(self.names)
-                reason = TopologyLevelNotFound(level=name, topology=_shown(self.key), levels=there, **one.whose)
+                reason = TopologyLevelNotFound(level=name, topology=self.key.text, levels=there, **one.whose)
                 raise _Refused(reason)
             narrowest = max(narrowest, number)
         return narrowest
@@ -199,7 +199,7 @@ def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> To
         kind, name = one.constraint.kind, one.constraint.topology
         meant = {key for key in everything if kind in ("", key.kind) and name in ("", key.name)}
         if not meant and (kind or name):
-            there = ", ".join(_shown(key) for key in everything if kind in ("", key.kind))
+            there = ", ".join(key.text for key in everything if kind in ("", key.kind))
             wanted = f"{kind.partition('.')[0] or 'topology'} {name}".rstrip()
             raise _Refused(TopologyNotFound(topology=wanted, topologies=there, **one.whose))
         if common and not common & meant:
@@ -229,8 +229,8 @@ def _by_flavors(
     everything = topologies.topologies()
     there = [key for key in keys if key in everything]
     if not there:
-        shown = ", ".join(_shown(key) for key in everything if key.kind == KUEUE_TOPOLOGY)
-        wanted = " or ".join(_shown(key) for key in keys)
+        shown = ", ".join(key.text for key in everything if key.kind == KUEUE_TOPOLOGY)
+        wanted = " or ".join(key.text for key in keys)
         raise _Refused(TopologyNotFound(topology=wanted, topologies=shown, **meant[0].whose))
     having = _having(there, meant, topologies)
     if not having:
@@ -303,8 +303,10 @@ def _nowhere(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], t
             if not any(levels.has(name) for levels in levels_by_key.values()):
                 there = ", ".join(dict.fromkeys(level for levels in levels_by_key.values() for level in levels.names))
                 could_be_label = not one.constraint.kind and not one.constraint.topology
-                where = "" if could_be_label else ", ".join(map(_shown, keys))
-                return _Refused(TopologyLevelNotFound(level=name, topology=where, levels=there, **one.whose))
+                where = "" if could_be_label else ", ".join(key.text for key in keys)
+                label = topologies.label_like(name) if could_be_label else ""
+                reason = TopologyLevelNotFound(level=name, topology=where, levels=there, label=label, **one.whose)
+                return _Refused(reason)
     names = dict.fromkeys(name for one in asked_for for name in one.names())
     return asked_for[0].invalid(f"no topology has all of the levels {', '.join(names)}")
 
@@ -353,12 +355,6 @@ def _slices(one: _SetConstraint, levels: _Levels, above: int) -> tuple[Slices, .
         if wider.size % narrower.size:
             raise one.invalid(f"slices of {wider.size} pods cannot be divided into slices of {narrower.size}")
     return tuple(slices for slices, _ in layers)
-
-
-def _shown(key: TopologyKey) -> str:
-    """Return a topology for people."""
-    kind = key.kind.partition(".")[0]
-    return f"{kind} {key.name}" if key.name else f"{kind}s"
 
 
 def _set_text(one: _SetConstraint) -> str:

@@ -38,6 +38,7 @@ class TopologyRefusal:
         refused, topology = self.refused, self.topology
         pod_set = refused.set_name.rpartition(OF_GROUP)[2]
         constraint = topology.constraints.get(pod_set)
+        slice_size = constraint.slices[0].size if constraint is not None and constraint.slices else 0
         path = topology.tree.domains[refused.level][refused.domain] if refused.domain >= 0 <= refused.level else ()
         return TopologyHasNoRoom(
             topology=topology.name,
@@ -45,11 +46,12 @@ class TopologyRefusal:
             pod_set=pod_set,
             wanted=refused.wanted,
             fitting=refused.fitting,
-            slice_size=constraint.slices[0].size if constraint is not None and constraint.slices else 0,
+            slice_size=slice_size,
             domain="/".join(path),
             tried=refused.tried,
             domains=refused.domains,
             joined=refused.joined,
+            pods_in_slices=refused.pods if slice_size else 0,
         )
 
 

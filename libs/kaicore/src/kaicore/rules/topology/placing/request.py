@@ -116,6 +116,7 @@ class Refused:
         tried: how many domains were tried with pods.
         domains: how many domains there are at the level.
         joined: whether only one domain counts: that in which pods of the set have a place.
+        pods: how many pods, also where it has slices.
     """
 
     set_name: str
@@ -126,6 +127,7 @@ class Refused:
     tried: int
     domains: int
     joined: bool = False
+    pods: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class _Search:
         wanted, fitting = -(-work.size // work.slice_size), fitting // work.slice_size
         domains = int(self._tree.real[depth].sum()) if depth else 1
         joined = work.held is not None and domain >= 0 and 0 < depth == work.required
-        return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains, joined)
+        return Refused(work.name, depth - 1, wanted, fitting, domain, tried, domains, joined, work.size)
 
     def _inside(self, work: Work, scope: Scope, closed: Truths | None) -> Iterator[None]:
         """Put the pods of a set into a domain in one way after another; each is taken off before the next."""
