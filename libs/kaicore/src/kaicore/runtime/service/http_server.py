@@ -79,7 +79,7 @@ class _Server(uvicorn.Server):
                     await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn's own takes 0.1 s at least, and does not wait for what it cancels.
+        # uvicorn's own takes 0.1 s at least, does not wait for what it cancels, and leaves connections open.
         for server in self.servers:
             server.close()
         for listening in sockets or []:
@@ -95,6 +95,8 @@ class _Server(uvicorn.Server):
             task.cancel()
         if state.tasks:
             await asyncio.wait(set(state.tasks), timeout=_CANCEL_S)
+        for connection in list(state.connections):
+            connection.transport.abort()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:
