@@ -94,6 +94,24 @@ def test_three_failed_nodes_of_a_group_are_replaced_at_once() -> None:
     assert {cluster.state.columns.rows[one.fits_on] // 16 for one in evictions} == {0}
 
 
+def test_a_group_whose_nodes_have_all_failed_goes_to_another_rack_as_a_whole() -> None:
+    cluster = Cluster()
+    pods = cluster.running("g", 2, asks("rack"))
+    for one in pods:
+        cluster.becomes(cluster.state.pods[one.uid].node, ready=False)
+    cluster.now += 31 * SECOND
+    evictions = cluster.cycle(BY_TIME).evictions
+    assert {one.name: (one.reason, one.fits_on) for one in evictions} == {
+        "g-0": ("NodeFailed", "n2"),
+        "g-1": ("NodeFailed", "n3"),
+    }
+    cluster.go(cluster.cycle(BY_TIME))
+    for one in pods:
+        cluster.delete_pod(cluster.state.pods[one.uid].pod)
+    cluster.pods_of("g", range(2, 4))
+    assert cluster.racks_of(cluster.cycle(BY_TIME)) == ["r1", "r1"]
+
+
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_a_group_without_another_node_in_its_block_ends_as_a_whole_only_where_it_fails_fast(fail_fast: bool) -> None:
     cluster = Cluster()

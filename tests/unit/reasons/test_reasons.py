@@ -10,6 +10,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 #: The fields of a reason in the log, in their order, before each had a struct of its own.
 LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rejection", "queue", "until", "group")
@@ -77,3 +78,8 @@ def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:
     )
     cycle = msgspec.json.decode(recorded, type=payloads.CycleCompleted)
     assert encode_payload(cycle) == recorded
+
+
+def test_a_tier_that_is_a_number_is_called_a_tier() -> None:
+    reason = TopologyHasNoRoom(topology="HyperNodes", level="1", wanted=5, fitting=4, domain="b0/r1", domains=4)
+    assert str(reason) == "of 4 tier-1 domains none has room for 5 pods: the best is b0/r1, which takes 4"

@@ -34,8 +34,9 @@ class SchedulerSettings(ServiceSettings):
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
 
 
-#: The state is long-lived and without cycles; collecting it again and again only delays decisions.
-GC_THRESHOLDS = (50_000, 20, 100)
+#: The state is long-lived and without cycles; collecting it again and again only delays decisions. What a cycle makes
+#: is gone after it: there is room for that of several cycles of 10,000 pods before any of it is looked at.
+GC_THRESHOLDS = (200_000, 5, 100)
 
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:

@@ -47,9 +47,15 @@ class CyclePods:
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
         total: Amounts = {}
-        for member in members:
-            for resource, amount in (class_of or self.class_of)(member).requests.items():
-                total[resource] = total.get(resource, 0) + amount
+        counts: dict[str, int] = {}
+        classes: dict[str, PodClass] = {}
+        for pod_class in map(class_of or self.class_of, members):
+            key = pod_class.key
+            counts[key] = counts.get(key, 0) + 1
+            classes[key] = pod_class
+        for key, count in counts.items():
+            for resource, amount in classes[key].requests.items():
+                total[resource] = total.get(resource, 0) + amount * count
         return total
 
     def charge_of(self, member: Member) -> PodCharge:

@@ -27,6 +27,9 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.reasons.reason import Reason
 
+#: Of most pods; one for all of them, never changed.
+_NO_VOLUMES: dict[str, str] = {}
+
 
 class CycleRecord:
     """Writes down decisions in the order in which they are made.
@@ -186,6 +189,8 @@ class CycleRecord:
         for key in sorted(pending_groups):
             pending_group = pending_groups[key]
             placed = pending_group.placed_uids
+            if placed >= pending_group.workload.waiting.keys():
+                continue
             by_class: dict[str, int] = {}
             for uid, member in pending_group.workload.waiting.items():
                 if uid not in placed and member.pod.scheduler_name == scheduler_name:
@@ -206,13 +211,14 @@ class CycleRecord:
         pod, node = assignment.member.pod, self._nodes[assignment.row]
         pod_class = self._pods.key_of(assignment.member)
         claims: tuple[str, ...] = ()
-        volumes: dict[str, str] = {}
+        volumes = _NO_VOLUMES
         if pod.claims:
             chosen = tuple(volume.name for volume in assignment.volumes)
             claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
         rank, domains = self._topology_place(assignment)
-        request = self._input.provisioning.get(assignment.member.group)
+        provisioning = self._input.provisioning
+        request = provisioning.get(assignment.member.group) if provisioning else None
         consumed = request if request is not None and request.answered else None
         return PodPlaced(
             uid=pod.uid,

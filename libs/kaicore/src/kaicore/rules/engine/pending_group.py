@@ -71,10 +71,12 @@ class PendingGroup:
     def take(self, members: Iterable[Member]) -> None:
         """Count pods of a step as started, or as nominated."""
         self.forget_step()
+        taken: dict[str, set[str]] = {}
         for member in members:
-            leaf = self.workload.leaf(member)
-            self.waiting[leaf].remove(member)
-            self.counts[leaf] = self.counts.get(leaf, 0) + 1
+            taken.setdefault(self.workload.leaf(member), set()).add(member.pod.uid)
+        for leaf, uids in taken.items():
+            self.waiting[leaf] = [member for member in self.waiting[leaf] if member.pod.uid not in uids]
+            self.counts[leaf] = self.counts.get(leaf, 0) + len(uids)
 
     def lose(self, member: Member) -> None:
         """Count an active pod as evicted."""

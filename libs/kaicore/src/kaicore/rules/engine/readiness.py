@@ -24,12 +24,18 @@ def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePod
 
 def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     held_back = 0
+    # Most pods of a group are of one class.
+    refused: dict[str, bool] = {}
 
     def may_be_placed(member: Member) -> bool:
         nonlocal held_back
         if member.pod.scheduler_name != config.scheduler_name:
             return False
-        ready = not class_refusal(pods.class_of(member)) and member.pod.uid not in cycle_input.in_backoff
+        pod_class = pods.class_of(member)
+        refusal = refused.get(pod_class.key)
+        if refusal is None:
+            refusal = refused[pod_class.key] = bool(class_refusal(pod_class))
+        ready = not refusal and member.pod.uid not in cycle_input.in_backoff
         held_back += not ready
         return ready
 

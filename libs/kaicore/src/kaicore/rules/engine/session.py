@@ -24,6 +24,9 @@ from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.reason import Reason
 
+#: Of pods without topology constraints; one for all of them, never changed.
+_NO_DOMAINS: dict[str, str] = {}
+
 
 class Session:
     """A cycle at work.
@@ -179,9 +182,10 @@ class Session:
     def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
         """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""
         member = assignment.member
-        topology = self.topologies.of(self.cycle_input.workloads[member.group])
+        workload = self.cycle_input.workloads[member.group]
+        topology = self.topologies.of(workload) if workload.constrained else None
         if topology is None:
-            return NO_RANK, {}
+            return NO_RANK, _NO_DOMAINS
         return self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
 
     def _companions(self, workload: Workload) -> Iterable[Workload]:

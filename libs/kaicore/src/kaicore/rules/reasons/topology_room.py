@@ -37,9 +37,13 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         if not self.level:
             return f"topology {self.topology} has no room for {what}{whose}: it takes {self.fitting}"
         if self.joined:
-            there = f"{self.level} domain {self.domain}, where its other pods are"
+            there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
             return f"{there}, has no room for {what}{whose}: it takes {self.fitting}"
-        return f"of {plural(self.domains, f'{self.level} domain')} none has room for {what}{whose}: {best}"
+        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{whose}: {best}"
 
     def _slices(self) -> str:
         return f"{plural(self.wanted, 'slice')} of {plural(self.slice_size, 'pod')}"
+
+    def _of_level(self, noun: str) -> str:
+        """Tiers of HyperNodes without names are numbers."""
+        return f"tier-{self.level} {noun}" if self.level.isdecimal() else f"{self.level} {noun}"

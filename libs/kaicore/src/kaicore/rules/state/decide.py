@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
-from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, GroupDecision
+from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (
     ClassPending,
@@ -24,11 +24,15 @@ from kaicore.rules.events.payloads import (
     PodNominated,
     PodPlaced,
     ProvisioningRequested,
+    ProvisioningWithdrawn,
 )
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.queue_report import queue_report
 from kaicore.rules.state.waiting_report import waiting_reports
+
+#: Decisions that charge pods to nodes, and those about groups.
+_CHARGING, _OF_GROUPS = (PodPlaced, PodNominated), (ProvisioningRequested, ProvisioningWithdrawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     cycle = f"{shard}/{version + 1}"
     decided_on = cycle_input(state, config, now=now, cycle=cycle)
     result = run_cycle(decided_on, config)
+    placements = result.placements
     summary = CycleCompleted(
         cycle=cycle,
         shard=shard,
@@ -77,14 +82,14 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         now=now,
         decisions_digest=result.digest(),
         pods=decided_on.waiting,
-        placed=len(result.placements),
+        placed=len(placements),
         pending=_class_news(state, shard, result.pending),
         groups=_group_news(state, shard, result.groups),
         evicted=len(result.evictions),
         nominated=len(result.nominations),
     )
     record = _Record(state, summary, actor)
-    units = [record.cycle(config, result), *(record.batch(batch) for batch in result.batches)]
+    units = [record.cycle(config, placements), *(record.batch(batch) for batch in result.batches)]
     return Proposal(cycle, result, tuple(units), {stream: version})
 
 
@@ -102,7 +107,7 @@ class _Record:
         #: What each batch so far is conditional on.
         self._expected: list[Mapping[str, int]] = []
 
-    def cycle(self, config: EngineConfig, result: CycleResult) -> Unit:
+    def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced]) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
         state, summary, shard = self._state, self._summary, self._summary.shard
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
@@ -112,7 +117,7 @@ class _Record:
         report = queue_report(state, config, shard=shard, now=summary.now)
         if report is not None:
             events.append(self._about_shard(derived_id(self._id_text, "QueuesReported"), f"queues/{shard}", report))
-        placed = {decision.uid for decision in result.placements}
+        placed = {decision.uid for decision in placements}
         for number, waiting in enumerate(waiting_reports(state, config, shard=shard, placed=placed)):
             event_id = derived_id(self._id_text, "PodsLeftWaiting", str(number))
             events.append(self._about_shard(event_id, f"waiting/{shard}", waiting))
@@ -126,17 +131,20 @@ class _Record:
         """
         events = [self._decided(decision) for decision in batch.decisions]
         charged: dict[str, list[str]] = {}
-        for decision in batch.decisions:
-            if isinstance(decision, PodPlaced | PodNominated):
-                charged.setdefault(decision.node, []).append(decision.uid)
-        for node, uids in sorted(charged.items()):
-            payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
-            events.append(self._event(f"node/{node}", node, payload, uids[0]))
         # The log tells no versions of a request's events; what matters is that its pods are still those.
-        streams = {event.stream for event in events if not isinstance(event.payload, GroupDecision)}
-        for decision in batch.decisions:
+        streams: set[str] = set()
+        for decision, event in zip(batch.decisions, events, strict=True):
+            if isinstance(decision, _CHARGING):
+                charged.setdefault(decision.node, []).append(decision.uid)
             if isinstance(decision, ProvisioningRequested):
                 streams.update(f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
+            elif not isinstance(decision, ProvisioningWithdrawn):
+                streams.add(event.stream)
+        for node, uids in sorted(charged.items()):
+            payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
+            stream = f"node/{node}"
+            events.append(self._event(stream, node, payload, uids[0]))
+            streams.add(stream)
         if batch.depends_on >= 0:
             streams.update(self._expected[batch.depends_on])
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
@@ -145,7 +153,7 @@ class _Record:
 
     def _decided(self, decision: Decision) -> NewEvent:
         subject = f"{decision.namespace}/{decision.name}"
-        if isinstance(decision, GroupDecision):
+        if isinstance(decision, _OF_GROUPS):
             return self._event(f"provisioning/{subject}", subject, decision, decision.name)
         return self._event(f"pod/{decision.uid}", subject, decision, decision.uid)
 

@@ -54,7 +54,8 @@ class RejectionIndex:
 
     def count(self, node: str, class_key: str) -> int:
         """Return how often a node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
-        return self.by_node.get(node, {}).get(base_key(class_key), _NONE).count
+        by_class = self.by_node.get(node)
+        return by_class.get(base_key(class_key), _NONE).count if by_class else 0
 
     def has_class(self, class_key: str) -> bool:
         """Return whether any kubelet is known to have rejected a class."""

@@ -52,7 +52,7 @@ class Allocate(CycleAction):
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
         session = self.session
         members = members_of(steps)
-        class_counts = Counter(session.pods.key_of(member) for member in members)
+        class_counts = Counter(map(session.pods.key_of, members))
         own, takeable = session.reservations.usable_by(steps)
         constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
         shape = session.step_placer.shape(steps) if constrained else ()

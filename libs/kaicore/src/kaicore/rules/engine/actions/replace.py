@@ -53,7 +53,7 @@ class Replace(CycleAction):
         stay = [member for uid, member in sorted(workload.active.items()) if uid not in uids]
         to_evict = [member for member in lost if member.pod.uid in workload.active]
         stand_ins = self._stand_ins(workload, [member for member in lost if member.pod.uid not in workload.active])
-        if not stay or not (to_evict or stand_ins):
+        if not (to_evict or stand_ins):
             return
         for moved in self._moved_along(workload, lost, stay):
             assignments = self._place([*to_evict, *moved, *stand_ins], workload)

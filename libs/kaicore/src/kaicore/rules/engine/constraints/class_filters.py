@@ -119,7 +119,7 @@ class ClassFilters:
             row: the row.
             created_at: when the pod was created, seconds since the epoch.
         """
-        if self.numa.is_certain(row, created_at=created_at):
+        if not self.numa.doubted or self.numa.is_certain(row, created_at=created_at):
             return True
         self._uncertain.add(row)
         return False

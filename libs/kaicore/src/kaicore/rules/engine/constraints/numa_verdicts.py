@@ -108,7 +108,8 @@ class NumaVerdicts:
         self._request = request.without(frozenset(config.ignore_list))
         self._nothing_asked = self._request.empty
         self._verdicts: dict[int, Admitted | Rejected] = {}
-        self._placements: dict[int, PredictedPlacement | None] = {}
+        #: By kind, of nodes that admit such a pod.
+        self._placements: dict[int, PredictedPlacement] = {}
         self._empty: dict[object, Admitted | Rejected] = {}
 
     def may_admit(self, rows: Ints) -> Flags:
@@ -177,7 +178,9 @@ class NumaVerdicts:
             row: the node.
             on_empty: as if the node had no pods.
         """
-        return isinstance(self._on_empty(row) if on_empty else self.verdict(row), Admitted)
+        if on_empty:
+            return isinstance(self._on_empty(row), Admitted)
+        return self._states.kind(row) in self._placements or isinstance(self.verdict(row), Admitted)
 
     def is_certain(self, row: int, *, created_at: int) -> bool:
         """Tell whether a node that admits a pod does so whatever pods there hold that have not been observed yet.
@@ -225,14 +228,20 @@ class NumaVerdicts:
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
+        if self._nothing_asked:
+            return None
+        # Nodes that are alike name their zones alike.
+        kind = self._states.kind(row)
+        placement = self._placements.get(kind)
+        if placement is not None:
+            return placement
         verdict, topology = self.verdict(row), self._columns.topologies[row]
         if topology is None or verdict is _NOTHING or isinstance(verdict, Rejected):
             return None
-        # Nodes that are alike name their zones alike, so the verdict's identity will do; `_verdicts` keeps it alive.
-        if id(verdict) not in self._placements:
-            names = [zone.name for zone in topology.zones]
-            self._placements[id(verdict)] = predicted_placement(verdict, names)
-        return self._placements[id(verdict)]
+        placement = predicted_placement(verdict, [zone.name for zone in topology.zones])
+        if placement is not None:
+            self._placements[kind] = placement
+        return placement
 
     def refusal(self, row: int, *, on_empty: bool = False) -> Refusal | None:
         """Explain why a node refuses such a pod, or would even without its pods; None when it does not."""

@@ -3,6 +3,7 @@
 Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
 """
 
+from array import array
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -199,15 +200,14 @@ class FeasibleNodes:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._constraints.volumes(row)
 
-    def refresh(self, rows: list[int]) -> None:
-        """Evaluate rows again that were charged."""
-        distinct = set(rows)
-        if len(distinct) > _FEW:
-            self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
+    def refresh(self, rows: "array[int]") -> None:
+        """Evaluate rows again that were charged; one may be there more than once."""
+        if len(rows) > _FEW:
+            self._refresh(np.frombuffer(rows, np.int64))
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        for row in distinct:
+        for row in set(rows) if len(rows) > 1 else rows:
             if eligible[row]:
                 state = state_of(row)
                 score = int(scores[state]) if state < len(scores) else _UNKNOWN

@@ -28,17 +28,29 @@ class Ranking:
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
         self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+        #: The row of the highest rank as it was found last, and its rank; -1 where it is to be looked for.
+        self._first, self._first_rank = -1, NEVER
 
     def first(self) -> int | None:
         """Return the row of the highest rank; None if no row is wanted."""
+        if self._first >= 0:
+            return self._first
         if not len(self._highest):
             return None
         block = int(self._highest.argmax())
-        row = block * _BLOCK + int(self._blocks[block].argmax())
-        return None if self._highest[block] == NEVER else row
+        highest = int(self._highest[block])
+        if highest == NEVER:
+            return None
+        self._first, self._first_rank = block * _BLOCK + int(self._blocks[block].argmax()), highest
+        return self._first
 
     def set(self, row: int, rank: int) -> None:
         """Set a row's rank."""
+        if self._first >= 0:
+            if row == self._first and rank < self._first_rank:
+                self._first = -1
+            elif rank >= self._first_rank:
+                self._first, self._first_rank = row, rank
         block = row // _BLOCK
         highest, before = self._highest[block], self.by_row[row]
         self.by_row[row] = rank
@@ -49,6 +61,7 @@ class Ranking:
 
     def set_many(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""
+        self._first = -1
         self.by_row[rows] = ranks
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True

@@ -68,7 +68,7 @@ class RowStates:
         self._state_numbers: dict[object, int] = {}
         #: By state.
         self._kinds_of_states: list[int] = []
-        self._marks: list[NodeMark | None] = []
+        self._befores: list[Before | None] = []
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
 
     def kind(self, row: int) -> int:
@@ -102,8 +102,8 @@ class RowStates:
             figures = (columns.used, columns.allocatable, columns.releasing, columns.zones.releasing)
             key = kind, *(figure[row].tobytes() for figure in figures)
             state = self._state_numbers.setdefault(key, len(self._state_numbers))
-            if state == len(self._marks):
-                self._marks.append(None)
+            if state == len(self._befores):
+                self._befores.append(None)
                 self._kinds_of_states.append(kind)
             self._set(row, state)
         return state
@@ -113,7 +113,7 @@ class RowStates:
         state = self._states[row]
         if state < 0:
             return Before(self._columns.mark(row), state)
-        return Before(self._mark(row, state), state)
+        return self._befores[state] or self._keep(row, state)
 
     def restore(self, row: int, before: Before) -> None:
         """Put a row back to where it was."""
@@ -139,13 +139,13 @@ class RowStates:
         key = self.state(row), id(requests), id(charge), releasing
         effect, columns = self._effects.get(key), self._columns
         if effect is None:
-            before = self._mark(row, self.state(row))
+            before = self._keep(row, self.state(row)).mark
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
             self._set(row, -1)
             state = self.state(row)
-            after = self._mark(row, state)
+            after = self._keep(row, state).mark
             self._effects[key] = _Effect(requests, charge, placed, state, after, before.zones.changes(after.zones))
             return placed
         after, zones = effect.after, columns.zones
@@ -174,7 +174,7 @@ class RowStates:
     @property
     def count(self) -> int:
         """How many states there are so far; their numbers are below that."""
-        return len(self._marks)
+        return len(self._befores)
 
     def _look_at(self, rows: Ints, *, unless_many: bool = False) -> bool:
         """Find out the numbers of rows; of those whose figures are equal, one is looked at.
@@ -207,11 +207,11 @@ class RowStates:
             self.state(row)
         return True
 
-    def _mark(self, row: int, state: int) -> NodeMark:
-        mark = self._marks[state]
-        if mark is None:
-            mark = self._marks[state] = self._columns.mark(row)
-        return mark
+    def _keep(self, row: int, state: int) -> Before:
+        before = self._befores[state]
+        if before is None:
+            before = self._befores[state] = Before(self._columns.mark(row), state)
+        return before
 
     def _set(self, row: int, state: int) -> None:
         self._states[row] = state

@@ -9,6 +9,7 @@ out and does again what came after it on that node. If all of that comes out the
 has changed, and any other place for it is a real move.
 """
 
+from array import array
 from bisect import bisect_left
 from dataclasses import replace
 from enum import Enum
@@ -84,7 +85,7 @@ class Statement:
         self.columns = self._columns = columns
         self.states = RowStates(columns)
         #: Every row that changed, in order, those that were put back included.
-        self.touched: list[int] = []
+        self.touched: array[int] = array("q")
         self._operations: list[_Operation] = []
         #: The numbers of the operations on each row.
         self._of_row: dict[int, list[int]] = {}
