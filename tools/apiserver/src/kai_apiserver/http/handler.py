@@ -120,7 +120,7 @@ class Handler:
         health = _HEALTH.match(request.path)
         if health is not None:
             return self._health(health[1], request)
-        user = self._tokens.authenticate(http.header(b"authorization") or None)
+        user = self._tokens.authenticate(http.header(b"authorization"))
         user = acting_user(http, user, self._authorizer)
         self._authorize(user, request)
         operation.user = user
@@ -141,6 +141,7 @@ class Handler:
     async def _with_faults(
         self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject
     ) -> Answer:
+        lost = False
         for fault in self._faults.on_request(subject):
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds)
@@ -149,7 +150,8 @@ class Handler:
                 raise error
             if fault.kind == "reset":
                 raise ConnectionResetError
-            http.lost = http.lost or fault.kind == "lost-answer"
+            lost = lost or fault.kind == "lost-answer"
+        http.lost = lost
         return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
 
     def _authorize(self, user: User, request: RequestPath) -> None:
