@@ -14,7 +14,7 @@ import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import with_health
-from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts
@@ -326,3 +326,43 @@ async def test_a_replay_that_takes_too_long_is_given_up(database_url: str, super
 
 async def _is(number: Awaitable[int], right: Callable[[int], bool]) -> bool:
     return right(await number)
+
+
+async def test_application_that_cuts_its_connection_gives_no_answer() -> None:
+    async def cuts(scope: Any, receive: Any, send: Any) -> None:
+        scope["extensions"][CONNECTION]["transport"].abort()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with serving(HttpLimits(), cuts) as address:
+        assert await answer(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == (0, b"")
+
+
+async def test_any_target_reaches_an_application_that_takes_them() -> None:
+    request = b"GET /healthz?a=%00%ff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    for any_target, status in ((True, 200), (False, 400)):
+        async with serving(HttpLimits(any_target=any_target)) as address:
+            assert (await answer(address, request))[0] == status
+
+
+async def test_request_that_does_not_end_is_cancelled_when_the_server_stops() -> None:
+    begun, cancelled, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    server = HttpServer(endless, host="127.0.0.1", port=0, stop_s=0.01)
+    task = asyncio.create_task(server.run(stopping))
+    client = await Raw.connect(server.address)
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+        stopping.set()
+        await task
+    assert cancelled.is_set()
+    assert b"500 Internal Server Error" in await client.rest()
+    await client.close()

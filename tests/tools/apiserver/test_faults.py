@@ -63,6 +63,24 @@ async def test_a_lost_answer_was_an_answer(client: Client) -> None:
     assert (await client.get(CONFIG_MAPS)).items == ["a"], "written, but no watch was told"
 
 
+async def test_lost_answer_of_a_watch_has_its_events_and_no_end(client: Client) -> None:
+    await client.post(CONFIG_MAPS, config_map("a"))
+    await client.post(FAULTS, rule("lost-answer", {"verb": "watch"}, times=1))
+    async with client.watch(f"{CONFIG_MAPS}?timeoutSeconds=1") as watch:
+        assert (await watch.next())["object"]["metadata"]["name"] == "a"
+        with pytest.raises(aiohttp.ClientError):
+            await watch.rest()
+
+
+async def test_lost_answer_of_a_list_that_comes_in_pieces_has_no_end(client: Client) -> None:
+    for name in "ab":
+        await client.post(CONFIG_MAPS, config_map(name, x="x" * 1_000_000))
+    await client.post(FAULTS, rule("lost-answer", {"verb": "list"}, times=1))
+    with pytest.raises(aiohttp.ClientError):
+        await client.get(CONFIG_MAPS)
+    assert (await client.get(CONFIG_MAPS)).items == ["a", "b"]
+
+
 async def test_a_reset_connection_did_nothing(client: Client) -> None:
     await client.post(FAULTS, rule("reset", {"verb": "create"}, times=1))
     with pytest.raises(aiohttp.ClientError):

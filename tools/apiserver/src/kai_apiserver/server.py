@@ -22,7 +22,7 @@ from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.kubeconfig import write_kubeconfig
 from kai_apiserver.http.listeners import Listeners
 from kai_apiserver.http.resource_verbs import ResourceVerbs
-from kai_apiserver.http.tls import certificate_files, server_context
+from kai_apiserver.http.tls import certificate_files
 from kai_apiserver.resources import Registry
 from kai_apiserver.rest.backend import Backend
 from kai_apiserver.rest.watch_stream import Watches
@@ -129,18 +129,18 @@ class ApiServer:
             checks=self.checks,
         )
         advertised = options.advertise_host or _reachable(options.host)
-        tls = None
+        certificate = None
         if options.https_port is not None:
-            self._authority, certificate, key = certificate_files(self._certificate_directory(), advertised)
-            tls = server_context(certificate, key)
-        self._listeners = await Listeners.start(
+            self._authority, *files = certificate_files(self._certificate_directory(), advertised)
+            certificate = (files[0], files[1])
+        self._listeners = Listeners.start(
             handler,
             host=options.host,
             advertise_host=advertised,
             http_port=options.http_port,
             http_fd=options.http_fd,
             https_port=options.https_port,
-            tls=tls,
+            certificate=certificate,
         )
         self.checks["listeners"] = ""
         if options.controllers is not None:

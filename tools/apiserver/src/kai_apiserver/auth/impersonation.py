@@ -3,32 +3,32 @@
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from aiohttp import web
-
 from kai_apiserver.auth.rbac import Attributes, Authorizer
 from kai_apiserver.auth.tokens import ANONYMOUS
 from kai_apiserver.errors import NamedResource, forbidden, internal_error
+from kai_apiserver.http.request import Request
 from kai_apiserver.rest.backend import User
 
-_USER, _GROUP, _UID, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-"
+_ALL, _EXTRA = b"impersonate-", "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 _AUTHENTICATION = "authentication.k8s.io"
 
 
-def acting_user(http: web.BaseRequest, user: User, authorizer: Authorizer) -> User:
+def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
     """Return in whose name a request is made: the user's own, or that of the user that the headers name.
 
     Raises:
         StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named
             without a user, as the real server has it.
     """
-    headers = http.headers
-    name, uid = headers.get(_USER, ""), headers.get(_UID, "")
-    groups = tuple(headers.getall(_GROUP, ()))
-    extra: dict[str, list[str]] = {}
-    for header, value in headers.items():
-        if header.lower().startswith(_EXTRA.lower()):
-            extra.setdefault(unquote(header[len(_EXTRA) :].lower()), []).append(value)
+    given: dict[str, list[str]] = {}
+    for header, value in http.headers_from(_ALL):
+        given.setdefault(header, []).append(value)
+    if not given:
+        return user
+    name, uid = (given.get(header, [""])[0] for header in ("impersonate-user", "impersonate-uid"))
+    groups = tuple(given.get("impersonate-group", ()))
+    extra = {unquote(header.removeprefix(_EXTRA)): given[header] for header in given if header.startswith(_EXTRA)}
     if not (name or uid or groups or extra):
         return user
     if not name:

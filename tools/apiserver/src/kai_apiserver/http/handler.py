@@ -3,8 +3,9 @@
 import asyncio
 import re
 import time
+from collections.abc import MutableMapping
+from typing import Any
 
-from aiohttp import web
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -21,13 +22,13 @@ from kai_apiserver.errors import (
     forbidden,
     internal_error,
     path_not_found,
-    request_too_large,
 )
 from kai_apiserver.faults import Faults, Subject, answer_of
-from kai_apiserver.http.answers import error_answer, json_answer, object_answer, text_answer
+from kai_apiserver.http.answers import Answer, error_answer, json_answer, object_answer, send_answer, text_answer
 from kai_apiserver.http.metrics import Metrics
-from kai_apiserver.http.request_path import MAX_BODY_BYTES, RequestPath, read_request_path
-from kai_apiserver.http.resource_verbs import ResourceVerbs, drop_connection, read_body
+from kai_apiserver.http.request import Receive, Request, Send
+from kai_apiserver.http.request_path import RequestPath, read_request_path
+from kai_apiserver.http.resource_verbs import ResourceVerbs, read_body
 from kai_apiserver.objects import encode_json
 from kai_apiserver.openapi import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
 from kai_apiserver.rest.backend import Backend, Operation, User
@@ -37,6 +38,7 @@ _CONTROL = "/simulator/"
 _OPENAPI_V3 = "/openapi/v3"
 _HEALTH = re.compile(r"/(healthz|livez|readyz)(/.*)?$")
 _NO_SUBJECT = Subject()  # it is not looked at where no rule is in force and nothing stays open
+_AGGREGATED_ASKED = ("as=APIGroupDiscoveryList", "v=v2")
 _MANAGER = re.compile(r"[^/]+")
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
 
@@ -55,7 +57,7 @@ VERSION = {
 
 
 class Handler:
-    """Answers every request of every listener."""
+    """Answers every request of every listener: an ASGI application."""
 
     def __init__(
         self,
@@ -83,32 +85,42 @@ class Handler:
         self._metrics = Metrics(self._registry, backend, watches)
         self._log = get_logger()
 
-    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
+        http = Request(scope, receive, send)
+        try:
+            await self._handle(http)
+        except (ConnectionError, asyncio.CancelledError):
+            await http.cut()
+        except Exception:
+            self._log.exception("answer failed", method=http.method, path=scope["path"])
+            await http.cut()
+
+    async def _handle(self, http: Request) -> None:
         begin = time.perf_counter()
         operation = Operation()
         request: RequestPath | None = None
         try:
-            request = read_request_path(http.method, http.raw_path)
+            request = read_request_path(http.method, http.target)
             answer = await self._answer(http, request, operation=operation)
         except StatusError as error:
             answer = error_answer(error, warnings=operation.warnings)
-        except web.HTTPRequestEntityTooLarge:
-            answer = error_answer(request_too_large(MAX_BODY_BYTES))
-        except (ConnectionError, asyncio.CancelledError):
+        except ConnectionError:
             raise
         except Exception as error:
-            self._log.exception("request failed", method=http.method, path=http.path)
+            self._log.exception("request failed", method=http.method, path=http.target.partition("?")[0])
             answer = error_answer(internal_error(f"{type(error).__name__}: {error}"))
-        if request is not None:
-            self._metrics.observe(request, answer.status, time.perf_counter() - begin)
-        return answer
+        try:
+            await send_answer(http, answer)
+        finally:
+            if request is not None:
+                self._metrics.observe(request, answer.status, time.perf_counter() - begin)
 
-    async def _answer(self, http: web.BaseRequest, request: RequestPath, *, operation: Operation) -> web.StreamResponse:
+    async def _answer(self, http: Request, request: RequestPath, *, operation: Operation) -> Answer:
         health = _HEALTH.match(request.path)
         if health is not None:
             return self._health(health[1], request)
-        user = self._tokens.authenticate(http.headers.get("Authorization"))
+        user = self._tokens.authenticate(http.header(b"authorization"))
         user = acting_user(http, user, self._authorizer)
         self._authorize(user, request)
         operation.user = user
@@ -127,8 +139,8 @@ class Handler:
         return await self._with_faults(http, request, operation=operation, subject=subject)
 
     async def _with_faults(
-        self, http: web.BaseRequest, request: RequestPath, *, operation: Operation, subject: Subject
-    ) -> web.StreamResponse:
+        self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject
+    ) -> Answer:
         lost = False
         for fault in self._faults.on_request(subject):
             if fault.kind == "latency":
@@ -137,14 +149,10 @@ class Handler:
             if error is not None:
                 raise error
             if fault.kind == "reset":
-                drop_connection(http)
                 raise ConnectionResetError
             lost = lost or fault.kind == "lost-answer"
-        try:
-            return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
-        finally:
-            if lost:
-                drop_connection(http)
+        http.lost = lost
+        return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
 
     def _authorize(self, user: User, request: RequestPath) -> None:
         if not request.plural:
@@ -180,7 +188,7 @@ class Handler:
             f"{where}",
         )
 
-    def _health(self, which: str, request: RequestPath) -> web.Response:
+    def _health(self, which: str, request: RequestPath) -> Answer:
         failing = {name: why for name, why in self._checks.items() if why}
         if which == "livez" or (not failing and "verbose" not in request.query):
             return text_answer("ok")
@@ -188,7 +196,7 @@ class Handler:
         verdict = "failed" if failing else "passed"
         return text_answer("\n".join([*lines, f"{which} check {verdict}", ""]), 500 if failing else 200)
 
-    async def _no_resource(self, http: web.BaseRequest, request: RequestPath) -> web.StreamResponse:
+    async def _no_resource(self, http: Request, request: RequestPath) -> Answer:
         path = request.path.rstrip("/")
         if path.startswith(_CONTROL):
             return await self._control(http, path.removeprefix(_CONTROL))
@@ -197,14 +205,14 @@ class Handler:
         if path == "/version":
             return object_answer(dict(VERSION))
         if path == "/metrics":
-            return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+            return json_answer(generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST)
         if path.startswith("/openapi/"):
             return self._serve_openapi(http, path)
         return self._discover(http, path)
 
-    def _serve_openapi(self, http: web.BaseRequest, path: str) -> web.Response:
+    def _serve_openapi(self, http: Request, path: str) -> Answer:
         if path == "/openapi/v2":
-            if V2_PROTOBUF_ASKED in http.headers.get("Accept", ""):
+            if V2_PROTOBUF_ASKED in http.header(b"accept"):
                 return json_answer(document_v2_protobuf(), content_type=V2_PROTOBUF)
             return object_answer(document_v2())
         if path == _OPENAPI_V3:
@@ -214,9 +222,9 @@ class Handler:
             raise path_not_found()
         return json_answer(document)
 
-    def _discover(self, http: web.BaseRequest, path: str) -> web.Response:
+    def _discover(self, http: Request, path: str) -> Answer:
         registry = self._backend.registry
-        aggregated = "as=APIGroupDiscoveryList" in http.headers.get("Accept", "") and "v=v2" in http.headers["Accept"]
+        aggregated = all(part in http.header(b"accept") for part in _AGGREGATED_ASKED)
         parts = path.split("/")[1:]
         match parts:
             case ["api"] | ["apis"] if aggregated:
@@ -225,7 +233,7 @@ class Handler:
                 )
                 return json_answer(encode_json(document), content_type=discovery.AGGREGATED)
             case ["api"]:
-                return object_answer(discovery.api_versions(http.host))
+                return object_answer(discovery.api_versions(http.header(b"host")))
             case ["api", version]:
                 return object_answer(discovery.resource_list(registry, "", version))
             case ["apis"]:
@@ -240,7 +248,7 @@ class Handler:
                 return object_answer({"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v3", "/version"]})
         raise path_not_found()
 
-    async def _control(self, http: web.BaseRequest, path: str) -> web.Response:
+    async def _control(self, http: Request, path: str) -> Answer:
         """The simulation's own endpoints: faults, use of rights, and forgetting history."""
         match http.method, path.split("/"):
             case "GET", ["faults"]:
@@ -271,7 +279,7 @@ class Handler:
         raise path_not_found()
 
 
-def _subject(http: web.BaseRequest, request: RequestPath) -> Subject:
+def _subject(http: Request, request: RequestPath) -> Subject:
     """A request as fault rules see it."""
     return Subject.model_construct(
         verb=request.verb,
@@ -280,11 +288,11 @@ def _subject(http: web.BaseRequest, request: RequestPath) -> Subject:
         subresource=request.subresource,
         namespace=request.namespace,
         name=request.name,
-        user_agent=http.headers.get("User-Agent", ""),
+        user_agent=http.header(b"user-agent"),
     )
 
 
-def _manager(http: web.BaseRequest) -> str:
+def _manager(http: Request) -> str:
     """In whose name fields are owned when the client does not say: the program, from its User-Agent."""
-    match = _MANAGER.match(http.headers.get("User-Agent", ""))
+    match = _MANAGER.match(http.header(b"user-agent"))
     return match[0] if match is not None else "unknown"

@@ -1,12 +1,12 @@
 """One method per verb: from a request for a resource to its answer."""
 
+import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from aiohttp import web
 
 from kai_apiserver.auth.reviews import Reviews
 from kai_apiserver.auth.tokens import Tokens
@@ -19,8 +19,9 @@ from kai_apiserver.errors import (
 )
 from kai_apiserver.faults import Subject
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
-from kai_apiserver.http.answers import JSON, json_answer, object_answer, success
+from kai_apiserver.http.answers import Answer, json_answer, object_answer, stream_answer, success
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
+from kai_apiserver.http.request import Request
 from kai_apiserver.http.request_path import RequestPath
 from kai_apiserver.objects import Object, decode_json, is_true
 from kai_apiserver.patches.json_patches import apply_json_patch, merge_patch
@@ -31,7 +32,7 @@ from kai_apiserver.rest.patching import JSON_PATCH, Patch, patch
 from kai_apiserver.rest.pod_actions import bind, evict
 from kai_apiserver.rest.scale import scale_of, set_scale
 from kai_apiserver.rest.views import View
-from kai_apiserver.rest.watch_stream import ConnectionDropped, Watches
+from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import commit, create, replace
 from kai_apiserver.store import Stored
 
@@ -53,7 +54,7 @@ class Call:
         view: how the client wants to be shown objects.
     """
 
-    http: web.BaseRequest
+    http: Request
     query: dict[str, str]
     verb: str
     target: Target
@@ -73,11 +74,11 @@ class Call:
         given.setdefault("metadata", {})
         return given
 
-    def shows(self, stored: Stored, status: int = 200) -> web.Response:
+    def shows(self, stored: Stored, status: int = 200) -> Answer:
         """The answer that shows one object."""
         return json_answer(self.view.one(stored), status, warnings=self.operation.warnings)
 
-    def says(self, obj: Object, status: int = 200) -> web.Response:
+    def says(self, obj: Object, status: int = 200) -> Answer:
         """The answer that is an object of no collection."""
         return object_answer(obj, status, warnings=self.operation.warnings)
 
@@ -100,7 +101,7 @@ class ResourceVerbs:
         self._watches = watches
         self._definitions = definitions
         self._webhooks = AdmissionWebhooks(backend)
-        self._verbs: dict[str, Callable[[Call], Awaitable[web.StreamResponse]]] = {
+        self._verbs: dict[str, Callable[[Call], Awaitable[Answer]]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -111,9 +112,7 @@ class ResourceVerbs:
             "deletecollection": self._delete_collection,
         }
 
-    async def carry_out(
-        self, http: web.BaseRequest, request: RequestPath, *, operation: Operation, subject: Subject
-    ) -> web.StreamResponse:
+    async def carry_out(self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject) -> Answer:
         """Carry out a request.
 
         Raises:
@@ -126,44 +125,28 @@ class ResourceVerbs:
         verbs = resource.subresource(target.subresource).verbs if target.subresource else resource.verbs
         if request.verb not in verbs:
             raise method_not_allowed()
-        accept, include = http.headers.get("Accept", ""), request.query.get("includeObject", "")
+        accept, include = http.header(b"accept"), request.query.get("includeObject", "")
         view = View.read(resource, accept, include=include, now=backend.now)
         call = Call(http, request.query, request.verb, target, operation, subject, view)
         if target.subresource not in ("", "status"):
             return await self._act(call)
         return await self._verbs[request.verb](call)
 
-    async def _get(self, call: Call) -> web.StreamResponse:
+    async def _get(self, call: Call) -> Answer:
         return call.shows(self._backend.get(call.target))
 
-    async def _list(self, call: Call) -> web.StreamResponse:
+    async def _list(self, call: Call) -> Answer:
         page = await list_page(self._backend, call.target, query=call.query)
         if sum(len(stored.body) for stored in page.items) < _PIECE_BYTES:
             return json_answer(b"".join(call.view.many(page)), warnings=call.operation.warnings)
-        return await _in_pieces(call, page)
+        return stream_answer(_in_pieces(call.view, page))
 
-    async def _watch(self, call: Call) -> web.StreamResponse:
-        stream = self._watches.stream(
-            self._backend, call.view, target=call.target, query=call.query, subject=call.subject
-        )
-        answer = web.StreamResponse(headers={"Content-Type": JSON})
-        answer.enable_chunked_encoding()
-        try:
-            self._watches.check(self._backend, call.target, query=call.query)
-            await answer.prepare(call.http)
-            async for lines in stream:
-                await answer.write(lines)
-            await answer.write_eof()
-        except ConnectionDropped:
-            if call.http.transport is not None:
-                call.http.transport.close()  # what was sent still arrives, the end of the answer does not
-        except ConnectionError:
-            pass  # the client has gone
-        finally:
-            await stream.aclose()
-        return answer
+    async def _watch(self, call: Call) -> Answer:
+        backend, target, query = self._backend, call.target, call.query
+        self._watches.check(backend, target, query=query)
+        return stream_answer(self._watches.stream(backend, call.view, target=target, query=query, subject=call.subject))
 
-    async def _create(self, call: Call) -> web.StreamResponse:
+    async def _create(self, call: Call) -> Answer:
         target, operation = call.target, call.operation
         if target.resource.plural == "bindings" and not target.resource.stored:
             binding = await call.body_of("Binding")
@@ -179,7 +162,7 @@ class ResourceVerbs:
             raise bad_request("an empty namespace may not be set during creation")
         return call.shows(create(self._backend, target, given=given, operation=operation), 201)
 
-    async def _update(self, call: Call) -> web.StreamResponse:
+    async def _update(self, call: Call) -> Answer:
         given = await call.body()
         await self._reviewed(
             call, "UPDATE", lambda trial: replace(self._backend, call.target, given=given, operation=trial)[0]
@@ -187,7 +170,7 @@ class ResourceVerbs:
         stored, created = replace(self._backend, call.target, given=given, operation=call.operation)
         return call.shows(stored, 201 if created else 200)
 
-    async def _patch(self, call: Call) -> web.StreamResponse:
+    async def _patch(self, call: Call) -> Answer:
         force = is_true(call.query.get("force"))
         given = Patch(call.http.content_type, await call.http.read(), force)
         await self._reviewed(
@@ -196,7 +179,7 @@ class ResourceVerbs:
         stored, created = patch(self._backend, call.target, patch=given, operation=call.operation)
         return call.shows(stored, 201 if created else 200)
 
-    async def _delete(self, call: Call) -> web.StreamResponse:
+    async def _delete(self, call: Call) -> Answer:
         options = DeleteOptions.read(await call.body(optional=True), call.query)
         resource, operation = call.target.resource, call.operation
         stored = self._backend.get(call.target)
@@ -229,7 +212,7 @@ class ResourceVerbs:
         old = None if before is None else shown(before, target.resource)
         await self._webhooks.review(target, verb, new=new, old=old, operation=call.operation)
 
-    async def _delete_collection(self, call: Call) -> web.StreamResponse:
+    async def _delete_collection(self, call: Call) -> Answer:
         options = DeleteOptions.read(await call.body(optional=True), call.query)
         page = await list_page(self._backend, call.target, query=call.query)
         resource = call.target.resource
@@ -243,7 +226,7 @@ class ResourceVerbs:
         body = b"".join(call.view.many(Page(deleted, self._backend.store.rv)))
         return json_answer(body, warnings=call.operation.warnings)
 
-    async def _act(self, call: Call) -> web.StreamResponse:
+    async def _act(self, call: Call) -> Answer:
         """The subresources other than status."""
         backend, target, operation = self._backend, call.target, call.operation
         match target.resource.storage, target.subresource:
@@ -266,13 +249,13 @@ class ResourceVerbs:
                 return await self._scale(call)
         raise path_not_found()
 
-    def _finalize(self, call: Call, given: Object) -> web.Response:
+    def _finalize(self, call: Call, given: Object) -> Answer:
         stored = self._backend.get(call.target)
         new = stored.decode()
         new["spec"] = {key: value for key, value in (given.get("spec") or {}).items() if value}
         return call.shows(commit(self._backend, call.target, stored=stored, new=new, operation=call.operation))
 
-    async def _scale(self, call: Call) -> web.Response:
+    async def _scale(self, call: Call) -> Answer:
         stored = self._backend.get(call.target)
         scale = scale_of(call.target.resource, stored)
         if call.verb == "get":
@@ -287,7 +270,7 @@ class ResourceVerbs:
         return call.says(scale_of(call.target.resource, updated))
 
 
-async def read_body(http: web.BaseRequest, *, optional: bool = False) -> Any:
+async def read_body(http: Request, *, optional: bool = False) -> Any:
     """Read a request's JSON or YAML body.
 
     Raises:
@@ -308,24 +291,14 @@ async def read_body(http: web.BaseRequest, *, optional: bool = False) -> Any:
         ) from error
 
 
-async def _in_pieces(call: Call, page: Page) -> web.StreamResponse:
-    answer = web.StreamResponse(headers={"Content-Type": JSON})
-    answer.enable_chunked_encoding()
-    await answer.prepare(call.http)
+async def _in_pieces(view: View, page: Page) -> AsyncGenerator[bytes]:
     pending: list[bytes] = []
     size = 0
-    for piece in call.view.many(page):
+    for piece in view.many(page):
         pending.append(piece)
         size += len(piece)
         if size >= _PIECE_BYTES:
-            await answer.write(b"".join(pending))
+            yield b"".join(pending)
             pending, size = [], 0
-    await answer.write(b"".join(pending))
-    await answer.write_eof()
-    return answer
-
-
-def drop_connection(http: web.BaseRequest) -> None:
-    """Cut the client's connection without a word."""
-    if http.transport is not None:
-        http.transport.abort()
+            await asyncio.sleep(0)  # a client that reads fast holds up no other
+    yield b"".join(pending)

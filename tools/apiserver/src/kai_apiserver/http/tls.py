@@ -1,7 +1,6 @@
 """A certificate authority of the server's own, and a certificate from it, made once per data directory and name."""
 
 import ipaddress
-import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,14 +20,6 @@ def certificate_files(directory: Path, host: str) -> tuple[Path, Path, Path]:
     if not (authority.exists() and certificate.exists() and key.exists() and _is_for(certificate, host)):
         _make(authority, certificate, key, host)
     return authority, certificate, key
-
-
-def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS for the listener."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    return context
 
 
 def _is_for(certificate: Path, host: str) -> bool:

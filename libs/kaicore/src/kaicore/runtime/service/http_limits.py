@@ -26,6 +26,9 @@ _LINGER_BYTES = 1 << 20
 #: Seconds that it may take for it.
 _LINGER_S = 2.0
 
+#: ASGI extension: `transport` is the connection's `asyncio.Transport`, for an application that has to cut it.
+CONNECTION = "kai.connection"
+
 #: Characters of a path or query that need no second look.
 _plain = re.compile(rb"[!-$&-~]*")
 _control = re.compile(r"[\x00-\x1f\x7f]")
@@ -43,6 +46,7 @@ class HttpLimits:
         header_s: seconds from a connection's beginning, or a request's first byte, to the end of its header.
         body_s: seconds from there to the end of its body.
         send_s: seconds that a client may leave an answer unread.
+        any_target: path and query may have control characters and bytes that are not UTF-8.
     """
 
     connections: int = 4096
@@ -52,6 +56,7 @@ class HttpLimits:
     header_s: float = 10.0
     body_s: float = 30.0
     send_s: float = 30.0
+    any_target: bool = False
 
 
 @dataclass(slots=True)
@@ -92,10 +97,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._without_progress = 0
         self._body = 0
         self._refused = False
+        self._extensions: dict[str, dict[object, object]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
+        self._extensions = {CONNECTION: {"transport": transport}}
         self._deadline = self.loop.time() + self._limits.header_s
         if len(self.connections) > self._limits.connections:
             victim = next(self._waiting.longest(), None)
@@ -112,6 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._waiting.discard(self)
+        self._extensions = {}
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -139,10 +147,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse_header()
         elif self._announced() > self._limits.body_bytes:
             self._refuse_body()
-        elif not readable_target(self.url):
+        elif not self._limits.any_target and not readable_target(self.url):
             self._refuse(HTTPStatus.BAD_REQUEST, "target", "path and query: only UTF-8 without control characters")
         else:
             self._deadline = self.loop.time() + self._limits.body_s
+            self.scope["extensions"] = self._extensions
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
