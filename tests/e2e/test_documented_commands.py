@@ -56,9 +56,9 @@ MEANINGS = (
 GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "kai-fleet": "all nodes have joined",
            "kai-apiserver": "API server listening"}  # fmt: skip
 
-#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Neither is a
-#: topology or a webhook's Secret (`tests/integration/test_api.py`, `test_webhook.py`).
-REFUSED = {"kai retire": 2, "kai topology show": 1, "kai webhook certificates --previous": 2}
+#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Neither is a webhook's
+#: Secret there (`tests/integration/test_webhook.py`).
+REFUSED = {"kai retire": 2, "kai webhook certificates --previous": 2}
 
 #: It is what all others are run on.
 THE_DEMONSTRATION = "kai demo"
@@ -193,6 +193,9 @@ def demonstration() -> Iterator[Shell]:
         tutorial = (ROOT / "docs/tutorial/first-answers.md").read_text()
         train = tutorial.partition("```yaml\n")[2].partition("```")[0].replace("nvidia.com/gpu: 5", "nvidia.com/gpu: 4")
         (here / "train.yaml").write_text(train)
+        autoscaling = (ROOT / "docs/how-to/autoscaling.md").read_text()
+        (here / "settings.yaml").write_text(autoscaling.partition("```yaml\n")[2].partition("```")[0])
+        shutil.copytree(ROOT / "docs/how-to/topologies", here / "docs/how-to/topologies")
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)
         with shell.running("kai demo --examples examples", until="applied the examples"):
