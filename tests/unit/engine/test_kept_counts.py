@@ -12,7 +12,6 @@ from kaicore.rules.model.quantity import CPU
 from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 
-from tests.factory import amounts
 from tests.racks import Racks, asks
 
 NODES = 40
@@ -68,6 +67,7 @@ def test_groups_whose_trials_are_taken_back_count_only_rows_that_changed(counted
 
 def test_time_of_creation_counts_for_pods_whose_kubelets_align_something(counted: list[int]) -> None:
     cluster = _gangs(3)
-    cluster.add_node("zoned", amounts(cpu=4, memory=8))
+    # An exporter reports, so what it has not seen yet is open.
+    cluster.state.counters.reported = 1
     assert len(cluster.placed(cluster.cycle())) == 6
     assert counted.count(NODES) == 3
