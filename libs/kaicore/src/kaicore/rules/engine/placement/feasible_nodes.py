@@ -133,6 +133,11 @@ class FeasibleNodes:
         """Whether a charge may make a node fit that did not before."""
         return self._constraints.non_monotonic
 
+    @property
+    def doubted(self) -> bool:
+        """Whether it matters to the class when a pod of it was created, for what is not known of nodes."""
+        return self._config.numa and self._numa.doubted
+
     def ruled_out(self, row: int) -> bool:
         """Tell whether a rule about other pods refuses a row now."""
         return self._constraints.refuses(row)
@@ -157,15 +162,18 @@ class FeasibleNodes:
             among: rows that are counted, the others are 0; None for all.
         """
         counts = np.zeros(len(self._columns.present), np.int64)
-        able = self._ranking.by_row != _NO
-        rows = np.flatnonzero(able) if among is None else among[able[among]]
+        ranks = self._ranking.by_row
+        rows = np.flatnonzero(ranks != _NO) if among is None else among[ranks[among] != _NO]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
-        return np.minimum(counts, self._constraints.limits())
+        return np.minimum(counts, self._constraints.limits()) if self._constraints.non_monotonic else counts
+
+    @property
+    def zoned(self) -> bool:
+        """Whether it may depend on zones how many pods of the class a row takes."""
+        return self._config.numa and not self._numa.asks_nothing
 
     def by_zones(self, rows: Ints) -> Ints:
-        """Return those of some rows where it depends on zones how many pods they take."""
-        if not self._config.numa or self._numa.asks_nothing:
-            return rows[:0]
+        """Return those of some rows where it depends on zones how many pods they take, for a class that is `zoned`."""
         zoned: Ints = rows[self._columns.zones.zone_count[rows] > 0]
         return zoned
 

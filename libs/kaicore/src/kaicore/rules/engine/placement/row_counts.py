@@ -34,6 +34,8 @@ def row_counts(
         among: rows that are counted, the others are 0; None for all.
     """
     counts = feasible.counts(most, among)
+    if not feasible.zoned:
+        return counts
     rows = feasible.by_zones(np.flatnonzero(counts))
     for alike in _alike(feasible, statement.states, rows):
         example = int(alike[0])

@@ -17,19 +17,21 @@ class KeptCounts:
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
-        #: By class and time of creation: the number of charges that are taken into account, and the counts.
+        #: By class, and by time of creation where that matters: how many changes of rows are taken into account, and
+        #: the counts.
         self._kept: dict[tuple[str, int], tuple[int, PodsByRow]] = {}
 
     def of(self, sample: Member) -> PodsByRow:
         """Return how many pods of a class each row takes as it is now, if it gets no others; not to be changed."""
-        pod_class, created_at = self._placer.class_of(sample), sample.pod.created_at
-        touched = self._placer.statement.touched
+        pod_class = self._placer.class_of(sample)
+        feasible, touched = self._placer.feasible_nodes(pod_class), self._placer.statement.touched
+        # Gangs differ in it, so that each would count anew.
+        created_at = sample.pod.created_at if feasible.doubted else 0
         key = pod_class.key, created_at
         kept = self._kept.get(key)
-        changed = None if kept is None else np.unique(np.array(touched[kept[0] :], np.int64))
+        changed = None if kept is None else np.array(sorted(set(touched[kept[0] :])), np.int64)
         # Rules about other pods look beyond the row.
-        monotonic = not self._placer.feasible_nodes(pod_class).non_monotonic
-        if kept is None or changed is None or not monotonic or len(changed) * _PART > len(kept[1]):
+        if kept is None or changed is None or feasible.non_monotonic or len(changed) * _PART > len(kept[1]):
             counts = self._placer.counts(pod_class, most=_MOST_PODS, created_at=created_at)
         elif not len(changed):
             return kept[1]

@@ -82,6 +82,9 @@ def capacity(
         firsts[depth] = low
         if depth == tree.depth:
             summed = loose = counts
+        elif high - low == len(whole[depth + 1]):
+            # Each domain has one below it, such as a host's one spot.
+            summed, loose = whole[depth + 1], pods[depth + 1]
         else:
             begins = tree.children[depth][low:high] - firsts[depth + 1]
             summed = np.add.reduceat(whole[depth + 1], begins) if high > low else _NOTHING
