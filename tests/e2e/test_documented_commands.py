@@ -56,8 +56,8 @@ MEANINGS = (
 GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "kai-fleet": "all nodes have joined",
            "kai-apiserver": "API server listening"}  # fmt: skip
 
-#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Neither is a webhook's
-#: Secret there (`tests/integration/test_webhook.py`).
+#: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Nor is there a
+#: webhook's Secret (`tests/integration/test_webhook.py`).
 REFUSED = {"kai retire": 2, "kai webhook certificates --previous": 2}
 
 #: It is what all others are run on.
