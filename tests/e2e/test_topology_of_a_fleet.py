@@ -195,7 +195,8 @@ async def fail(stack: LiveStack, client: KubeClient, nodes: list[str]) -> None:
     fleet = stack.running.services["e2e-fleet"]
     async with aiohttp.ClientSession(raise_for_status=True, headers=await stack.admin_headers()) as session:
         for node in nodes:
-            await session.post(f"{fleet}/simulator/nodes/{node}/kubelet", json={"running": False})
+            async with session.post(f"{fleet}/simulator/nodes/{node}/kubelet", json={"running": False}):
+                pass
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     for node in nodes:
         await client.patch(

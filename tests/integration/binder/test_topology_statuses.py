@@ -75,6 +75,10 @@ async def test_statuses_are_written_and_follow_the_nodes(topologies: Scene) -> N
     await topologies.append(("n3", NodeObserved(node("n3"))))
     await until(topologies, f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == 3)
     # The node is in no spine.
+    async with asyncio.timeout(PATIENCE_S):
+        # What is written can be seen before the binder has its answer.
+        while binder.metric("side_writes_total", kind="topology-status", result="written") < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     assert binder.metric("side_writes_total", kind="topology-status", result="written") == 3
 
 
