@@ -304,7 +304,7 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
     return [eviction for eviction in result.evictions if eviction.preemptor]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
 def test_cycles_break_no_invariant(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], happenings: list[Any]

@@ -85,7 +85,7 @@ BEFORE = st.lists(POD, max_size=4)
 SCOPE = st.sampled_from(["container", "pod"])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(LAYOUT, BEFORE, POD, st.sampled_from(STRICT), SCOPE)
 def test_remains_under_a_strict_policy_are_where_the_kubelet_left_them(
     layout: Any, before: Any, asked: Any, policy: str, scope: str
@@ -97,7 +97,7 @@ def test_remains_under_a_strict_policy_are_where_the_kubelet_left_them(
         assert not any(item.spans for item in worked_out)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(LAYOUT, BEFORE, POD, st.sampled_from(LOOSE), SCOPE)
 def test_remains_under_a_loose_policy_are_within_what_counts_as_possible(
     layout: Any, before: Any, asked: Any, policy: str, scope: str

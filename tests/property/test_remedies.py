@@ -75,7 +75,7 @@ def check(cluster: Workloads) -> None:
             assert any(group_of[placed.uid] in may_start for placed in placements), (key, str(remedy))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_remedy_makes_its_group_schedulable(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]

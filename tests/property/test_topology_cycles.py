@@ -132,7 +132,7 @@ class TopologyStory(Story):
         assert -1 not in domains
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
 def test_no_required_domain_is_left(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]

@@ -41,7 +41,7 @@ class Reader:
                     assert condition.reason == condition_reason(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_condition_of_every_waiting_pod_says_what_kai_why_says(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]
