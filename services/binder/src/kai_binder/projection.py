@@ -15,11 +15,12 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
-from kai_binder import group_statuses, queue_statuses, topology_statuses, waiting_pods
+from kai_binder import group_statuses, queue_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
 from kai_binder.queue_statuses import QueueStatuses
-from kai_binder.topology_statuses import TopologyStatuses
+from kai_binder.topology_statuses import TopologyStatuses, TopologyStatusesRecord
 from kai_binder.waiting_pods import WaitingPods
 
 SNAPSHOT_NAME = "binder"
@@ -49,7 +50,7 @@ EVENT_TYPES = tuple(
             "ProvisioningWithdrawn",
             *group_statuses.EVENT_TYPES,
             *queue_statuses.EVENT_TYPES,
-            *topology_statuses.EVENT_TYPES,
+            *TOPOLOGY_EVENTS,
             *waiting_pods.EVENT_TYPES,
         }
     )
@@ -175,7 +176,7 @@ class _Record(msgspec.Struct):
     queues: list[payloads.QueueFigures]
     nominations: list[NominatedNode]
     waiting: waiting_pods.WaitingPodsRecord
-    topologies: topology_statuses.TopologyStatusesRecord
+    topologies: TopologyStatusesRecord
     provisionings: list[Provisioning]
 
 
@@ -224,7 +225,7 @@ class BinderProjection:
             self.groups.fold(payload, recorded_at=event.recorded_at)
         if event.type in queue_statuses.EVENT_TYPES:
             self.queues.fold(payload)
-        if event.type in topology_statuses.EVENT_TYPES:
+        if event.type in TOPOLOGY_EVENTS:
             self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
             case payloads.PodPlaced() as placed:

@@ -5,15 +5,13 @@ another binder. Templates come before the request and go after it: an autoscaler
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.client import KubeClient
 from kaicore.kube.provisioning_objects import PROVISIONING_REQUESTS
-from kaicore.ledger.log.outbox import Outbox
 from kaicore.rules.events.payloads import (
     ProvisioningRequestCreated,
     ProvisioningRequested,
@@ -22,11 +20,9 @@ from kaicore.rules.events.payloads import (
     ProvisioningWithdrawn,
 )
 from kaicore.rules.model.provisioning import NOT_SERVED
-from kaicore.runtime.service.logs import Logger
 
 from kai_binder.attempt import pod_path
-from kai_binder.metrics import BinderMetrics
-from kai_binder.outcomes import outcome_unit
+from kai_binder.carrier import Carrier
 from kai_binder.projection import Provisioning
 from kai_binder.provisioning_documents import (
     GROUP,
@@ -59,66 +55,27 @@ class _ServedGroup(msgspec.Struct):
 _group_decoder = msgspec.json.Decoder(_ServedGroup)
 
 
-class ProvisioningWriter:
+class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
     """Carries decisions about ProvisioningRequests out; one task runs `work`."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        outbox: Outbox,
-        *,
-        patience_s: float,
-        is_open: Callable[[Provisioning], bool],
-        clock: Callable[[], int],
-        jitter: Callable[[], float],
-        metrics: BinderMetrics,
-        log: Logger,
-    ) -> None:
-        """Args:
-        client: to write with.
-        outbox: gets the outcomes.
-        patience_s: how long a server that does not answer is asked.
-        is_open: whether there is still anything to do about a decision.
-        clock: microseconds since the epoch.
-        jitter: random numbers of 0 to 1.
-        metrics: to count with.
-        log: to say it in.
-        """
-        self._client = client
-        self._outbox = outbox
-        self._patience_s = patience_s
-        self._is_open = is_open
-        self._clock = clock
-        self._jitter = jitter
-        self._metrics = metrics
-        self._log = log
-        self._queue: asyncio.Queue[Provisioning] = asyncio.Queue()
-
-    def add(self, task: Provisioning) -> None:
-        """Have a decision carried out, after those that were added before."""
-        self._queue.put_nowait(task)
-
-    async def work(self) -> None:
-        """Carry decisions out, one after another, until cancelled."""
-        while True:
-            task = await self._queue.get()
-            outcome = await self._bring_about(task)
-            if outcome is None:
-                self._metrics.provisioning("dropped")
-                continue
-            result = "created"
-            if isinstance(outcome, ProvisioningRequestRemoved):
+    def _report(self, task: Provisioning, outcome: ProvisioningOutcome | None) -> None:
+        """See `Carrier`."""
+        match outcome:
+            case None:
+                result = "dropped"
+            case ProvisioningRequestRemoved():
                 result = "removed"
-            elif isinstance(outcome, ProvisioningRequestRefused):
+            case ProvisioningRequestRefused():
                 result = "refused"
                 self._log.warning(
                     "provisioning request refused", request=task.subject, code=outcome.code, reason=outcome.reason
                 )
-            self._metrics.provisioning(result)
-            await self._outbox.put([outcome_unit(task, outcome, now=self._clock())])
+            case _:
+                result = "created"
+        self._metrics.provisioning(result)
 
     async def _bring_about(self, task: Provisioning) -> ProvisioningOutcome | None:
-        """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
+        """See `Carrier`."""
         clock = asyncio.get_running_loop().time
         begun, attempts, delay_s = clock(), 0, 0.0
         while self._is_open(task):

@@ -21,16 +21,6 @@ from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
 from kaicore.rules.topology.statuses import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts
 
-#: The events that matter here.
-EVENT_TYPES = (
-    "HyperNodeDeleted",
-    "HyperNodeObserved",
-    "NodeDeleted",
-    "NodeObserved",
-    "TopologyDefinitionDeleted",
-    "TopologyDefinitionObserved",
-)
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -65,7 +55,6 @@ class TopologyStatuses:
 
     def __init__(self) -> None:
         self._book = TopologyBook()
-        self._nodes: dict[str, dict[str, str]] = {}
         self._statuses: dict[str, _LastStatus] = {}
         self._due = False
         self._now = 0
@@ -73,17 +62,12 @@ class TopologyStatuses:
     def fold(self, payload: Payload, *, recorded_at: int) -> None:
         """Take in what an event says, recorded at microseconds since the epoch."""
         self._now = recorded_at
-        match payload:
-            case payloads.NodeObserved(node):
-                if self._nodes.get(node.name) == node.labels:
-                    return
-                self._nodes[node.name] = node.labels
-                self._book.node_seen(node.name, node.labels)
-            case payloads.NodeDeleted(name=name):
-                self._nodes.pop(name, None)
-                self._book.node_gone(name)
-            case _:
-                self._book.take(payload)
+        if (
+            isinstance(payload, payloads.NodeObserved)
+            and self._book.nodes.get(payload.node.name) == payload.node.labels
+        ):
+            return
+        self._book.take(payload)
         self._due = True
 
     def news(self) -> Iterator[TopologyStatus]:
@@ -142,7 +126,8 @@ class TopologyStatuses:
     def record(self) -> TopologyStatusesRecord:
         """Return all of it."""
         definitions, hyper_nodes = list(self._book.definitions.values()), list(self._book.hyper_nodes.values())
-        return TopologyStatusesRecord(definitions, hyper_nodes, self._nodes, self._statuses)
+        nodes = {name: dict(labels) for name, labels in self._book.nodes.items()}
+        return TopologyStatusesRecord(definitions, hyper_nodes, nodes, self._statuses)
 
     @classmethod
     def restored(cls, record: TopologyStatusesRecord) -> Self:
@@ -154,7 +139,7 @@ class TopologyStatuses:
             statuses._book.hyper_node_seen(hyper_node)
         for name, labels in record.nodes.items():
             statuses._book.node_seen(name, labels)
-        statuses._nodes, statuses._statuses, statuses._due = record.nodes, record.statuses, True
+        statuses._statuses, statuses._due = record.statuses, True
         return statuses
 
 

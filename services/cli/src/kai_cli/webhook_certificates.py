@@ -13,14 +13,12 @@ from typing import Annotated, Any
 
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.kube.group_kinds import GROUP_KINDS
 from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
+from kaicore.runtime.certificates import make_server_certificate
 
 from kai_cli.manifests import read_manifests
 
@@ -30,9 +28,6 @@ Manifest = dict[str, Any]
 _NAMESPACE, _SERVICE, _SECRET = "kai-system", "kai-webhook", "kai-webhook-tls"
 
 _AUTHORITY = "ca.crt"
-
-#: Clocks differ: certificates are valid from a little before now.
-_BEFORE = timedelta(hours=1)
 
 
 def certificates(
@@ -112,50 +107,14 @@ def make_certificate(names: list[str], *, days: int) -> dict[str, bytes]:
         `ca.crt`, `tls.crt` and `tls.key`, PEM.
     """
     now = datetime.now(UTC)
-    begin, end = now - _BEFORE, now + timedelta(days=days)
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    called = f"kai-ledger webhook authority {now:%Y-%m-%d}"
-    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
-    signs = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+    made = make_server_certificate(
+        [x509.DNSName(name) for name in names],
+        authority_name=f"kai-ledger webhook authority {now:%Y-%m-%d}",
+        server_name=names[0][:64],
+        now=now,
+        life=timedelta(days=days),
     )
-    authority = (
-        x509.CertificateBuilder(authority_name, authority_name, authority_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(signs, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    certificate = (
-        x509.CertificateBuilder(authority_name, subject, key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return {
-        _AUTHORITY: authority.public_bytes(serialization.Encoding.PEM),
-        "tls.crt": certificate.public_bytes(serialization.Encoding.PEM),
-        "tls.key": key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-    }
+    return {_AUTHORITY: made.authority, "tls.crt": made.certificate, "tls.key": made.key}
 
 
 def _authority_of(file: Path) -> bytes:

@@ -3,20 +3,9 @@
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.topology.book import TopologyBook
+from kaicore.rules.topology.book import EVENT_TYPES, TopologyBook
 from kaicore.runtime.service import ServiceContext
-
-#: The events that say it.
-_TYPES = (
-    "HyperNodeDeleted",
-    "HyperNodeObserved",
-    "NodeDeleted",
-    "NodeObserved",
-    "TopologyDefinitionDeleted",
-    "TopologyDefinitionObserved",
-)
 
 _PAGE = 2000
 #: Seconds that one wait for new events lasts, and until a log that failed is tried again.
@@ -60,21 +49,11 @@ class KnownTopologies:
         if book is None:
             state = await restored(self._log, self._cluster)
             book, self._position = state.network_topologies, state.position
-        where = Filter(types=_TYPES)
+        where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(self._cluster, after=self._position, upto=head, limit=_PAGE, where=where):
             for event in page:
-                _take(book, decode_payload(event))
+                book.take(decode_payload(event))
                 self._position = event.position
         self._position = max(self._position, head)
         # Not before: what is known by half would be told as missing.
         self.book = book
-
-
-def _take(book: TopologyBook, payload: payloads.Payload) -> None:
-    match payload:
-        case payloads.NodeObserved(node):
-            book.node_seen(node.name, node.labels)
-        case payloads.NodeDeleted(name=name):
-            book.node_gone(name)
-        case _:
-            book.take(payload)

@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from kaicore.runtime.certificates import make_server_certificate
 
 _LIFE = timedelta(days=3650)
 _NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -29,58 +27,17 @@ def _is_for(certificate: Path, host: str) -> bool:
 
 def _make(authority: Path, certificate: Path, key: Path, host: str) -> None:
     authority.parent.mkdir(parents=True, exist_ok=True)
-    now = datetime.now(UTC)
-    ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kai-simulator-ca")])
-    server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kai-apiserver")])
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    ca_certificate = (
-        _builder(ca_name, ca_name, ca_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    server_certificate = (
-        _builder(server_name, ca_name, server_key.public_key(), now)
-        .add_extension(x509.SubjectAlternativeName(_alternatives(host)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
+    made = make_server_certificate(
+        _alternatives(host),
+        authority_name="kai-simulator-ca",
+        server_name="kai-apiserver",
+        now=datetime.now(UTC),
+        life=_LIFE,
     )
     key.touch(mode=0o600)
-    key.write_bytes(
-        server_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    authority.write_bytes(ca_certificate.public_bytes(serialization.Encoding.PEM))
-    certificate.write_bytes(server_certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _LIFE)
-    )
+    key.write_bytes(made.key)
+    authority.write_bytes(made.authority)
+    certificate.write_bytes(made.certificate)
 
 
 def _alternatives(host: str) -> list[x509.GeneralName]:

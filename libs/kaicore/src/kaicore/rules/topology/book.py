@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from kaicore.rules.events import payloads
 from kaicore.rules.model.network_topology import (
@@ -43,6 +43,10 @@ TopologyFact = (
     | payloads.TopologyDefinitionDeleted
     | payloads.HyperNodeObserved
     | payloads.HyperNodeDeleted
+)
+#: Types of the events from which a book can be followed.
+EVENT_TYPES = tuple(
+    sorted(fact.__name__ for fact in (payloads.NodeObserved, payloads.NodeDeleted, *get_args(TopologyFact)))
 )
 
 
@@ -90,8 +94,12 @@ class TopologyBook:
             tree.put(name, labels)
 
     def take(self, payload: payloads.Payload) -> None:
-        """Take in a fact about a topology; of the end of an object that has a successor of its name nothing."""
+        """Take in a fact about a topology or a node; of the end of a definition that has a successor nothing."""
         match payload:
+            case payloads.NodeObserved(node):
+                self.node_seen(node.name, node.labels)
+            case payloads.NodeDeleted(name=name):
+                self.node_gone(name)
             case payloads.TopologyDefinitionObserved(definition):
                 self.definition_seen(definition)
             case payloads.TopologyDefinitionDeleted(kind=kind, uid=uid, name=name):
