@@ -55,7 +55,7 @@ class PlacedDomains:
             state: at the end of what was seen. Pods that are gone, and those that failed, do not count: they have
                 successors.
         """
-        found = []
+        gangs = []
         for key, group in state.groups.items():
             name = f"{group.namespace}/{group.name}"
             resolved = resolve(group.sets, state.network_topologies, group=name)
@@ -76,5 +76,5 @@ class PlacedDomains:
             counts = [len({tuple(path[: depth + 1]) for path in paths if path[depth]}) for depth in range(len(levels))]
             required = resolved.constraints[""].required if "" in resolved.constraints else NO_LEVEL
             level = "" if required == NO_LEVEL else named[required]
-            found.append(GangDomains(name, len(placed), dict(zip(named, counts, strict=True)), level))
-        return sorted(found, key=lambda one: one.name)
+            gangs.append(GangDomains(name, len(placed), dict(zip(named, counts, strict=True)), level))
+        return sorted(gangs, key=lambda one: one.name)

@@ -122,10 +122,10 @@ class StepPlacer:
         trials, plain = self.trials(waiting_of(steps), placer)
         for trial in trials:
             self.ranks.update(trial.asked.ranks)
-            found = self._try(trial, plans=plans)
-            if isinstance(found, Refused):
-                return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(trial.topology, found))
-            assignments += found
+            outcome = self._try(trial, plans=plans)
+            if isinstance(outcome, Refused):
+                return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(trial.topology, outcome))
+            assignments += outcome
         placed, unplaced = placer.place_all(plain)
         return PlacingResult([*assignments, *placed], unplaced)
 
@@ -147,11 +147,11 @@ class StepPlacer:
         assignments: list[Assignment] = []
         trials, plain = self.trials(moved, placer)
         for trial in trials:
-            found = trial.search(among)
-            if isinstance(found, Refused) or (as_close and not trial.is_as_close(found)):
+            outcome = trial.search(among)
+            if isinstance(outcome, Refused) or (as_close and not trial.is_as_close(outcome)):
                 placer.statement.rollback(savepoint)
                 return None
-            assignments += found
+            assignments += outcome
         placed, unplaced = placer.place_all(plain)
         if unplaced is None:
             return [*assignments, *placed]
@@ -211,14 +211,16 @@ class StepPlacer:
             ]
             if sum(len(members) for _, members in waiting) == sum(len(part.waiting) for part in trial.parts):
                 return None
-            found = self._on_trial(trial.placer, waiting)
-            if isinstance(found, Refused) and 0 < found.fitting < found.wanted == sum(len(each) for _, each in waiting):
+            outcome = self._on_trial(trial.placer, waiting)
+            if isinstance(outcome, Refused) and 0 < outcome.fitting < outcome.wanted == sum(
+                len(each) for _, each in waiting
+            ):
                 # Of a group that cannot start as a whole, as many as the best domain takes.
                 [(workload, members), *others] = waiting
                 if not others:
-                    found = self._on_trial(trial.placer, [(workload, members[: found.fitting])])
-            if not isinstance(found, Refused):
-                self._planned.update((assignment.member.pod.uid, assignment.row) for assignment in found)
+                    outcome = self._on_trial(trial.placer, [(workload, members[: outcome.fitting])])
+            if not isinstance(outcome, Refused):
+                self._planned.update((assignment.member.pod.uid, assignment.row) for assignment in outcome)
         kept = trial.on_rows(self._planned)
         if kept is None:
             self._unplanned.update(keys)
@@ -227,9 +229,9 @@ class StepPlacer:
     def _on_trial(self, placer: Placer, waiting: Waiting) -> list[Assignment] | Refused:
         """Return where pods would go; they are taken off again."""
         savepoint = placer.statement.savepoint()
-        found = self._trial(placer, waiting).search()
+        outcome = self._trial(placer, waiting).search()
         placer.statement.rollback(savepoint)
-        return found
+        return outcome
 
     def _trial(self, placer: Placer, waiting: Waiting) -> UnitTrial:
         """Return a trial of pods that are to be placed in one go, by group."""
@@ -255,12 +257,12 @@ class StepPlacer:
         if not first.topology.together:
             return []
         keys = {part.workload.group.key for part in parts}
-        found: list[HeldPod] = []
+        held: list[HeldPod] = []
         for other in self._companions(first.workload):
             topology = self._topology_of(other)
             if other.group.key not in keys and topology is not None and _shared(topology) == _shared(first.topology):
-                found += self._placed(other)
-        return found
+                held += self._placed(other)
+        return held
 
 
 def waiting_of(steps: Steps) -> Waiting:

@@ -55,11 +55,11 @@ class UnitTrial:
     def search_in(self, room: Room) -> Refused | None:
         """Place the pods by the search in a room of theirs; where it refuses, nothing is changed."""
         savepoint = room.savepoint()
-        found = search(self.asked.request, self._tree, room, self._strategy)
-        if not isinstance(found, Refused):
+        outcome = search(self.asked.request, self._tree, room, self._strategy)
+        if not isinstance(outcome, Refused):
             return None
         room.rollback(savepoint)
-        return found
+        return outcome
 
     def is_as_close(self, assignments: Sequence[Assignment]) -> bool:
         """Tell whether pods of running groups share as narrow a domain where they are put as where they are now."""
@@ -80,15 +80,15 @@ class UnitTrial:
     def on_rows(self, rows: Mapping[str, int]) -> list[Assignment] | None:
         """Place the pods on rows by their uids; None, and nothing is changed, where not all can be there."""
         savepoint = self.placer.statement.savepoint()
-        found: list[Assignment] = []
+        assignments: list[Assignment] = []
         for member in in_placement_order(self.asked.members, self.placer.class_of):
             row = rows.get(member.pod.uid)
             assignment = None if row is None else self.placer.place_on(member, row)
             if assignment is None:
                 break
-            found.append(assignment)
-        if len(found) == len(self.asked.members) and self.is_kept(_rows(found)):
-            return found
+            assignments.append(assignment)
+        if len(assignments) == len(self.asked.members) and self.is_kept(_rows(assignments)):
+            return assignments
         self.placer.statement.rollback(savepoint)
         return None
 
@@ -121,11 +121,11 @@ class UnitTrial:
             self._strategy,
         )
         savepoint = self.placer.statement.savepoint()
-        found = first.on_rows(nominated)
-        if found is not None:
+        placed = first.on_rows(nominated)
+        if placed is not None:
             others = rest.search() if rest.asked.members else []
-            if not isinstance(others, Refused) and self.is_kept(_rows([*found, *others])):
-                return [*found, *others]
+            if not isinstance(others, Refused) and self.is_kept(_rows([*placed, *others])):
+                return [*placed, *others]
         self.placer.statement.rollback(savepoint)
         return None
 

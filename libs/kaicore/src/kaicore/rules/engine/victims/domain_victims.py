@@ -91,8 +91,8 @@ class DomainVictims:
             held = self._trial.asked.request.held
             numbers = np.unique(of_rows[everything] if held is None else of_rows[np.flatnonzero(held)])
             domains = [np.flatnonzero(of_rows == number) for number in numbers.tolist() if number >= 0]
-        told = [(self._rooms.cost(rows), rows) for rows in domains if self._rooms.may_take(rows)]
-        return sorted(told, key=lambda item: item[0])
+        costs = [(self._rooms.cost(rows), rows) for rows in domains if self._rooms.may_take(rows)]
+        return sorted(costs, key=lambda item: item[0])
 
     def _place_in(self, rows: Ints) -> list[Assignment] | None:
         """Place the pods on some rows, with victims of as few of these as will do."""
@@ -173,13 +173,13 @@ class _Capacities:
         """Return the rows where evicting may help, with how many more pods each takes; cheapest for a pod first."""
         order = self._placer.statement.columns.name_order()
         gains = np.maximum(self._after[self._main] - self._free[self._main], 0)
-        found = []
+        costs = []
         for row in rows.tolist():
             victims = self._victims_of(row)
             if victims:
                 gain = int(gains[row])
-                found.append((sum(one.cost for one in victims) // max(gain, 1), int(order[row]), row, gain))
-        return [(row, gain) for _, _, row, gain in sorted(found)]
+                costs.append((sum(one.cost for one in victims) // max(gain, 1), int(order[row]), row, gain))
+        return [(row, gain) for _, _, row, gain in sorted(costs)]
 
     def _victims_of(self, row: int) -> list[VictimSet]:
         """Return the distinct sets that have pods on a row."""

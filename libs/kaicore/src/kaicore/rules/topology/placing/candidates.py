@@ -64,14 +64,14 @@ def bounds(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Tr
     for pod_class, count in work.totals():
         totals[pod_class] = totals.get(pod_class, 0) + count
     counts = {pod_class: trial.counts(pod_class, scope, closed) for pod_class in totals}
-    found = []
+    needs = []
     for batch in work.batches:
         if batch.lot is not None and batch.lot.layers:
             within = capacity(tree, counts[batch.lot.pod_class], batch.lot.layers, scope, work.held)
-            found.append(Bound(len(batch.lot.pods), within, batch.works[0]))
-    if len(found) != 1 or found[0].wanted != work.size:
-        found += [Bound(total, capacity(tree, counts[one], (), scope)) for one, total in totals.items()]
-    return sorted(found, key=lambda bound: -bound.wanted)
+            needs.append(Bound(len(batch.lot.pods), within, batch.works[0]))
+    if len(needs) != 1 or needs[0].wanted != work.size:
+        needs += [Bound(total, capacity(tree, counts[one], (), scope)) for one, total in totals.items()]
+    return sorted(needs, key=lambda bound: -bound.wanted)
 
 
 def candidates(
