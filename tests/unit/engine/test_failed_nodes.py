@@ -191,6 +191,16 @@ def test_nothing_is_replaced_where_most_nodes_are_not_ready() -> None:
     assert not cluster.cycle(BY_TIME).evictions
 
 
+def test_the_taint_of_nodes_that_are_not_ready_is_no_failure_of_its_own() -> None:
+    """With more than half of the nodes cut off, what the node lifecycle controller taints and evicts is no reason."""
+    cluster = Cluster()
+    pods = cluster.running("g", 4, asks("block"))
+    for number in range(5):
+        cluster.becomes(f"n{number}", ready=False, taints=(Taint("node.kubernetes.io/not-ready", "NoExecute"),))
+    cluster.terminates(pods[0])
+    assert not cluster.cycle().evictions
+
+
 def test_a_group_without_a_constraint_is_left_to_its_controller() -> None:
     cluster = Cluster()
     pods = cluster.running("g", 3)

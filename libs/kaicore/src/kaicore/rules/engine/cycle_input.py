@@ -47,13 +47,11 @@ class FailedNode:
     Attributes:
         name: of the node.
         failure: why.
-        since: microseconds since the epoch; 0 where that is not known.
         once_pods_end: it has failed for groups of which pods are terminating there, or lack already.
     """
 
     name: str
     failure: NodeFailure
-    since: int
     once_pods_end: bool = False
 
 

@@ -225,7 +225,7 @@ class ClusterState(PodIndexes):
         if node is not None and node.uid == payload.uid:
             self.columns.set_node(None, row)
             self.network_topologies.node_gone(payload.name)
-            self.node_readiness.node_gone(payload.name, with_pods=self.charges.on_node, at=self.recorded_at)
+            self.node_readiness.node_gone(payload.name, with_pods=self.charges.on_node)
             self.node_changed(payload.name)
             self.rejections.forget_node(payload.name)
             self.counters.forget_node(payload.name)

@@ -16,11 +16,11 @@ def failed_nodes(state: ClusterState, config: EngineConfig, *, now: int) -> Mapp
     """Return the nodes that have failed, by name; none where the shard does not replace any."""
     if not config.replace_failed_nodes:
         return {}
-    tainted = {}
+    tainted: set[str] = set()
     for entry in state.workload_index.leaving.values():
         node = state.columns.facts[state.columns.row(entry.node)]
         if node is not None and entry.pod.deletion_at is not None and _keeps_off(node, entry.pod):
-            tainted[entry.node] = 0
+            tainted.add(entry.node)
     nodes = int(state.columns.present.sum())
     return state.node_readiness.failed(config, now=now, nodes=nodes, tainted=tainted)
 

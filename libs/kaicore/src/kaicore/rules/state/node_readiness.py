@@ -1,6 +1,6 @@
 """Which nodes may have failed, as the log tells: nodes that are not ready, and nodes deleted with pods on them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 
@@ -20,61 +20,56 @@ class NodeReadiness(msgspec.Struct):
 
     Attributes:
         not_ready_since: recorded time at which a node was first seen not ready, microseconds since the epoch, by name.
-        deleted_at: recorded time at which a node was deleted while pods were charged to it, by name.
+        deleted: names of nodes that were deleted while pods were charged to them.
     """
 
     not_ready_since: dict[str, int] = {}
-    deleted_at: dict[str, int] = {}
+    deleted: set[str] = set()
 
     def node_seen(self, node: Node, *, at: int) -> None:
         """Take in a node as it is now."""
-        self.deleted_at.pop(node.name, None)
+        self.deleted.discard(node.name)
         if node.ready:
             self.not_ready_since.pop(node.name, None)
         else:
             self.not_ready_since.setdefault(node.name, at)
 
-    def node_gone(self, name: str, *, with_pods: Collection[str], at: int) -> None:
+    def node_gone(self, name: str, *, with_pods: Collection[str]) -> None:
         """Take in that a node was deleted.
 
         Args:
             name: of the node.
             with_pods: names of nodes with pods; deleted nodes that no pod is on any more are forgotten.
-            at: recorded time.
         """
         self.not_ready_since.pop(name, None)
-        self.deleted_at = {other: since for other, since in self.deleted_at.items() if other in with_pods}
-        if name in with_pods:
-            self.deleted_at[name] = at
+        self.deleted = {other for other in (*self.deleted, name) if other in with_pods}
 
-    def failed(
-        self, config: EngineConfig, *, now: int, nodes: int, tainted: Mapping[str, int]
-    ) -> dict[str, FailedNode]:
+    def failed(self, config: EngineConfig, *, now: int, nodes: int, tainted: Collection[str]) -> dict[str, FailedNode]:
         """Return the nodes that have failed, or have so for groups whose pods terminate there, by name.
 
         Args:
             config: the shard's settings.
             now: microseconds since the epoch.
             nodes: how many nodes there are.
-            tainted: nodes that keep pods off, since when, by name; 0 where that is not known.
+            tainted: names of nodes that keep pods off. A node that is not ready has a taint for that alone.
         """
-        failed_by_name = {name: FailedNode(name, NodeFailure.DELETED, since) for name, since in self.deleted_at.items()}
+        failed_by_name = {name: FailedNode(name, NodeFailure.DELETED) for name in sorted(self.deleted)}
         on_termination = config.replace_on_pod_termination
         if on_termination:
-            for name, since in tainted.items():
-                failed_by_name[name] = FailedNode(name, NodeFailure.TAINTED, since, once_pods_end=True)
+            for name in sorted(set(tainted) - self.not_ready_since.keys()):
+                failed_by_name[name] = FailedNode(name, NodeFailure.TAINTED, once_pods_end=True)
         if len(self.not_ready_since) > _FEW and len(self.not_ready_since) * 100 >= nodes * _MOST_NOT_READY:
             return failed_by_name
-        for name, since in self.not_ready_since.items():
+        for name, since in sorted(self.not_ready_since.items()):
             if on_termination:
-                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY, since, once_pods_end=True)
+                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY, once_pods_end=True)
             elif now - since >= config.node_not_ready_us:
-                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY, since)
+                failed_by_name[name] = FailedNode(name, NodeFailure.NOT_READY)
         return failed_by_name
 
     def may_have_failed(self, with_pods: Collection[str]) -> bool:
         """Tell whether a node with pods is not ready, or was deleted under them."""
-        return any(name in with_pods for name in (*self.not_ready_since, *self.deleted_at))
+        return any(name in with_pods for name in (*self.not_ready_since, *self.deleted))
 
     def due(self, config: EngineConfig) -> list[int]:
         """Return when nodes that are not ready will have failed, microseconds since the epoch."""

@@ -67,7 +67,9 @@ class Replace(CycleAction):
         """Charge room for the successors of pods off the failed nodes; None, and nothing is charged, without any."""
         session = self.session
         usable = np.ones(len(session.nodes.columns.present), np.bool_)
-        usable[[session.nodes.row(name) for name in session.cycle_input.failed_nodes]] = False
+        failed = (session.nodes.row(name) for name in session.cycle_input.failed_nodes)
+        # A node that was deleted has no row once no pod is on it.
+        usable[[row for row in failed if row >= 0]] = False
         return session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
 
     def _evict(self, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]) -> None:
