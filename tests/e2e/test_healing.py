@@ -49,10 +49,12 @@ def job(name: str) -> dict[str, Any]:
 async def break_behind_the_publishers_back(cluster: Cluster, stack: LiveStack, node: str) -> None:
     """A GPU of each zone fails, and what the scheduler knows of the node's zones does not tell."""
     async with aiohttp.ClientSession(raise_for_status=True, headers=await stack.admin_headers()) as session:
-        await session.post(cluster.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600})
+        async with session.post(cluster.fleet_url(f"nodes/{node}/publisher"), json={"lagSeconds": 3600}):
+            pass
         for device in ("gpu-00", "gpu-02"):
             body = {"resource": GPU, "id": device, "healthy": False}
-            await session.post(cluster.fleet_url(f"nodes/{node}/devices"), json=body)
+            async with session.post(cluster.fleet_url(f"nodes/{node}/devices"), json=body):
+                pass
 
 
 @pytest.mark.skipif(real_nodes(), reason="the devices of real nodes are not ours to break")

@@ -338,6 +338,17 @@ async def test_application_that_cuts_its_connection_gives_no_answer() -> None:
         assert await answer(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == (0, b"")
 
 
+async def test_answers_do_not_wait_for_the_clients_acknowledgements() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        connection = scope["extensions"][CONNECTION]["transport"].get_extra_info("socket")
+        at_once = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await send({"type": "http.response.start", "status": 200 if at_once else 500, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with serving(HttpLimits(), app) as address:
+        assert await get(address, "/") == 200
+
+
 async def test_any_target_reaches_an_application_that_takes_them() -> None:
     request = b"GET /healthz?a=%00%ff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     for any_target, status in ((True, 200), (False, 400)):

@@ -138,6 +138,9 @@ class HttpServer:
             ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
         """
         self._socket = listening_socket(host, port, fd)
+        # Connections inherit it. asyncio sets it by itself only on sockets whose protocol is named, which those of
+        # `socket.create_server` are not; without it a kept connection's answers wait for the client's delayed ACK.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         limits = _within_open_files(limits or HttpLimits())
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Connections inherit it: a client that does not read what it is sent is given up by the kernel.
