@@ -13,7 +13,7 @@ from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.installed_tools import check_tool
-from kai_cli.simulate import find_kubelets
+from kaicore.analysis.simulation.kubelets import find_kubelets
 from kai_cli.stack import ClusterSpec
 
 #: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.

@@ -1,0 +1,182 @@
+"""Lineages: a pod and the successors that its controller made in its place, with how long each runs if it is let.
+
+What a user asked for is one lineage, however often its pods were rejected or evicted. From the log it is taken when it
+came, whether somebody else deleted it, and how long its pods ran before they ended by themselves; everything else is
+the scheduler's and the kubelets' doing, and is simulated.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import heappop, heappush
+
+from kaicore.analysis.history.pod_stories import End, PodStory
+from kaicore.analysis.history.survival import Survival, survival
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.cluster_state import JOB_INDEX
+
+#: Pods of a kind that must have been seen to end, before their ends tell of the others.
+_ENOUGH = 5
+
+
+class Known(StrEnum):
+    """Where the duration of an attempt is known from.
+
+    Attributes:
+        OBSERVED: it was seen to end by itself.
+        ESTIMATED: by survival among pods of its kind.
+        UNBOUNDED: it runs to the end of the window, for too little is known.
+        DELETED: it runs until somebody deletes it, at the time that the log tells.
+    """
+
+    OBSERVED = "observed"
+    ESTIMATED = "estimated"
+    UNBOUNDED = "unbounded"
+    DELETED = "deleted"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One pod's run, if it is let run.
+
+    Attributes:
+        run_us: how long; None for to the end of the window, or until it is deleted.
+        succeeds: whether it ends well.
+        known: where that is known from.
+        at_least_us: how long it ran, where it was not seen to end.
+        gone_us: from its end until the API server has it no more; None where it was not seen to go.
+    """
+
+    run_us: int | None
+    succeeds: bool
+    known: Known
+    at_least_us: int = 0
+    gone_us: int | None = None
+
+
+@dataclass(slots=True)
+class Lineage:
+    """See the module.
+
+    Attributes:
+        stories: the recorded pods, the first one first.
+        attempts: what its pods do one after the other; after the last one nothing is made again.
+        created_at: recorded time, microseconds since the epoch.
+        deleted_at: when somebody else than the scheduler deleted it; 0 for never.
+    """
+
+    stories: list[PodStory]
+    attempts: list[Attempt] = field(default_factory=list)
+    deleted_at: int = 0
+
+    @property
+    def uid(self) -> str:
+        """The first pod's."""
+        return self.stories[0].pod.uid
+
+    @property
+    def pod(self) -> Pod:
+        """The first pod."""
+        return self.stories[0].pod
+
+    @property
+    def created_at(self) -> int:
+        """When the first pod came."""
+        return self.stories[0].created_at
+
+
+def trace(stories: Iterable[PodStory], *, end: int) -> list[Lineage]:
+    """Link pods to their successors, and say how long each runs.
+
+    The next pod that a controller makes after it has lost one is that one's successor; of an indexed Job the next of
+    the same index.
+
+    Args:
+        stories: of pods that are the scheduler's.
+        end: of the window, microseconds since the epoch.
+    """
+    lineages: list[Lineage] = []
+    vacant: dict[tuple[str, str], deque[Lineage]] = defaultdict(deque)
+    leaving: list[tuple[int, int, tuple[str, str], Lineage]] = []
+    ordered = sorted(stories, key=lambda story: (story.created_at, story.pod.namespace, story.pod.name, story.pod.uid))
+    for number, story in enumerate(ordered):
+        while leaving and leaving[0][0] <= story.created_at:
+            _, _, place, lineage = heappop(leaving)
+            vacant[place].append(lineage)
+        place = _place(story.pod)
+        if story.pod.owner is not None and vacant[place]:
+            lineage = vacant[place].popleft()
+        else:
+            lineage = Lineage([])
+            lineages.append(lineage)
+        lineage.stories.append(story)
+        if story.pod.owner is not None and _leaves_a_place(story):
+            heappush(leaving, (story.evicted_at or story.ended_at, number, place, lineage))
+    for lineage in lineages:
+        _say_attempts(lineage, end=end)
+    _estimate(lineages)
+    return lineages
+
+
+def _place(pod: Pod) -> tuple[str, str]:
+    """Return what a pod and its successor have in common."""
+    return pod.owner.uid if pod.owner is not None else "", pod.annotations.get(JOB_INDEX, "")
+
+
+def _leaves_a_place(story: PodStory) -> bool:
+    failed = story.end is End.FINISHED and not story.succeeded
+    return failed or story.end in (End.REJECTED, End.EVICTED, End.LOST)
+
+
+def _say_attempts(lineage: Lineage, *, end: int) -> None:
+    for story in lineage.stories:
+        gone = story.gone_at - story.ended_at if story.gone_at and story.ended_at else None
+        if story.end is End.FINISHED and story.bound_at:
+            lineage.attempts.append(Attempt(story.ran_us, story.succeeded, Known.OBSERVED, gone_us=gone))
+    last = lineage.stories[-1]
+    if last.end is End.DELETED:
+        lineage.deleted_at = last.ended_at
+        lineage.attempts.append(Attempt(None, True, Known.DELETED, at_least_us=_so_far(last, end)))
+    elif last.end is not End.FINISHED or not lineage.attempts:
+        longest = max(_so_far(story, end) for story in lineage.stories)
+        lineage.attempts.append(Attempt(None, True, Known.UNBOUNDED, at_least_us=longest))
+
+
+def _so_far(story: PodStory, end: int) -> int:
+    return max((story.ended_at or end) - story.running_at, 0) if story.running_at else 0
+
+
+def _estimate(lineages: list[Lineage]) -> None:
+    """Say how long those run that were not seen to end: half of those like it that have run for as long run longer."""
+    curves = _curves(lineages)
+    for lineage in lineages:
+        for attempt in lineage.attempts:
+            if attempt.known is not Known.UNBOUNDED:
+                continue
+            for kind in _kinds(lineage):
+                curve = curves.get(kind)
+                estimate = None if curve is None else curve.median_beyond(attempt.at_least_us)
+                if estimate is not None:
+                    attempt.run_us, attempt.known = estimate, Known.ESTIMATED
+                    break
+
+
+def _kinds(lineage: Lineage) -> tuple[tuple[str, ...], ...]:
+    """Return the kinds that a lineage is of, the narrowest first."""
+    story, owner = lineage.stories[0], lineage.pod.owner
+    kind = owner.kind if owner is not None else ""
+    return (("owner", owner.uid if owner is not None else ""), ("queue", story.queue, kind, str(story.gpus)), ("kind", kind))
+
+
+def _curves(lineages: Iterable[Lineage]) -> Mapping[tuple[str, ...], Survival]:
+    ended: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    going: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for lineage in lineages:
+        for attempt in lineage.attempts:
+            for kind in _kinds(lineage):
+                if attempt.known is Known.OBSERVED and attempt.run_us is not None:
+                    ended[kind].append(attempt.run_us)
+                elif attempt.at_least_us:
+                    going[kind].append(attempt.at_least_us)
+    return {kind: survival(times, going[kind]) for kind, times in ended.items() if len(times) >= _ENOUGH}
