@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.log_bounds import check_position, end_text
 from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter, Head
 from kaicore.rules.model.duration import parse_duration
@@ -135,7 +136,7 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
         raise UnknownMoment(f"cluster {cluster}: its log is empty: there is no moment {moment}")
     time = _time_of(moment, head)
     if time > head.recorded_at:
-        raise UnknownMoment(f"cluster {cluster}: {time_text(time)} is beyond the log's end, {_end_text(head)}")
+        raise UnknownMoment(f"cluster {cluster}: {time_text(time)} is beyond the log's end, {end_text(head)}")
     if time == head.recorded_at:
         return head.position
     later = await log.read(cluster, limit=1, where=Filter(since=time + 1))
@@ -156,18 +157,6 @@ def _time_of(moment: Moment, head: Head) -> int:
         return head.recorded_at - moment.before_end
     assert moment.time_of_day is not None
     return head.recorded_at - (head.recorded_at - moment.time_of_day) % _DAY_US
-
-
-def check_position(cluster: str, position: int, head: Head) -> None:
-    """Raise UnknownMoment unless a log that ends at `head` has a position; 0 is before its first event."""
-    if position < 0:
-        raise UnknownMoment(f"cluster {cluster}: position {position} is before the log begins: the first event is 1")
-    if position > head.position:
-        raise UnknownMoment(f"cluster {cluster}: position {position} is beyond the log's end, {_end_text(head)}")
-
-
-def _end_text(head: Head) -> str:
-    return f"position {head.position}, recorded at {time_text(head.recorded_at)}" if head.position else "position 0"
 
 
 async def state_at(log: EventLog, cluster: str, position: int) -> "ClusterState":

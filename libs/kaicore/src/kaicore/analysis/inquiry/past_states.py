@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from kaicore.analysis.inquiry.moments import check_position
+from kaicore.analysis.inquiry.log_bounds import check_position
 from kaicore.errors import CorruptLog, LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
